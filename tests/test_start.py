@@ -29,3 +29,13 @@ def test_a_report_imports_no_slow_modules(report: str) -> None:
     assert "pyarrow.compute" in modules
     assert not {*SLOW_MODULES} & {*modules}
     assert int(declarations) < 10, "declarations of tables that the report does not use are parsed"
+
+
+def test_a_recipe_imports_no_modules_of_other_recipes() -> None:
+    files = ["fixtures/ranks", "--rank", "mpi_rank0.nsys-rep=0", "--rank", "mpi_rank1.nsys-rep=1"]
+    command = [sys.executable, "-c", CODE, "recipe", "cuda_gpu_kern_sum", *files]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stderr
+    _, *modules = printed.split()
+    assert "tracekit.core.recipes.sums" in modules
+    unused = {*SLOW_MODULES, "tracekit.core.communication", "tracekit.core.ops", "tracekit.core.correlate"}
+    assert not unused & {*modules}

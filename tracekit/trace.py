@@ -29,7 +29,7 @@ from tracekit.plan import (
 from tracekit.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -785,15 +785,19 @@ def prefetch(trace: Trace, columns: Mapping[str, Sequence[str] | None]) -> None:
     view_of(trace).prefetch(columns)
 
 
-def compute(trace: Trace, function: Callable[[Callable[[str], pl.LazyFrame]], Result]) -> Result:
+def compute(
+    trace: Trace, function: Callable[[Callable[[str], pl.LazyFrame]], Result], *, key: Hashable = None
+) -> Result:
     """Return the result of a function of the tables of a trace.
 
     Args:
         trace: The trace.
         function: Function that gets a function that returns a table as a LazyFrame. The columns that it reads must not
             depend on rows. They are read in one pass over the file if its format allows.
+        key: A value that identifies the function and its arguments. Which columns it reads is determined only once for
+            traces with the same columns. If None, it is determined again for each trace.
     """
-    return trace._view.compute(function)  # noqa: SLF001 - the view is for exporters and functions of this package
+    return trace._view.compute(function, key)  # noqa: SLF001 - the view is for exporters and functions of this package
 
 
 def _missing_rows_error(what: str, path: Path | None, recorded_by: str | None) -> MissingTableError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import polars as pl
+import pytest
+from tracekit.core import reads
 from tracekit.core.reads import ReadRecorder, find_read_columns
 from tracekit.errors import TracekitError
 
@@ -49,3 +51,26 @@ def test_a_recorder_answers_as_an_io_source() -> None:
     assert [f.shape for f in recorder.read("b", None, None, 0)] == [(0, 2)]
     assert [f.shape for f in recorder.read("b", [], None, None)] == [(1, 1)]  # only the number of rows is of interest
     assert recorder.columns == {"a": {"x", "y"}, "b": {"x", "w"}}
+
+
+def test_columns_of_a_computation_with_a_key_are_determined_once_per_tables() -> None:
+    runs = []
+
+    def compute(frames: Frames) -> None:
+        runs.append(frames("a").select("x").collect())
+
+    key = test_columns_of_a_computation_with_a_key_are_determined_once_per_tables
+    assert [find_read_columns(compute, TABLES.__getitem__, key=key) for _ in range(3)] == [{"a": ["x"]}] * 3
+    assert len(runs) == 1
+    others = {**TABLES, "a": TABLES["a"].clone()}
+    assert find_read_columns(compute, others.__getitem__, key=key) == {"a": ["x"]}
+    assert len(runs) == 2
+
+
+def test_a_limited_number_of_computations_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: dict[object, object] = {}
+    monkeypatch.setattr(reads, "_known", known)
+    monkeypatch.setattr(reads, "_MAX_KNOWN", 2)
+    for key in "abc":
+        find_read_columns(lambda frames: frames("a").select("x").collect(), TABLES.__getitem__, key=key)
+    assert [*known] == ["c"]

@@ -249,3 +249,20 @@ def test_ranks_of_nccl() -> None:
         (1, "NCCL", 2, (1,)),
     ]
     assert both.frame("kernels").group_by("rank").len().sort("rank").collect().rows() == [(0, 7990), (1, 7990)]
+
+
+def test_files_whose_ranks_are_given_are_opened_when_they_are_used(
+    ranks: tk.TraceSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Path] = []
+    load = trace_set.load
+    monkeypatch.setattr(trace_set, "load", lambda path, *a, **k: (opened.append(path), load(path, *a, **k))[1])
+    given = tk.load_many(FILES, ranks={"mpi_rank0": 1, "mpi_rank1.nsys-rep": 0})
+    assert (given.ranks, len(given), opened) == ([0, 1], 2, [])
+    assert given.frame("kernels").select("rank").collect().height == 30
+    assert len(opened) == 2
+    facts = {m.path: (m.devices, m.world_size, m.origin_utc_ns, m.duration_ns, m.format) for m in ranks.members}
+    assert {m.path: (m.devices, m.world_size, m.origin_utc_ns, m.duration_ns, m.format) for m in given.members} == facts
+    assert {m.source for m in given.members} == {"given"}
+    assert len(opened) == 4
+    assert given.members is given.members

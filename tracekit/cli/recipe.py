@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit import targets
 from tracekit.cli.options import (
     Printing,
     complete_names,
@@ -161,7 +160,7 @@ def command(
     if tables[main].is_empty():
         print_message(f"{recipe}: no data, the captures recorded nothing for it", quiet=quiet)
     if out is not None:
-        inputs = [targets.Input.from_path(m.path) for m in traces.members]
+        inputs = traces.inputs
         recipe_files.write_folder(
             tables, recipe, out, style or "parquet", overwrite=force, inputs=inputs, spreadsheet=spreadsheet
         )

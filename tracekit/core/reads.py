@@ -11,15 +11,21 @@ from polars.io.plugins import register_io_source
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Hashable, Iterator
 
     import polars as pl
 
     Frames = Callable[[str], pl.LazyFrame]
     Reads = dict[str, list[str]]
 
+_MAX_KNOWN = 256
+_known: dict[Hashable, tuple[dict[str, pl.DataFrame], Reads]] = {}
+"""The examples that a computation asked for and the columns that it reads, by key of the computation."""
 
-def find_read_columns(compute: Callable[[Frames], object], example: Callable[[str], pl.DataFrame]) -> Reads:
+
+def find_read_columns(
+    compute: Callable[[Frames], object], example: Callable[[str], pl.DataFrame], *, key: Hashable = None
+) -> Reads:
     """Return the columns that a computation reads, by table.
 
     Args:
@@ -27,11 +33,31 @@ def find_read_columns(compute: Callable[[Frames], object], example: Callable[[st
             depend on the rows. If it raises a TracekitError, the columns that it read before are returned.
         example: Function that returns a table with one row, given the name of the table. Empty tables would not do,
             because polars does not read a table that is joined with an empty one.
+        key: A value that identifies the computation. The columns of computations with equal keys are determined only
+            once, as long as ``example`` returns the same frames. If None, they are not remembered.
 
     Returns:
         The names of the columns, in the order of the table, keyed by table. The tables are in the order of their first
         use.
     """
+    if key is None:
+        return _find(compute, example)
+    known = _known.get(key)
+    if known is not None and all(example(table) is frame for table, frame in known[0].items()):
+        return known[1]
+    examples: dict[str, pl.DataFrame] = {}
+
+    def remembered_example(table: str) -> pl.DataFrame:
+        return examples.setdefault(table, example(table))
+
+    reads = _find(compute, remembered_example)
+    if len(_known) >= _MAX_KNOWN:
+        _known.clear()
+    _known[key] = examples, reads
+    return reads
+
+
+def _find(compute: Callable[[Frames], object], example: Callable[[str], pl.DataFrame]) -> Reads:
     recorder = ReadRecorder(example)
     with contextlib.suppress(TracekitError):
         compute(recorder.frame)

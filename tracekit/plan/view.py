@@ -11,7 +11,7 @@ from tracekit.plan.base import to_frame
 from tracekit.plan.tables import rollup_of, tables_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
     from pathlib import Path
 
     import polars as pl
@@ -183,16 +183,25 @@ class TraceView:
         rollup = rollup_of(self.plan)
         return dlprof.tables(rollup) if name == "dlprof" else graph.tables(rollup)
 
-    def compute(self, function: Callable[[Callable[[str], pl.LazyFrame]], Result]) -> Result:
-        """Return the result of a function of the tables. The columns that it reads are read together."""
-        self._prefetch_for(function)
+    def compute(
+        self, function: Callable[[Callable[[str], pl.LazyFrame]], Result], key: Hashable | None = None
+    ) -> Result:
+        """Return the result of a function of the tables. The columns that it reads are read together.
+
+        Args:
+            function: The function.
+            key: A value that identifies the function, so that the columns that it reads are determined only once.
+        """
+        self._prefetch_for(function, key)
         return function(self.frame)
 
-    def _prefetch_for(self, compute: Callable[[Callable[[str], pl.LazyFrame]], object]) -> None:
+    def _prefetch_for(
+        self, compute: Callable[[Callable[[str], pl.LazyFrame]], object], key: Hashable | None = None
+    ) -> None:
         """Read the columns that a computation is going to use, in one pass over the file if its format allows."""
         from tracekit.core.reads import find_read_columns
 
-        self.prefetch(find_read_columns(compute, lambda table: schemas.example(self.schema(table))))
+        self.prefetch(find_read_columns(compute, lambda table: schemas.example(self.schema(table)), key=key))
 
     def _names(self, name: str, columns: Sequence[str] | None) -> list[str]:
         schema = self.schema(name)

@@ -6,8 +6,6 @@ import functools
 import warnings
 from typing import TYPE_CHECKING
 
-from tracekit.core.communication import Communication, call_tables, rank_tables
-from tracekit.core.communication.clocks import NONE, UTC
 from tracekit.errors import TracekitWarning
 from tracekit.trace import Trace, compute
 
@@ -16,6 +14,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from tracekit.core.communication import Communication
     from tracekit.sets.trace_set import TraceSet
 
     Tables = dict[str, pl.DataFrame]
@@ -27,6 +26,8 @@ _LISTED = 8
 
 def analyze(traces: TraceSet) -> Communication:
     """Return the analysis of the communication of all ranks. It warns of ranks that collectives do not align."""
+    from tracekit.core.communication import Communication, rank_tables
+
     found = Communication(_all_tables(traces, rank_tables))
     warn_of_unaligned(found.clocks)
     return found
@@ -34,6 +35,8 @@ def analyze(traces: TraceSet) -> Communication:
 
 def clocks(traces: TraceSet) -> pl.DataFrame:
     """Return how the times of each rank are converted to the clock of the first one (see ``align_clocks``)."""
+    from tracekit.core.communication import Communication, call_tables
+
     return Communication(_all_tables(traces, call_tables)).clocks
 
 
@@ -56,7 +59,7 @@ def _nothing(function: Compute) -> Iterable[tuple[str, pl.DataFrame]]:
 
 
 def _compute(function: Compute, trace: Trace) -> Tables:
-    return compute(trace, function)
+    return compute(trace, function, key=function)
 
 
 def warn_of_unaligned(clocks: pl.DataFrame) -> None:
@@ -65,6 +68,8 @@ def warn_of_unaligned(clocks: pl.DataFrame) -> None:
     Args:
         clocks: The result of ``align_clocks``.
     """
+    from tracekit.core.communication.clocks import NONE, UTC
+
     problems = {
         NONE: "their clocks cannot be aligned with that of the first rank, because neither collectives nor the UTC "
         "times of their origins are known; their times are null",

@@ -53,6 +53,7 @@ class Recorded:
         duration_ns: Duration of the capture in ns. None if it is not recorded.
         local_rank: Rank of the process among those of its machine. None if it is not recorded.
         host: Name of the machine, which is private. None if it is not recorded.
+        is_read: Whether the capture was opened. If not, only its path is known, and its format if it is given.
     """
 
     path: Path
@@ -63,6 +64,7 @@ class Recorded:
     duration_ns: int | None = None
     local_rank: int | None = None
     host: str | None = field(default=None, repr=False)
+    is_read: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class Member:
         local_rank: Rank of the process among those of its machine. None if it is not recorded.
         host: Name of the machine, which is private and not shown. None if it is not recorded.
         via: Name of the program that exports the capture before it is read. None if it is read directly.
+        is_read: Whether the capture was opened. If not, what it records is unknown, and its format may be empty.
     """
 
     path: Path
@@ -96,6 +99,7 @@ class Member:
     local_rank: int | None = None
     host: str | None = field(default=None, repr=False)
     via: str | None = None
+    is_read: bool = True
 
     @property
     def name(self) -> str:

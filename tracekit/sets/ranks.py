@@ -74,12 +74,12 @@ def assign(captures: Sequence[Recorded], given: Mapping[str, int] | None = None)
         if rank is None:
             unknown.append(capture)
         else:
-            members.append(_member(capture, *rank))
+            members.append(make_member(capture, *rank))
     if unknown and members:
         message = f"the rank of {_names(unknown)} is unknown, while others have one"
         raise TracekitError(message, hint=_hint(unknown[0].path))
     if unknown:
-        members = [_member(capture, number, POSITION) for number, capture in enumerate(unknown)]
+        members = [make_member(capture, number, POSITION) for number, capture in enumerate(unknown)]
         if len(unknown) > 1:
             warn(
                 f"no capture records its rank: {len(unknown)} captures are numbered from 0 in the order of their names"
@@ -151,7 +151,13 @@ def _agreed_rank(capture: Recorded, size: int) -> tuple[int, str] | None:
     return first.ranks[0], first.source
 
 
-def _member(capture: Recorded, rank: int, source: str) -> Member:
+def are_given(paths: Sequence[Path], given: Mapping[str, int]) -> bool:
+    """Return whether the ranks of all files are given, so that the files need not be read to determine them."""
+    return all(path.is_file() and (path.name in given or path.stem in given or str(path) in given) for path in paths)
+
+
+def make_member(capture: Recorded, rank: int, source: str) -> Member:
+    """Return the member with a rank, and with what its capture records."""
     several = [e.ranks for e in capture.evidence if len(e.ranks) > 1]
     return Member(
         path=capture.path,
@@ -165,6 +171,7 @@ def _member(capture: Recorded, rank: int, source: str) -> Member:
         recorded_ranks=several[0] if several else (),
         local_rank=capture.local_rank,
         host=capture.host,
+        is_read=capture.is_read,
     )
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tracekit.core.recipes import Clock, RankRequest, find_recipe, option_values
 from tracekit.errors import MissingTableError
-from tracekit.sets.communication import warn_of_unaligned
 from tracekit.trace import compute
 
 if TYPE_CHECKING:
@@ -50,6 +49,8 @@ def run(traces: TraceSet, name: str, options: Mapping[str, Value], *, progress: 
     combined = recipe.combine(tables, values)
     outputs = {output.name: combined[output.name] for output in recipe.outputs}
     if CLOCKS in outputs:
+        from tracekit.sets.communication import warn_of_unaligned
+
         warn_of_unaligned(outputs[CLOCKS])
     return {**outputs, FILES: _files(traces)}
 
@@ -88,7 +89,7 @@ def _rank_tables(name: str, values: Mapping[str, Value], origin_ns: int | None, 
     def compute_tables(frames: Frames) -> Tables:
         return recipe.per_rank(RankRequest(frames, values, clock))
 
-    return compute(trace, compute_tables)
+    return compute(trace, compute_tables, key=(name, *sorted(values.items())))
 
 
 def _common_axis(traces: TraceSet, values: Mapping[str, Value]) -> tuple[int | None, int]:
@@ -100,14 +101,14 @@ def _common_axis(traces: TraceSet, values: Mapping[str, Value]) -> tuple[int | N
     durations = [duration for _, duration in times]
     if values["align"] != "yes" or len(times) == 1:
         return None, max(durations)
-    starts = [_known_start(member, start) for member, (start, _) in zip(traces.members, times, strict=True)]
+    starts = [_known_start(member, start) for member, (start, _) in zip(traces.captures, times, strict=True)]
     origin = min(starts)
     return origin, max(start - origin + duration for start, duration in zip(starts, durations, strict=True))
 
 
 def _times(traces: TraceSet) -> list[tuple[int | None, int]]:
     """Return the start and the duration of each profile. Profiles are opened only if durations are not recorded."""
-    recorded = [(m.origin_utc_ns, m.duration_ns) for m in traces.members]
+    recorded = [(m.origin_utc_ns, m.duration_ns) for m in traces.captures]
     known = [(start, duration) for start, duration in recorded if duration is not None]
     return known if len(known) == len(recorded) else traces.map(_time_of)
 
@@ -133,7 +134,7 @@ def _files(traces: TraceSet) -> pl.DataFrame:
     """Return the name of the file of each rank, without its suffix. Ranks are in a column unless they count from 0."""
     import polars as pl
 
-    files = pl.DataFrame({FILE: [m.path.stem for m in traces.members]}, schema={FILE: pl.String})
-    if traces.ranks == list(range(len(traces.members))):
+    files = pl.DataFrame({FILE: [m.path.stem for m in traces.captures]}, schema={FILE: pl.String})
+    if traces.ranks == list(range(len(traces))):
         return files
     return files.with_columns(pl.Series(RANK, traces.ranks, dtype=pl.Int64))

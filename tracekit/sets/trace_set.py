@@ -14,6 +14,7 @@ from tracekit.sets import paths as path_lists
 from tracekit.sets import ranks as rank_sources
 from tracekit.sets.engines import LocalEngine
 from tracekit.sets.frames import RANK
+from tracekit.sets.member import Recorded
 from tracekit.trace import Trace, load
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tracekit.core.reports import ReportTable
     from tracekit.interface import Progress
     from tracekit.sets.engines import Engine
-    from tracekit.sets.member import Member, Recorded
+    from tracekit.sets.member import Member
     from tracekit.sets.reports import RankedReport
     from tracekit.targets import Input
 
@@ -77,25 +78,20 @@ def load_many(
         [(0, 15), (1, 15)]
     """
     chosen = engine or LocalEngine()
-    files = [_File(path, format, via) for path in path_lists.expand(paths)]
-    recorded = [_read_recorded(file) for file in files]
-    members = rank_sources.assign(recorded, ranks)
+    files = path_lists.expand(paths)
+    given = ranks or {}
+    if rank_sources.are_given(files, given):
+        unread = [Recorded(path.absolute(), format or "", is_read=False) for path in files]
+        members = rank_sources.assign(unread, given)
+    else:
+        members = rank_sources.assign([_read_recorded(path, format, via) for path in files], given)
     return TraceSet(tuple(replace(m, via=via) for m in members), engine=chosen)
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    """A file whose rank is not known yet."""
-
-    path: Path
-    format: str | None
-    via: str | None
-
-
-def _read_recorded(file: _File) -> Recorded:
+def _read_recorded(path: Path, format: str | None, via: str | None) -> Recorded:  # noqa: A002
     """Return what a file records about its rank."""
-    with load(file.path, file.format, via=file.via) as trace:
-        return members_module.read_recorded(trace, file.path)
+    with load(path, format, via=via) as trace:
+        return members_module.read_recorded(trace, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,21 +113,26 @@ class TraceSet:
     memory of one profile and of the result. It can be pickled.
 
     Attributes:
-        members: The profiles, sorted by rank.
+        captures: The profiles, sorted by rank. If all ranks are given, nothing else may be known of them.
         engine: The engine that computes results of members.
     """
 
     def __init__(
         self, members: Sequence[Member], *, operations: Sequence[Operation] = (), engine: Engine | None = None
     ) -> None:
-        self.members = tuple(members)
+        self.captures = tuple(members)
         self.engine = engine or LocalEngine()
         self._operations = tuple(operations)
+
+    @functools.cached_property
+    def members(self) -> tuple[Member, ...]:
+        """The profiles, sorted by rank, with what they record. Profiles are opened if that is not known yet."""
+        return tuple(map(_with_facts, self.captures))
 
     @property
     def ranks(self) -> list[int]:
         """The ranks, ascending."""
-        return [member.rank for member in self.members]
+        return [member.rank for member in self.captures]
 
     @property
     def tables(self) -> list[str]:
@@ -149,7 +150,7 @@ class TraceSet:
         Raises:
             TracekitError: There is no such rank, or the file cannot be read.
         """
-        member = next((m for m in self.members if m.rank == rank), None)
+        member = next((m for m in self.captures if m.rank == rank), None)
         if member is None:
             raise self._no_rank_error(rank)
         return open_member(member, self._operations)
@@ -205,7 +206,7 @@ class TraceSet:
             An iterator over the members in the order of ranks, each with the result of the function, or with the
             ``TracekitError`` or ``OSError`` that it raised.
         """
-        return self.engine.map(functools.partial(call_with_trace, function, self._operations), self.members)
+        return self.engine.map(functools.partial(call_with_trace, function, self._operations), self.captures)
 
     def schema(self, name: str) -> schemas.TableSchema:
         """Return the schema of a table, which begins with the column ``rank``.
@@ -226,7 +227,7 @@ class TraceSet:
             CorruptTraceError: A file is damaged. The error is raised when the frame is collected.
         """
         return frames.scan(
-            self.members, functools.partial(open_member, operations=self._operations), name, self.schema(name)
+            self.captures, functools.partial(open_member, operations=self._operations), name, self.schema(name)
         )
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -481,7 +482,7 @@ class TraceSet:
             "tables": tables,
             "nvtx": nvtx,
         }
-        narrowed = [m for m in self.members if m.rank in chosen]
+        narrowed = [m for m in self.captures if m.rank in chosen]
         selected = TraceSet(narrowed, operations=self._operations, engine=self.engine)
         arguments = {name: value for name, value in arguments.items() if value is not None}
         return selected._then("select", **arguments) if arguments else selected
@@ -539,7 +540,7 @@ class TraceSet:
         """Files and folders that this set is read from. No output may replace them."""
         from tracekit.targets import Input
 
-        return tuple(Input.from_path(member.path) for member in self.members)
+        return tuple(Input.from_path(member.path) for member in self.captures)
 
     def close(self) -> None:
         """Do nothing, because no profile stays open. A set has this method as a trace does."""
@@ -556,15 +557,15 @@ class TraceSet:
 
     def __len__(self) -> int:
         """Return the number of ranks."""
-        return len(self.members)
+        return len(self.captures)
 
     def __repr__(self) -> str:
-        listed = ", ".join(f"{m.rank}: {m.name}" for m in self.members[:3])
+        listed = ", ".join(f"{m.rank}: {m.name}" for m in self.captures[:3])
         return f"<tracekit.TraceSet of {len(self)} ranks ({listed}{', …' if len(self) > 3 else ''})>"  # noqa: PLR2004
 
     def _then(self, method: Literal["correlate", "rollup", "select"], **arguments: Any) -> TraceSet:
         operations = (*self._operations, Operation(method, arguments))
-        return TraceSet(self.members, operations=operations, engine=self.engine)
+        return TraceSet(self.captures, operations=operations, engine=self.engine)
 
     def _no_rank_error(self, rank: int) -> TracekitError:
         listed = ", ".join(map(str, self.ranks[:_LISTED])) + (", …" if len(self) > _LISTED else "")
@@ -577,7 +578,7 @@ class TraceSet:
 
 def open_member(member: Member, operations: Sequence[Operation] = ()) -> Trace:
     """Open the capture of a member, and apply operations to its trace."""
-    trace = load(member.path, member.format, via=member.via)
+    trace = load(member.path, member.format or None, via=member.via)
     try:
         for operation in operations:
             trace = getattr(trace, operation.method)(**operation.arguments)
@@ -585,6 +586,14 @@ def open_member(member: Member, operations: Sequence[Operation] = ()) -> Trace:
         trace.close()
         raise
     return trace
+
+
+def _with_facts(member: Member) -> Member:
+    """Return a member with what its capture records."""
+    if member.is_read:
+        return member
+    recorded = _read_recorded(member.path, member.format or None, member.via)
+    return replace(rank_sources.make_member(recorded, member.rank, member.source), via=member.via)
 
 
 def call_with_trace(function: Callable[[Trace], Result], operations: Sequence[Operation], member: Member) -> Result:
