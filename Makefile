@@ -5,7 +5,7 @@ BIN := .venv/bin
 LOWEST := .venv-lowest
 WORKERS ?= 2
 
-.PHONY: demo test test-all check bench docs setup lowest clean
+.PHONY: demo test test-all check bench docs setup lowest browser clean
 
 setup: .venv/.ready
 
@@ -30,6 +30,16 @@ demo: setup
 	else \
 		echo "Open out/train_amp.html in a browser, or run: .venv/bin/tracekit view fixtures/train_amp.nsys-rep"; \
 	fi
+
+# Chromium for the tests that open pages: the package of Debian if this user may install it, else the one of playwright.
+browser: setup
+	@command -v chromium || command -v chromium-browser || command -v google-chrome || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get; then \
+			apt-get update -q && apt-get install -q -y --no-install-recommends chromium; \
+		else \
+			$(BIN)/playwright install chromium; \
+		fi; \
+	}
 
 # Bytecode is cached for the processes that tests start.
 test: export PYTHONDONTWRITEBYTECODE =

@@ -47,7 +47,7 @@ def missing() -> str | None:
     """Say what is not installed of that which this needs."""
     if importlib.util.find_spec("tensorboard") is None:
         return "tensorboard"
-    return None if browser() else "chromium"
+    return None if browser() else "chromium (make browser installs it)"
 
 
 def browser() -> str | None:

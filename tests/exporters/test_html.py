@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 import tracekit as tk
+from tests import chromium
 from tests.core.scenes import declared, launches, nvtx
-from tests.exporters import tensorboard_page
 from tracekit.plots import theme
 
 if TYPE_CHECKING:
@@ -307,17 +307,18 @@ def wait_for(value: Callable[[], Any]) -> Any:
     return found
 
 
-@pytest.mark.skipif(tensorboard_page.browser() is None, reason="needs chromium")
+@pytest.mark.skipif(bool(chromium.missing()), reason=str(chromium.missing()))
 @pytest.mark.parametrize("name", ["ddp2.sqlite", "evil"])
 def test_a_browser_draws_the_page_and_asks_for_nothing(name: str, tmp_path: Path) -> None:
-    playwright = pytest.importorskip("playwright.sync_api")
+    from playwright import sync_api
+
     with evil_trace() if name == "evil" else tk.load(FIXTURES / name) as trace:
         path = trace.export(tmp_path / "page.html")
     wrong: list[str] = []
     requests: list[str] = []
-    with playwright.sync_playwright() as p:
+    with sync_api.sync_playwright() as p:
         switches = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = p.chromium.launch(executable_path=tensorboard_page.browser(), args=switches)
+        browser = p.chromium.launch(executable_path=chromium.executable(), args=switches)
         shown: Any = browser.new_page(color_scheme="dark")
         shown.on("console", lambda m: wrong.append(m.text))
         shown.on("pageerror", lambda e: wrong.append(str(e)))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import subprocess
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from tests.view.support import FIXTURES
 
@@ -16,9 +15,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import ConsoleMessage, Locator, Page, Request, Response
     from tracekit.view.server import Viewer
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
-TIMEOUT_MS = 60_000
+TIMEOUT_MS = 30_000
 AXE_VERSION = "4.10.3"
 AXE_FOLDER = FIXTURES.parent / "out" / f"axe-{AXE_VERSION}"
 SETTLED = """
@@ -27,17 +25,24 @@ SETTLED = """
   && [...document.querySelectorAll(".js-plotly-plot")].every((e) => e.querySelector("svg.main-svg"))
 """
 
-
-def missing() -> str | None:
-    """Return what is not installed here; None if the tests can run."""
-    if importlib.util.find_spec("playwright") is None:
-        return "playwright"
-    return None if executable() else "chromium"
-
-
-def executable() -> str | None:
-    """Return the path of a browser."""
-    return next(filter(None, map(shutil.which, BROWSERS)), None)
+_MARK_CONTROLS = """() => {
+  const all = [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex='0']")].filter((e) =>
+    e.tabIndex >= 0 && e.checkVisibility({visibilityProperty: true}) && !e.closest(".ag-root, .ag-tab-guard, iframe")
+    && !e.disabled && !(e.type === "radio" && !e.checked && document.querySelector(`input[name="${e.name}"]:checked`)));
+  all.forEach((e) => e.setAttribute("data-wanted", "yes"));
+  return all.map((e) => e.outerHTML.slice(0, 80));
+}"""
+_MARK_REACHED = """() => {
+  document.activeElement?.setAttribute("data-reached", "yes");
+  return document.querySelector("[data-wanted]:not([data-reached])") !== null;
+}"""
+_UNREACHED = """() => {
+  const left = [...document.querySelectorAll("[data-wanted]:not([data-reached])")]
+    .map((e) => e.outerHTML.slice(0, 200));
+  document.querySelectorAll("[data-wanted]").forEach((e) => e.removeAttribute("data-wanted"));
+  document.querySelectorAll("[data-reached]").forEach((e) => e.removeAttribute("data-reached"));
+  return left;
+}"""
 
 
 def axe() -> str | None:
@@ -131,12 +136,60 @@ class Tab:
         """Return the query string of the URL."""
         return urlsplit(self.page.url).query
 
+    def parameters(self) -> dict[str, str]:
+        """Return the parameters of the URL."""
+        return dict(parse_qsl(self.query(), keep_blank_values=True))
+
+    def wait_for_url(self, part: str) -> None:
+        """Wait until the path and the query string contain a text, and until the page has its rows."""
+        self.page.wait_for_function("(part) => (location.pathname + location.search).includes(part)", arg=part)
+        self.settle()
+
+    def choices(self) -> dict[str, list[str]]:
+        """Return the URLs that each row of choices of the page offers, by its name. They are radio buttons."""
+        found: list[list[str]] = self.page.locator("""main [id*='"part":"navigate"'] input[type=radio]""").evaluate_all(
+            """(all) => all.map((e) => [e.closest("[id*=navigate]").id, e.value])"""
+        )
+        names: dict[str, list[str]] = {}
+        for id_, url in found:
+            names.setdefault(json.loads(id_)["name"], []).append(url)
+        return names
+
+    def choose(self, name: str, url: str) -> None:
+        """Choose one of the choices of a row, unless it is the current one."""
+        control = f"""main [id*='"name":"{name}"']"""
+        radio = self.page.locator(f"{control} input[type=radio][value={json.dumps(url)}]")
+        if radio.is_checked():
+            return
+        self.page.locator(f'{control} label[for="{radio.get_attribute("id")}"]').click()
+        self.page.wait_for_function("(url) => location.pathname + location.search === url", arg=url)
+        self.settle()
+
+    def pick(self, label: str, option: str) -> None:
+        """Choose an option of a list that opens."""
+        self.page.get_by_role("combobox", name=label, exact=True).or_(
+            self.page.get_by_label(label, exact=True)
+        ).first.click()
+        self.page.get_by_role("option", name=option, exact=True).click()
+
+    def unreachable(self) -> list[str]:
+        """Return the controls of the page that the Tab key reaches neither forwards nor backwards.
+
+        One radio button of a group and one cell of a grid are reached, and the arrow keys move from there.
+        """
+        self.page.evaluate("() => document.activeElement.blur()")
+        wanted = self.page.evaluate(_MARK_CONTROLS)
+        for number in range(2 * len(wanted) + 400):
+            self.page.keyboard.press("Tab" if number < len(wanted) + 200 else "Shift+Tab")
+            if not self.page.evaluate(_MARK_REACHED):
+                break
+        left: list[str] = self.page.evaluate(_UNREACHED)
+        return left
+
     def faults(self) -> list[str]:
         """Return serious and critical faults in accessibility that axe-core finds. Perfetto's page is not ours."""
         self.page.evaluate(str(axe()))
-        found = self.page.evaluate(
-            "() => axe.run({exclude: ['iframe']}, {iframes: false, resultTypes: ['violations']})"
-        )
+        found = self.page.evaluate("() => axe.run(document, {iframes: false, resultTypes: ['violations']})")
         return [
             f"{fault['id']}: {node['target']} {node['html'][:200]} {node.get('failureSummary', '')[:200]}"
             for fault in found["violations"]
@@ -195,6 +248,26 @@ class Table:
             number,
         )
         return [row for row in found if row]
+
+    def sums(self) -> dict[str, str]:
+        """Return the texts of the first row below the table."""
+        cells = self.part("grid").locator('.ag-floating-bottom .ag-row[row-index="b-0"] .ag-cell')
+        found: dict[str, str] = cells.evaluate_all(
+            "(all) => Object.fromEntries(all.map((c) => [c.getAttribute('col-id'), c.textContent]))"
+        )
+        return found
+
+    def header(self, column: str) -> Locator:
+        """Return the label of the header of a column. A click on it sorts."""
+        return self.part("grid").locator(f'.ag-header-cell[col-id="{column}"] .ag-header-cell-label')
+
+    def filter(self, column: str, text: str) -> None:
+        """Fill the filter below the header of a column."""
+        order = [c for c in self.columns() if not c.startswith("_")]
+        cells = self.part("grid").locator(
+            ".ag-header-container .ag-floating-filter, .ag-header-viewport .ag-floating-filter"
+        )
+        cells.nth(order.index(column)).locator("input").first.fill(text)
 
     def columns(self) -> list[str]:
         """Return the names of the columns that are shown."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import tracekit as tk
+from tests import chromium
+from tests.view.browser import SWITCHES, Tab
 from tests.view.support import FIXTURES, hostile_tables, running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tracekit.view.server import Viewer
@@ -28,3 +30,29 @@ def amp(hostile_path: Path) -> Iterator[Viewer]:
     """A server for a capture of PyTorch, one of two GPUs, and one with hostile names."""
     with running(FIXTURES / "train_amp.sqlite", FIXTURES / "ddp2.sqlite", hostile_path) as viewer:
         yield viewer
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A browser."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        started = play.chromium.launch(executable_path=chromium.executable(), args=SWITCHES)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def open_tab(browser: Any) -> Iterator[Callable[..., Tab]]:
+    """A function that opens a tab with a state of its own."""
+    contexts = []
+
+    def open_one(viewer: Viewer, scheme: str = "light") -> Tab:
+        context = browser.new_context(viewport={"width": 1400, "height": 1000}, color_scheme=scheme)
+        contexts.append(context)
+        return Tab(context.new_page(), viewer)
+
+    yield open_one
+    for context in contexts:
+        context.close()

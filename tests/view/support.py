@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from werkzeug.test import TestResponse
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
+CAPTURES = (
+    *("train_amp.sqlite", "ddp2.sqlite", "jax_mlp.sqlite", "ncu/ncu_roofline_raw.csv", "empty.sqlite"),
+    *("osrt_libs.sqlite", "gpu_metrics.sqlite"),
+)
+"""Captures that are opened in a browser: PyTorch, two GPUs, whole graphs of JAX, Nsight Compute, an empty one."""
 BASE = "http://127.0.0.1:8000"
 BIG = 2**53 + 1
 NAMES = (

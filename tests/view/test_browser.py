@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlencode
 
 import polars as pl
 import pytest
+from tests import chromium
 from tests.conftest import ALL
 from tests.view import browser
-from tests.view.browser import SWITCHES, Tab, Table, shown
-from tests.view.support import FIXTURES, NAMES, frame_of, running
-from tracekit.view import query as queries
-from tracekit.view.datasets import dataset
-from tracekit.view.grid import query_of
+from tests.view.browser import Tab
+from tests.view.checks import check_rows
+from tests.view.support import CAPTURES, FIXTURES, NAMES, frame_of, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,35 +21,30 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(bool(browser.missing()), reason=f"not installed: {browser.missing()}"),
+    pytest.mark.skipif(bool(chromium.missing()), reason=str(chromium.missing())),
 ]
-AMP, DDP, HOSTILE = "", "?capture=1", "?capture=2"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """A browser."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        started = play.chromium.launch(executable_path=browser.executable(), args=SWITCHES)
-        yield started
-        started.close()
-
-
-@pytest.fixture
-def open_tab(chromium: Any) -> Iterator[Callable[..., Tab]]:
-    """A function that opens a tab with a state of its own."""
-    contexts = []
-
-    def open_one(viewer: Viewer, scheme: str = "light") -> Tab:
-        context = chromium.new_context(viewport={"width": 1400, "height": 1000}, color_scheme=scheme)
-        contexts.append(context)
-        return Tab(context.new_page(), viewer)
-
-    yield open_one
-    for context in contexts:
-        context.close()
+SOME = {"light": ("Ops and kernels", "Iterations", "Tables"), "dark": ("Timeline", "Kernels", "Compare")}
+"""Pages that are opened without TRACEKIT_TESTS=all."""
+EXPECTED = {
+    "train_amp.sqlite": {
+        "ops",
+        "op_types",
+        "groups",
+        "iterations",
+        "kernels",
+        "gpus",
+        "copies",
+        "api",
+        "nvtx",
+        "idle_gaps",
+    },
+    "ddp2.sqlite": {"collectives", "collective_launches"},
+    "jax_mlp.sqlite": {"iterations", "gpus", "api"},
+    "ncu/ncu_roofline_raw.csv": {"roofline", "limiters", "ncu_launches"},
+    "osrt_libs.sqlite": {"stack_functions", "stack_events"},
+    "gpu_metrics.sqlite": {"metrics"},
+}
+"""Tables that the pages of some captures show."""
 
 
 def filtered(some: pl.DataFrame, rows: pl.DataFrame) -> str:
@@ -60,46 +52,24 @@ def filtered(some: pl.DataFrame, rows: pl.DataFrame) -> str:
     return f"{some.height:,} row{'s' * (some.height != 1)} (filtered from {rows.height:,})"
 
 
-def check_rows(tab: Tab, viewer: Viewer) -> set[str]:
-    """Compare the first rows of all tables of a page with the rows of the capture."""
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", CAPTURES if ALL else CAPTURES[:1])
+def test_every_page_of_a_capture(name: str, scheme: str, open_tab: Callable[..., Tab]) -> None:
+    """Numbers are those of the tables, and axe-core finds no serious fault."""
     compared = set()
-    for id_ in Table.names(tab.page):
-        captures = viewer._captures
-        described = dataset(id_["table"])
-        column, _, direction = described.sort.partition(":")
-        sort = json.dumps([{"colId": column, "sort": direction}] if column else [])
-        page = queries.page(captures, query_of(id_, len(captures), sort=sort), 0, 3)
-        table = tab.table(id_["table"])
-        for seen, wanted in zip(table.rows(), page.rows, strict=True):
-            cells = {name: text for name, text in seen.items() if not name.startswith("_")}
-            assert cells
-            expected = {name: shown(wanted[name]) for name in cells}
-            assert cells == expected, (id_["table"], cells, expected)
-        assert table.status().startswith(f"{page.total:,} row")
-        compared.add(id_["table"])
-    return compared
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["train_amp.sqlite", "ddp2.sqlite", "jax_mlp.sqlite", "ncu/ncu_roofline_raw.csv", "empty.sqlite"]
-    if ALL
-    else ["train_amp.sqlite"],
-)
-def test_every_page_of_a_capture(name: str, open_tab: Callable[..., Tab]) -> None:
-    compared = set()
-    with running(FIXTURES / name) as viewer, open_tab(viewer) as tab:
+    with running(FIXTURES / name) as viewer, open_tab(viewer, scheme) as tab:
         tab.open("/")
         links = tab.links()
         assert {"Overview", "Compare", "Tables"} <= set(links.values())
         for href, title in links.items():
-            if title == "Timeline" or not (ALL or title in ("Ops and kernels", "Iterations", "Kernels", "Tables")):
+            if not (ALL or title in SOME[scheme]):
                 continue
             tab.follow(href, title)
             assert tab.page.title().startswith(f"{title} · ")
             compared |= check_rows(tab, viewer)
-    if name == "train_amp.sqlite":
-        assert {"ops", "iterations", "kernels"} <= compared
+            if browser.axe() is not None:
+                assert tab.faults() == [], title
+    assert not ALL or compared >= EXPECTED.get(name, set())
 
 
 def test_the_state_of_a_table_is_in_the_url(amp: Viewer, open_tab: Callable[..., Tab]) -> None:
@@ -276,16 +246,3 @@ def test_the_keyboard_alone_suffices(amp: Viewer, open_tab: Callable[..., Tab]) 
         keys.press("Space")
         tab.table("op_kernels").part("grid").wait_for()
         assert "ops.select" in parse_qs(tab.query())
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_serious_fault(scheme: str, amp: Viewer, open_tab: Callable[..., Tab]) -> None:
-    if browser.axe() is None:
-        pytest.skip("axe-core cannot be installed with npm")
-    with open_tab(amp, scheme) as tab:
-        tab.open("/")
-        for href, title in tab.links().items():
-            if title == "Timeline" or not (ALL or title in ("Overview", "Iterations")):
-                continue
-            tab.follow(href, title)
-            assert tab.faults() == [], title

@@ -154,7 +154,7 @@ def test_sort_orders_name_columns_and_directions() -> None:
         {"s": {"type": "contains", "filter": 5}},
         {"s": {"type": ["contains"], "filter": "x"}},
         {"s": {"type": "regex", "filter": "x"}},
-        {"s": {"type": "contains", "filter": "x" * 5000}},
+        {"s": {"type": "contains", "filter": "x" * 40_000}},
         {str(key): {"type": "blank"} for key in range(201)},
         [],
         "x",
@@ -172,5 +172,18 @@ def test_sort_orders_that_are_not_valid(model: Any) -> None:
 
 
 def test_a_search_text_that_is_too_long() -> None:
-    with pytest.raises(TracekitError, match="more than 4096 characters"):
-        filters.search_rows("x" * 5000, SCHEMA)
+    with pytest.raises(TracekitError, match="more than 32768 characters"):
+        filters.search_rows("x" * 40_000, SCHEMA)
+
+
+def test_long_names_are_found() -> None:
+    """The names of templates in C++ have thousands of characters, and links contain them."""
+    name = "void kernel<" + "T, " * 5000 + "int>"
+    frame = pl.DataFrame({"s": [name, name + "x", "y"]})
+    for kind, rows in (("equals", 1), ("contains", 2)):
+        condition = filters.filter_rows({"s": {"type": kind, "filter": name}}, frame.schema)
+        assert condition is not None
+        assert frame.filter(condition).height == rows
+    found = filters.search_rows(name, frame.schema)
+    assert found is not None
+    assert frame.filter(found).height == 2

@@ -216,7 +216,7 @@ def test_other_methods(amp: Viewer, method: str) -> None:
         "format=csv&table=kernels&sort=nope:asc",
         "format=csv&table=kernels&sort=launches:up",
         "format=csv&table=kernels&condition=read_csv('x')",
-        "format=csv&table=kernels&search=" + "x" * 5000,
+        "format=csv&table=kernels&search=" + "x" * 40_000,
         "format=csv&table=iteration_kernels&arguments=iteration%3Dx",
         "format=csv&table=ncu_rules&arguments=launch_id%3D-",
         "format=csv&table=comparison",

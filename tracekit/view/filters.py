@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 MAX_FILTERS = 200
 """Largest number of columns in a filter, of conditions of a column, and of columns to sort by."""
-MAX_TEXT = 4096
-"""Longest text in a filter, in characters."""
+MAX_TEXT = 32_768
+"""Longest text in a filter, in characters. Names of C++ functions have many thousands."""
 
 
 def filter_rows(model: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> pl.Expr | None:

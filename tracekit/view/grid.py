@@ -230,7 +230,12 @@ def _grid(id_: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
         "tooltipShowDelay": 400,
         "multiSortKey": "ctrl",
         "animateRows": False,
-        "context": {"selected": selected, "table": {name: id_[name] for name in ("table", "at", "arguments")}},
+        "tabToNextCell": {"function": "tracekitLeaveGrid(params)"},
+        "context": {
+            "selected": selected,
+            "sort": described.sort,
+            "table": {name: id_[name] for name in ("table", "at", "arguments")},
+        },
         "theme": {"function": f"themeQuartz.withParams({json.dumps(GRID_THEME)})"},
     }
     height = min(max(rows.frame.height, 3), VISIBLE_ROWS) * ROW_HEIGHT + 38 + 34 + 48 + 2

@@ -23,6 +23,9 @@ window.dash_clientside = window.dash_clientside || {};
     if (params.node && params.node.rowPinned) return params.data._label;
     return typeof params.value === "number" ? integer.format(params.value) : params.value;
   };
+  /* Tab leaves the rows, in which the arrow keys move. */
+  functions.tracekitLeaveGrid = () => false;
+
   /* Enter expands or collapses a row of a tree, and opens the link of a cell. Ctrl-C or Cmd-C copies the complete value of
      the focused cell, unless text is selected. */
   functions.tracekitPressKey = (params) => {
@@ -175,7 +178,10 @@ window.dash_clientside = window.dash_clientside || {};
           [`${name}.where`]: now.condition,
           [`${name}.toggled`]: now.toggled,
         };
-        if (columns) changes[`${name}.sort`] = now.sort;
+        if (columns && api) {
+          const { sort } = api.getGridOption("context") || {};
+          changes[`${name}.sort`] = now.sort === sort ? "" : now.sort || "none";
+        }
         if (now.columns !== first) changes[`${name}.columns`] = now.columns;
         if (row !== undefined) changes[`${name}.select`] = row;
         replaceUrl(changes);
