@@ -101,9 +101,28 @@ def test_streams_replace_unknown_communicators_if_ends_agree() -> None:
 
     columns = ("communicator", "communicator_by", "status")
     assert set(matched(rows([10, 30, 20]), *columns)) == {("stream 17", "stream", "matched")}
-    assert set(matched(rows([10, 3_000_000, 10, 9_000_000]), *columns)) == {("stream 17", "stream", "unmatched")}
+    found = {(f"stream 17 of ranks {rank}", "stream", "unmatched") for rank in (0, 1)}
+    assert set(matched(rows([10, 3_000_000, 10, 9_000_000]), *columns)) == found
     lonely = nccl(0, 0, 10, communicator=None, stream_id=None)
     assert matched([lonely], *columns) == [(None, None, "unmatched")]
+
+
+def test_one_stream_may_be_several_communicators() -> None:
+    """Two groups of two ranks, and a rank of its own, which all use the same number of a stream."""
+    facts: Row = {"communicator": None, "message_bytes": None}
+    delays = {0: 0, 1: 0, 2: 200_000, 3: 200_000, 4: 900_000}
+    rows = [
+        nccl(rank, at(n), at(n) + 10 + rank + (n * n * 31 % 7) * delay, **facts)
+        for rank, delay in delays.items()
+        for n in range(20)
+    ]
+    found = match(calls(rows), NO_ORIGINS)
+    columns = ("communicator", "communicator_size", "rank_count", "status")
+    assert found.group_by(columns).len().sort("communicator").rows() == [
+        ("stream 17 of ranks 0, 1", 2, 2, "matched", 40),
+        ("stream 17 of ranks 2, 3", 2, 2, "matched", 40),
+        ("stream 17 of ranks 4", None, 1, "unmatched", 20),
+    ]
 
 
 def message(rank: int, start: int, kind: str, peer: int, **more: object) -> Row:

@@ -242,7 +242,7 @@ def _with_units(ranges: pl.DataFrame) -> pl.DataFrame:
 
 def _nccl_kernels(frames: Frames) -> pl.DataFrame:
     columns = ["kernel_id", "start_ns", "end_ns", *_DEVICE, "thread_id", "stream_id", "range_id", "name", "short_name"]
-    kernels = frames("kernels").filter(is_nccl_kernel()).select(columns).collect()
+    kernels = frames("kernels").filter(is_nccl_kernel()).select(*columns, "api_start_ns").collect()
     full, short = (pl.col(c).cast(pl.String) for c in ("name", "short_name"))
     lower = pl.coalesce(short, full).str.to_lowercase()
     kind = pl.coalesce([pl.when(lower.str.contains(t, literal=True)).then(pl.lit(k)) for t, k in _KERNEL_KINDS.items()])
@@ -256,7 +256,7 @@ def _nccl_kernels(frames: Frames) -> pl.DataFrame:
             kernel_end_ns="end_ns",
         )
         .drop("name", "short_name", "start_ns", "end_ns")
-        .sort("kernel_start_ns", "kernel_id")
+        .sort("api_start_ns", "kernel_start_ns", "kernel_id")
         .with_columns(executed=_executed_kind())
     )
 

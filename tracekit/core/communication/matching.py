@@ -6,7 +6,8 @@ begin or end with the same call, n differs by a constant. It is the shift with w
 and with which the ends of the calls differ most evenly; of several such shifts, the one with the smallest difference.
 
 NCCL identifies communicators by a number that all ranks share. If it was not recorded, the CUDA stream of the kernels
-takes its place, and calls are matched only if their kinds agree and their ends differ evenly.
+takes its place. Ranks belong to one communicator if the kinds of the calls on their streams agree and the differences
+between their ends hardly vary. Streams with the same number may therefore be several communicators.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
 
 SIMULTANEOUS_NS = 20_000
 """Differences between the ends of a collective that vary by less than this need no other explanation."""
-MAX_STREAM_VARIATION_NS = 1_000_000
+MAX_STREAM_VARIATION_NS = 50_000
 """Differences that vary by more than this show that streams with equal numbers are not one communicator."""
-_NEAR = 64
+_NEAR, _NEAR_BY_STREAM = 64, 8
 """Number of shifts that are tried before and after each likely one."""
+_LISTED = 8
 _BETTER = 4
 MATCHED, INCOMPLETE, UNMATCHED = "matched", "incomplete", "unmatched"
 _CHANNEL = "channel"
@@ -52,12 +54,12 @@ def match(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.DataFram
         are present), and ``status``: matched if all members are present, incomplete, or unmatched if there is only
         one. ``bytes`` is the size of the data as nccl-tests defines it.
     """
-    rows = _identified(_ranked(calls)).with_row_index("row")
-    rows = _with_channels(rows)
     times = pl.col("end_ns") + pl.col("trace_rank").replace_strict(
         _origin_differences(origins), default=0, return_dtype=pl.Int64
     )
-    rows = rows.with_columns(_utc=times, _token=_token()).sort(pl.coalesce("call_start_ns", "start_ns"), "row")
+    rows = _ranked(calls).with_row_index("row").with_columns(_utc=times, _token=_token())
+    rows = _with_sizes(_with_streams(rows.sort(pl.coalesce("call_start_ns", "start_ns"), "row")))
+    rows = _with_channels(rows)
     rows = rows.with_columns(nth=pl.int_range(pl.len()).over(_CHANNEL, "side"))
     channels = rows.drop_nulls(_CHANNEL).partition_by(_CHANNEL, maintain_order=True)
     shifts = [shift for channel in channels for shift in _channel_shifts(channel)]
@@ -88,13 +90,43 @@ def _ranked(calls: pl.DataFrame) -> pl.DataFrame:
     return rows.join(numbered, on=who, nulls_equal=True, maintain_order="left")
 
 
-def _identified(rows: pl.DataFrame) -> pl.DataFrame:
-    """Fill in communicators by stream, and the sizes of communicators and ranks in them where they are unknown."""
+def _with_streams(rows: pl.DataFrame) -> pl.DataFrame:
+    """Fill in unknown communicators by stream, and add ``communicator_by``."""
     is_nccl = pl.col("library") == NCCL
     by_stream = pl.when(is_nccl & pl.col("stream_id").is_not_null()).then(pl.format("stream {}", "stream_id"))
     is_known = pl.col("communicator").is_not_null()
     by = pl.when(is_known).then(pl.lit("payload")).when(by_stream.is_not_null()).then(pl.lit("stream"))
     rows = rows.with_columns(communicator_by=by, communicator=pl.coalesce("communicator", by_stream))
+    streams = rows.filter(communicator_by="stream").partition_by("communicator", maintain_order=True)
+    names = [(stream["communicator"][0], *name) for stream in streams for name in _communicators_of_stream(stream)]
+    schema = {"communicator": pl.String, "rank": pl.Int64, "_name": pl.String}
+    named = pl.DataFrame(names, schema, orient="row").with_columns(communicator_by=pl.lit("stream"))
+    rows = rows.join(named, on=["communicator", "rank", "communicator_by"], how="left", maintain_order="left")
+    return rows.with_columns(communicator=pl.coalesce("_name", "communicator")).drop("_name")
+
+
+def _communicators_of_stream(stream: pl.DataFrame) -> Iterator[tuple[int, str]]:
+    """Yield each rank that uses a stream, and the name of its communicator.
+
+    It is the name of the stream or, if the stream is that of several communicators, also the ranks.
+    """
+    by_rank = stream.partition_by("rank", as_dict=True, maintain_order=True)
+    remaining = {rank[0]: _numbers(rows) for rank, rows in by_rank.items()}
+    groups = []
+    while remaining:
+        first = min(remaining, key=lambda rank: (-len(remaining[rank][0]), rank))
+        reference = remaining.pop(first)
+        others = [r for r, calls in remaining.items() if best_shift(reference, calls, by_stream=True) is not None]
+        groups.append(sorted([first, *others]))
+        remaining = {rank: calls for rank, calls in remaining.items() if rank not in others}
+    name = stream["communicator"][0]
+    for group in groups:
+        listed = ", ".join(map(str, group[:_LISTED])) + (", …" if len(group) > _LISTED else "")
+        yield from ((rank, name if len(groups) == 1 else f"{name} of ranks {listed}") for rank in group)
+
+
+def _with_sizes(rows: pl.DataFrame) -> pl.DataFrame:
+    """Fill in the sizes of communicators and the ranks in them where they are unknown."""
     of = ["library", "communicator"]
     present = pl.col("rank").n_unique().cast(pl.Int64).over(of)
     size = pl.coalesce(pl.col("communicator_size").max().over(of), pl.when(present > 1).then(present))
@@ -148,14 +180,14 @@ def _token() -> pl.Expr:
 def _channel_shifts(channel: pl.DataFrame) -> Iterator[tuple[str, int, int | None]]:
     """Yield the channel, the side and the number that is added to the positions of the calls of each side.
 
-    The side with the most calls is not shifted. The shift is None if a side has no calls in common with it.
+    The side with the most calls is not shifted.
     """
     sides = channel.partition_by("side", as_dict=True, maintain_order=True)
-    name, by = channel[_CHANNEL][0], channel["communicator_by"][0]
+    name = channel[_CHANNEL][0]
     first = min(sides, key=lambda side: (-sides[side].height, side))
     reference = _numbers(sides[first])
     for side, rows in sides.items():
-        shift = 0 if side == first else best_shift(reference, _numbers(rows), by_stream=by == "stream")
+        shift = 0 if side == first else best_shift(reference, _numbers(rows))
         yield name, side[0], shift
 
 
@@ -163,7 +195,9 @@ def _numbers(rows: pl.DataFrame) -> tuple[Numbers, Numbers]:
     return rows["_token"].to_numpy(), rows["_utc"].fill_null(0).to_numpy()
 
 
-def best_shift(reference: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers], *, by_stream: bool) -> int | None:
+def best_shift(
+    reference: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers], *, by_stream: bool = False
+) -> int | None:
     """Return how many calls later the calls of one rank begin than those of another rank.
 
     Args:
@@ -177,8 +211,9 @@ def best_shift(reference: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers
     n, m = len(reference[0]), len(other[0])
     unshifted = _difference(reference, other, 0) if n == m else None
     if unshifted is None or unshifted[0] > SIMULTANEOUS_NS:
+        distance = _NEAR_BY_STREAM if by_stream else _NEAR
         near = int(np.searchsorted(reference[1], other[1][0]))
-        tried = sorted({shift + d for shift in (0, n - m, near) for d in range(-_NEAR, _NEAR + 1)})
+        tried = sorted({shift + d for shift in (0, n - m, near) for d in range(-distance, distance + 1)})
         rated = {shift: d for shift in tried if (d := _difference(reference, other, shift)) is not None}
         least = min((variation for variation, _ in rated.values()), default=0.0)
         if rated and (unshifted is None or _BETTER * least < unshifted[0]):
