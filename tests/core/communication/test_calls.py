@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 import tracekit as tk
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.communication.made_ranks import nccl_kernel, nccl_range, payload, scene
 from tests.exporters.test_chrome_trace import QUEUE, kernel, push, trace
@@ -105,6 +105,7 @@ def test_two_kernels_of_several_calls_are_one_interval() -> None:
     assert read(linked, "kernel_id", "start_ns", "end_ns", "kernel_calls") == [(1, 100, 250, 3)] * 3
 
 
+@settings(max_examples=30)
 @given(st.lists(st.sampled_from(["start", "end", "call"]), max_size=12))
 def test_a_call_belongs_to_the_outermost_end_of_its_group(events: list[str]) -> None:
     names = {"start": "ncclGroupStart", "end": "ncclGroupEnd", "call": "ncclAllReduce"}
@@ -148,6 +149,7 @@ def test_calls_without_kernels_are_on_the_only_gpu_of_their_process() -> None:
 interval = st.tuples(st.integers(0, 40), st.integers(0, 15)).map(lambda t: (t[0], t[0] + t[1]))
 
 
+@settings(max_examples=40)
 @given(st.lists(interval, max_size=6), st.lists(st.tuples(interval, st.integers(0, 1)), max_size=6))
 def test_hidden_time_is_the_time_in_which_other_kernels_run(
     exchanges: list[tuple[int, int]], others: list[tuple[tuple[int, int], int]]
