@@ -11,6 +11,7 @@ from tracekit.errors import ExportError, UnknownFormatError, choices_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     import polars as pl
@@ -224,6 +225,44 @@ class Reader:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """One of several traces that are written to one file.
+
+    A time ``t`` of the trace is ``t + offset_ns + drift * t`` on the clock that the traces share.
+
+    Attributes:
+        name: Name of the trace in the file, such as ``rank 3``.
+        open: Function that opens the trace, and returns a context manager that closes it.
+        offset_ns: Offset of the clock of the trace in ns.
+        drift: Drift of the clock of the trace in ns per ns.
+    """
+
+    name: str
+    open: Callable[[], AbstractContextManager[View]]
+    offset_ns: int = 0
+    drift: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ManyTraces:
+    """Several traces that are written to one file, on one clock.
+
+    Attributes:
+        parts: The traces. One of them is open at a time.
+        links: Arrows between events, one row each: ``name``, and ``from_part``, ``from_table``, ``from_id`` and
+            ``from_ns`` of the event where it begins, and the same with ``to_`` of the event where it ends. Parts are
+            numbered from 0, ids are those of the table, and times are on the shared clock.
+        origin_utc_ns: UTC time of the origin of the shared clock in ns since 1970. None if it is unknown.
+        facts: Facts about the file, by name.
+    """
+
+    parts: Sequence[Part]
+    links: pl.DataFrame
+    origin_utc_ns: int | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Exporter:
     """An exporter for one format, which writes one file per trace or one file per table.
 
@@ -241,6 +280,8 @@ class Exporter:
         wrote: Function that returns whether this exporter wrote a file in a folder. It must not raise an error. A
             folder can be replaced only if exporters wrote all its files. None if a folder that this exporter wrote must
             not be replaced.
+        write_many: Function that writes several traces to one path that does not exist yet. None if the format holds
+            one trace.
     """
 
     format: str
@@ -253,6 +294,7 @@ class Exporter:
     options: Mapping[str, str] = field(default_factory=dict)
     configure: Callable[[Mapping[str, str]], Exporter] | None = None
     wrote: Callable[[Path], bool] | None = None
+    write_many: Callable[[ManyTraces, Path, Progress], None] | None = None
 
     def with_options(self, options: Mapping[str, str]) -> Exporter:
         """Return the exporter with the values of some options set.

@@ -28,7 +28,7 @@ def analyze(traces: TraceSet) -> Communication:
     """Return the analysis of the communication of all ranks. It warns of ranks that collectives do not align."""
     from tracekit.core.communication import Communication, rank_tables
 
-    found = Communication(_all_tables(traces, rank_tables))
+    found = Communication(all_tables(traces, rank_tables))
     warn_of_unaligned(found.clocks)
     return found
 
@@ -37,10 +37,10 @@ def clocks(traces: TraceSet) -> pl.DataFrame:
     """Return how the times of each rank are converted to the clock of the first one (see ``align_clocks``)."""
     from tracekit.core.communication import Communication, call_tables
 
-    return Communication(_all_tables(traces, call_tables)).clocks
+    return Communication(all_tables(traces, call_tables)).clocks
 
 
-def _all_tables(traces: TraceSet, function: Compute) -> Tables:
+def all_tables(traces: TraceSet, function: Compute) -> Tables:
     """Return the tables of all ranks, with the column ``rank``."""
     import polars as pl
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit import exporting, registry, targets
 from tracekit.errors import ExportError
 from tracekit.sets import frames
+from tracekit.sets.timeline import many_traces
 
 if TYPE_CHECKING:
     import os
@@ -55,8 +56,13 @@ def export(
     Raises:
         ExportError: The format cannot hold several ranks, or the output exists or cannot be written.
     """
+    if exporter.write_many is not None:
+        many = many_traces(traces)
+        with targets.atomic_output(path, overwrite=overwrite, inputs=traces.inputs) as new:
+            exporter.write_many(many, new, progress or _ignore_progress)
+        return Path(path)
     if exporter.write_table is None:
-        known = ", ".join(e.format for e in registry.exporters().values() if e.write_table is not None)
+        known = ", ".join(e.format for e in registry.exporters().values() if e.write_table or e.write_many)
         raise ExportError(
             f"{exporter.format} cannot hold the profiles of several ranks",
             path=path,

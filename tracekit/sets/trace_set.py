@@ -499,7 +499,8 @@ class TraceSet:
     ) -> Path:
         """Write the set in another format. The output is written completely or not at all.
 
-        Files of tables have the rows of all ranks, with the column ``rank`` before all others.
+        Files of tables have the rows of all ranks, with the column ``rank`` before all others. A Chrome trace has the
+        tracks of all ranks on one clock, which ``clocks`` describes, and arrows between the members of collectives.
 
         Args:
             path: File to write, or folder for formats with one file per table.

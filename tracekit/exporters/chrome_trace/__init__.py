@@ -2,7 +2,7 @@
 
 ``options`` declares the option that chooses tracks, ``kinds`` declares the kinds of events, and ``tracks`` declares
 their tracks. ``layout`` assigns events to tracks, and ``lanes`` separates overlapping slices. ``events`` and ``text``
-format JSON, ``file`` writes the JSON, and ``export`` runs all steps.
+format JSON, ``file`` writes the JSON, and ``export`` runs all steps. ``many`` writes several traces to one file.
 
 Source: "Trace Event Format", the Chromium project. The actual behaviour of viewers is tested in ``tests/exporters``.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from tracekit.interface import Progress, View
+    from tracekit.interface import ManyTraces, Progress, View
 
 
 def write(view: View, path: Path, progress: Progress, *, tracks: Collection[str]) -> None:
@@ -36,6 +36,20 @@ def write(view: View, path: Path, progress: Progress, *, tracks: Collection[str]
     export.write(view, path, progress, tracks)
 
 
+def write_many(traces: ManyTraces, path: Path, progress: Progress, *, tracks: Collection[str]) -> None:
+    """Write several traces as one JSON file on one clock, with a group of processes for each trace.
+
+    Args:
+        traces: The traces.
+        path: The file.
+        progress: Progress callback, which receives the number of written traces.
+        tracks: Names of the tracks to draw.
+    """
+    from tracekit.exporters.chrome_trace import many
+
+    many.write(traces, path, progress, tracks)
+
+
 def _configure(values: Mapping[str, str]) -> Exporter:
     """Return the exporter with the given options set.
 
@@ -47,6 +61,7 @@ def _configure(values: Mapping[str, str]) -> Exporter:
         "Chrome trace events (JSON) for Perfetto, chrome://tracing and speedscope",
         (".json", ".json.gz"),
         write=functools.partial(write, tracks=parse_tracks(values)),
+        write_many=functools.partial(write_many, tracks=parse_tracks(values)),
         correlated=True,
         options=OPTIONS,
         configure=_configure,

@@ -20,10 +20,17 @@ class Clock(NamedTuple):
     Attributes:
         shift_ns: Number of ns that is added to every time so that no time is negative.
         end_ns: End of the capture in ns, which is used as the end of events that were never closed. 0 if unused.
+        drift: Number of ns per ns that is added to every time, so that several traces share one clock.
     """
 
     shift_ns: int = 0
     end_ns: int = 0
+    drift: float = 0.0
+
+    def convert(self, time: pl.Expr) -> pl.Expr:
+        """Return a time of the capture in ns, as written to the file."""
+        drifted = time + (time * self.drift).round().cast(pl.Int64) if self.drift else time
+        return drifted + self.shift_ns if self.shift_ns else drifted
 
 
 def event_columns(kind: EventKind, names: Collection[str]) -> list[str]:
@@ -65,7 +72,7 @@ def _column_names(*expressions: pl.Expr | None) -> list[str]:
 
 def start_time(kind: EventKind, clock: Clock) -> pl.Expr:
     """Return the start of an event in ns, as written to the file."""
-    return kind.start + clock.shift_ns if clock.shift_ns else kind.start
+    return clock.convert(kind.start)
 
 
 def slice_duration(kind: EventKind, clock: Clock) -> pl.Expr:
@@ -73,7 +80,9 @@ def slice_duration(kind: EventKind, clock: Clock) -> pl.Expr:
 
     A slice that was never closed ends with the capture. The duration is 0 for a slice that ends before it starts.
     """
-    return (kind.end.fill_null(clock.end_ns) - kind.start).clip(lower_bound=0)
+    end = kind.end.fill_null(clock.end_ns)
+    duration = clock.convert(end) - clock.convert(kind.start) if clock.drift else end - kind.start
+    return duration.clip(lower_bound=0)
 
 
 def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, clock: Clock) -> pl.Series:
@@ -156,7 +165,7 @@ def format_arrows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, firs
     """
 
     def arrow_end(phase: str, end: str) -> list[str | pl.Expr]:
-        times = text.format_thousandths(pl.col(f"{end}_ns") + clock.shift_ns)
+        times = text.format_thousandths(clock.convert(pl.col(f"{end}_ns")))
         lead = f'{{"ph":"{phase}","cat":"{name}","name":"{name}","id":'
         return [lead, pl.col("id"), ',"ts":', *times, ",", pl.lit(lane_texts).gather(f"{end}_lane_id")]
 

@@ -15,7 +15,7 @@ from tracekit.exporters.chrome_trace.file import TextFile
 from tracekit.exporters.chrome_trace.layout import compute_layout, read_events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
     from tracekit.exporters.chrome_trace.kinds import EventKind
@@ -44,16 +44,23 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
         raise ExportError(f"nothing to draw: {reasons[0]}", hint="export tables: --to csv, parquet or arrow")
     total = sum(map(len, layout.lane_ids.values()))
     done = 0
-    arrows = _ArrowFormatter(layout)
     with TextFile(path) as file:
-        file.write(_header(view, layout.clock.shift_ns))
-        for kind, lane_ids in layout.lane_ids.items():
-            rows = read_events(view, kind).with_columns(lane_ids)
-            file.write_jobs(_event_jobs(kind, rows, layout))
-            file.write_jobs(arrows.jobs(kind, rows))
+        file.write(header(_facts(view, layout.clock.shift_ns)))
+        for _, rows in write_events(file, view, layout, ArrowFormatter(layout)):
             done += rows.height
             progress(done, total)
         file.write(",\n".join(layout.lanes.metadata_events()) + "\n]}\n")
+
+
+def write_events(
+    file: TextFile, view: View, layout: Layout, arrows: ArrowFormatter
+) -> Iterator[tuple[EventKind, pl.DataFrame]]:
+    """Write the events and arrows of a trace, and yield the events of each kind with their lane ids."""
+    for kind, lane_ids in layout.lane_ids.items():
+        rows = read_events(view, kind).with_columns(lane_ids)
+        file.write_jobs(_event_jobs(kind, rows, layout))
+        file.write_jobs(arrows.jobs(kind, rows))
+        yield kind, rows
 
 
 def _event_jobs(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> Iterator[Callable[[], pl.Series]]:
@@ -67,16 +74,19 @@ def _event_jobs(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> Iterator
         yield functools.partial(events.format_events, kind, batch, lane_texts, layout.clock)
 
 
-class _ArrowFormatter:
+class ArrowFormatter:
     """Formats the arrows from API calls to the activities that they launched, and between MPI calls.
 
     Arrows have consecutive ids in the whole file. An event that ends before the arrow begins has no arrow.
+
+    Attributes:
+        count: Number of arrows in the file so far.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, count: int = 0) -> None:
         self._layout = layout
         self._calls: pl.DataFrame | None = None
-        self._count = 0
+        self.count = count
 
     def jobs(self, kind: EventKind, rows: pl.DataFrame) -> Iterator[Callable[[], pl.Series]]:
         """Yield jobs, each of which formats a batch of the arrows to the events of one kind.
@@ -97,8 +107,8 @@ class _ArrowFormatter:
     def _format(self, links: pl.DataFrame, name: str) -> Iterator[Callable[[], pl.Series]]:
         lane_texts, clock = self._layout.lanes.json_members(), self._layout.clock
         for batch in links.filter(pl.col("from_ns") <= pl.col("to_ns")).iter_slices(BATCH_ROWS):
-            yield functools.partial(events.format_arrows, batch, lane_texts, clock, self._count + 1, name)
-            self._count += batch.height
+            yield functools.partial(events.format_arrows, batch, lane_texts, clock, self.count + 1, name)
+            self.count += batch.height
 
 
 def _messages(rows: pl.DataFrame) -> pl.DataFrame:
@@ -118,12 +128,17 @@ def _collectives(rows: pl.DataFrame) -> pl.DataFrame:
     return arrows.drop_nulls()
 
 
-def _header(view: View, shift_ns: int) -> str:
-    """Return the beginning of the file, which contains no private values."""
-    facts = {"producer": "tracekit", "schema_version": str(schemas.SCHEMA_VERSION)}
-    facts |= {name: view.info[name] for name in ("tool", "tool_version") if name in view.info}
+def _facts(view: View, shift_ns: int) -> dict[str, str]:
+    """Return the facts about a trace that the file contains. None of them is private."""
+    facts = {name: view.info[name] for name in ("tool", "tool_version") if name in view.info}
     if "origin_utc_ns" in view.info:
         facts["origin_utc_ns"] = str(int(view.info["origin_utc_ns"]) - shift_ns)
     if shift_ns:
         facts["shift_ns"] = str(shift_ns)
+    return facts
+
+
+def header(facts: Mapping[str, str]) -> str:
+    """Return the beginning of the file, with facts about it."""
+    facts = {"producer": "tracekit", "schema_version": str(schemas.SCHEMA_VERSION), **facts}
     return f'{{"displayTimeUnit":"ns","otherData":{json.dumps(facts, ensure_ascii=False)},"traceEvents":[\n'

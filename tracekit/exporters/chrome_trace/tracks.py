@@ -177,6 +177,27 @@ class TrackNames:
         return self.groups.setdefault(order, TrackGroup(FIRST_PID + len(self.groups), name, order))
 
 
+@dataclass(slots=True)
+class Numbering:
+    """The numbers of groups and lanes that are used by the traces in a file.
+
+    Attributes:
+        pids: Pids of the groups.
+        lanes: Number of lanes.
+        groups: Number of groups.
+    """
+
+    pids: set[int] = field(default_factory=set)
+    lanes: int = 0
+    groups: int = 0
+
+    def free_pid(self, pid: int) -> int:
+        """Return a pid if it is not used yet, or else one that no process can have, and mark it as used."""
+        free = pid if pid not in self.pids else max(FIRST_PID, *(p + 1 for p in self.pids))
+        self.pids.add(free)
+        return free
+
+
 class LaneRegistry:
     """The lanes of all tracks.
 
@@ -186,6 +207,21 @@ class LaneRegistry:
     def __init__(self, names: TrackNames) -> None:
         self.names = names
         self._lane_ids: dict[tuple[Track, int], int] = {}
+        self._prefix, self._first_tid, self._first_group = "", 1, 0
+        self._pids: dict[int, int] = {}
+
+    def add_to_file(self, prefix: str, numbering: Numbering) -> None:
+        """Number groups and lanes after those of other traces in the file. All lanes must have been created.
+
+        Args:
+            prefix: Prefix of the names of all groups.
+            numbering: The numbers that are used. Those of this trace are added.
+        """
+        self._prefix, self._first_tid, self._first_group = prefix, numbering.lanes + 1, numbering.groups
+        pids = sorted({track.group.pid for track, _ in self._lane_ids})
+        self._pids = {pid: numbering.free_pid(pid) for pid in pids}
+        numbering.lanes += len(self._lane_ids)
+        numbering.groups += len(self._groups())
 
     def lane_ids(self, track: Track, lanes: int) -> list[int]:
         """Return the ids of the first lanes of a track. Lanes that do not exist are created."""
@@ -193,26 +229,36 @@ class LaneRegistry:
 
     def json_members(self) -> pl.Series:
         """Return the JSON members ``"pid":…,"tid":…`` of every lane, by lane id. All lanes must have been created."""
-        members = {lane_id: f'"pid":{track.group.pid},"tid":{tid}' for tid, track, _, lane_id in self._ordered()}
+        members = {lane_id: f'"pid":{self._pid(track.group)},"tid":{tid}' for tid, track, _, lane_id in self._ordered()}
         return pl.Series([members[lane_id] for lane_id in range(len(members))], dtype=pl.String)
 
     def metadata_events(self) -> Iterator[str]:
         """Yield the events that name and order the groups and lanes."""
-        groups = sorted({track.group for track, _ in self._lane_ids}, key=lambda g: (g.order, g.pid))
-        for nth, group in enumerate(groups):
-            yield _metadata_event("process_name", group.pid, 0, name=group.name)
-            yield _metadata_event("process_sort_index", group.pid, 0, sort_index=nth)
+        for nth, group in enumerate(self._groups(), self._first_group):
+            pid = self._pid(group)
+            shown = group.name if pid == group.pid or group.pid >= FIRST_PID else f"{group.name} · pid {group.pid}"
+            yield _metadata_event("process_name", pid, 0, name=f"{self._prefix}{shown}")
+            yield _metadata_event("process_sort_index", pid, 0, sort_index=nth)
         for tid, track, lane, _ in self._ordered():
             if track.name is not None:
                 name = f"{track.name} · lane {lane + 1}" if lane else track.name
                 attributes = {column: value for column, value in track.attributes if value is not None}
-                yield _metadata_event("thread_name", track.group.pid, tid, name=name, **attributes)
-                yield _metadata_event("thread_sort_index", track.group.pid, tid, sort_index=tid)
+                pid = self._pid(track.group)
+                yield _metadata_event("thread_name", pid, tid, name=name, **attributes)
+                yield _metadata_event("thread_sort_index", pid, tid, sort_index=tid)
+
+    def _groups(self) -> list[TrackGroup]:
+        """Return the groups in the order of the viewer."""
+        return sorted({track.group for track, _ in self._lane_ids}, key=lambda g: (g.order, g.pid))
+
+    def _pid(self, group: TrackGroup) -> int:
+        """Return the pid of a group in the file."""
+        return self._pids.get(group.pid, group.pid)
 
     def _ordered(self) -> Iterator[tuple[int, Track, int, int]]:
         """Yield the tid, track, lane number and lane id of every lane, in the order of the viewer."""
         ordered = sorted(self._lane_ids.items(), key=lambda p: (p[0][0].group.order, p[0][0].order, p[0][1], p[1]))
-        for tid, ((track, lane), lane_id) in enumerate(ordered, 1):
+        for tid, ((track, lane), lane_id) in enumerate(ordered, self._first_tid):
             yield tid, track, lane, lane_id
 
 

@@ -1,0 +1,136 @@
+"""Describe the traces of a set for a file that shows all of them: their clocks, and arrows between their events."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from tracekit.core.communication import Communication, call_tables
+from tracekit.core.communication.calls import MESSAGES, NCCL
+from tracekit.core.communication.clocks import NONE
+from tracekit.core.communication.matching import UNMATCHED
+from tracekit.errors import ExportError
+from tracekit.interface import ManyTraces, Part
+from tracekit.sets import communication
+from tracekit.trace import view_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import polars as pl
+
+    from tracekit.interface import View
+    from tracekit.sets.trace_set import TraceSet
+
+_LISTED = 8
+
+
+def many_traces(traces: TraceSet) -> ManyTraces:
+    """Return the traces of a set with their clocks, and with arrows between the members of collectives and messages.
+
+    Clocks are aligned with all rows of the captures, also with those that the set does not select. It warns of ranks
+    that are aligned by their origins alone.
+
+    Raises:
+        ExportError: A rank cannot be aligned.
+    """
+    from tracekit.sets.trace_set import TraceSet
+
+    whole = TraceSet(traces.members, engine=traces.engine)
+    analysis = Communication(communication.all_tables(whole, call_tables))
+    clocks = {row["rank"]: row for row in analysis.clocks.iter_rows(named=True)}
+    unaligned = [rank for rank, row in clocks.items() if row["method"] == NONE]
+    if unaligned:
+        listed = ", ".join(map(str, unaligned[:_LISTED])) + (", …" if len(unaligned) > _LISTED else "")
+        message = f"rank {listed} cannot be drawn on one clock with rank {traces.ranks[0]}"
+        reason = "neither the UTC times of their origins nor common collectives are recorded"
+        raise ExportError(f"{message}: {reason}", hint="export these ranks separately")
+    communication.warn_of_unaligned(analysis.clocks)
+    parts = [
+        Part(f"rank {rank}", _Opener(traces, rank), clocks[rank]["offset_ns"], clocks[rank]["drift_ppm"] / 1e6)
+        for rank in traces.ranks
+    ]
+    facts = {"ranks": str(len(parts))} | {f"clock_rank_{rank}": _clock_text(row) for rank, row in clocks.items()}
+    return ManyTraces(parts, links(analysis.calls, traces.ranks), traces.members[0].origin_utc_ns, facts)
+
+
+class _Opener:
+    """A function that opens the view of a rank."""
+
+    def __init__(self, traces: TraceSet, rank: int) -> None:
+        self._traces = traces
+        self._rank = rank
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[View]:
+        """Return a context manager that yields the view, and closes the trace at the end."""
+        with self._traces.open(self._rank) as trace:
+            yield view_of(trace)
+
+
+def links(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:
+    """Return the arrows between the members of collectives and messages, as ``ManyTraces.links``.
+
+    An arrow leads from each member of a collective to the one that starts next, and from the start of a call that sends
+    a message to the end of the call that receives it. Calls of NCCL are drawn as their kernels.
+
+    Args:
+        calls: The result of ``Communication.calls``, with times on the shared clock.
+        ranks: The ranks, in the order of their parts.
+    """
+    import polars as pl
+
+    is_nccl, is_message = pl.col("library") == NCCL, pl.col("kind").is_in(MESSAGES)
+    part = pl.col("trace_rank").replace_strict(ranks, list(range(len(ranks))), return_dtype=pl.Int64)
+    members = calls.filter(pl.col("status") != UNMATCHED).select(
+        "collective_id",
+        part=part,
+        table=pl.when(is_nccl).then(pl.lit("kernels")).otherwise(pl.lit("mpi_calls")),
+        id=pl.when(is_nccl).then("kernel_id").otherwise("call_id"),
+        ns=pl.when(is_nccl).then("kernel_start_ns").otherwise("call_start_ns"),
+        end_ns=pl.when(is_nccl).then("kernel_end_ns").otherwise("call_end_ns"),
+        is_message=is_message,
+        sends=pl.col("kind") == "send",
+    )
+    members = members.drop_nulls(["id", "ns"])
+    both = [_collective_links(members.filter(~pl.col("is_message"))), _message_links(members.filter("is_message"))]
+    # arrows between MPI calls of one trace are drawn with the trace
+    own = (pl.col("from_part") == pl.col("to_part")) & (pl.col("from_table") == "mpi_calls")
+    return pl.concat(both).filter(~own)
+
+
+def _collective_links(members: pl.DataFrame) -> pl.DataFrame:
+    """Return an arrow from each member of a collective to the one that starts next."""
+    import polars as pl
+
+    columns = ("part", "table", "id", "ns")
+    ordered = members.unique(["collective_id", "part", "table", "id"]).sort("collective_id", "ns", "part", "id")
+    before = [pl.col(c).shift(1).over("collective_id").alias(f"from_{c}") for c in columns]
+    arrows = ordered.select(pl.lit("collective").alias("name"), *before, *(pl.col(c).alias(f"to_{c}") for c in columns))
+    return arrows.drop_nulls("from_part")
+
+
+def _message_links(members: pl.DataFrame) -> pl.DataFrame:
+    """Return an arrow from each call that sends a message to the end of the call that receives it."""
+    import polars as pl
+
+    columns = ("part", "table", "id", "ns")
+    last = pl.max_horizontal("ns", pl.col("end_ns").fill_null(pl.col("ns")) - 1)
+    sent = members.filter("sends").select("collective_id", *(pl.col(c).alias(f"from_{c}") for c in columns))
+    received = members.filter(~pl.col("sends")).with_columns(ns=last)
+    received = received.select("collective_id", *(pl.col(c).alias(f"to_{c}") for c in columns))
+    joined = sent.join(received, on="collective_id", maintain_order="left")
+    return joined.select(pl.lit("message").alias("name"), pl.all().exclude("collective_id"))
+
+
+def _clock_text(row: dict[str, object]) -> str:
+    """Describe how the times of a rank were converted."""
+    if row["method"] == "reference":
+        return "reference"
+    text = f"{row['method']}, offset {row['offset_ns']} ns"
+    if row["residual_ns"] is None:
+        return text
+    return (
+        f"{text}, drift {row['drift_ppm']:.3f} ppm, residual {row['residual_ns']} ns (max {row['max_residual_ns']} ns) "
+        f"of {row['collective_count']} collectives"
+    )
