@@ -175,7 +175,7 @@ def test_links_of_collectives_and_messages() -> None:
         call("recv", 4, 5, 70, call_end_ns=None), call("send", 4, 9, 65),
         call("all_reduce", 5, 2, 0, library="NCCL", kernel_id=7, kernel_start_ns=80, kernel_end_ns=90),
         call("all_reduce", 5, 5, 0, library="NCCL", kernel_id=8, kernel_start_ns=80, kernel_end_ns=90),
-        call("all_reduce", 5, 9, 0, library="NCCL"),
+        call("all_reduce", 5, 9, 85, library="NCCL"),
         call("barrier", 6, 2, 95), call("barrier", 6, 2, 96),
     ]  # fmt: skip
     rows = timeline.links(pl.DataFrame(calls, schema=CALLS), [2, 5, 9])
@@ -186,10 +186,12 @@ def test_links_of_collectives_and_messages() -> None:
         ("collective", 2, 10, 10, 0, 20, 20),
         ("collective", 0, 20, 20, 1, 30, 30),
         ("collective", 0, 7, 80, 1, 8, 80),
+        ("collective", 1, 8, 80, 2, 85, 85),
         ("message", 1, 55, 55, 0, 50, 59),
         ("message", 2, 65, 65, 1, 70, 70),
     ]
     assert set(rows["from_table"]) == {"mpi_calls", "kernels"}
+    assert rows.filter(to_id=85)["to_table"].item() == "nvtx_ranges"
 
 
 def test_ranks_that_cannot_be_aligned_are_not_merged(tmp_path: Path) -> None:

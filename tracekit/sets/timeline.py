@@ -6,8 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from tracekit.core.communication import Communication, call_tables
-from tracekit.core.communication.calls import MESSAGES, NCCL
 from tracekit.core.communication.clocks import NONE
+from tracekit.core.communication.kinds import MESSAGES, MPI
 from tracekit.core.communication.matching import UNMATCHED
 from tracekit.errors import ExportError
 from tracekit.interface import ManyTraces, Part
@@ -72,7 +72,7 @@ def links(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:
     """Return the arrows between the members of collectives and messages, as ``ManyTraces.links``.
 
     An arrow leads from each member of a collective to the one that starts next, and from the start of a call that sends
-    a message to the end of the call that receives it. Calls of NCCL are drawn as their kernels.
+    a message to the end of the call that receives it. If the kernel of a call was recorded, it stands for the call.
 
     Args:
         calls: The result of ``Communication.calls``, with times on the shared clock.
@@ -80,16 +80,17 @@ def links(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:
     """
     import polars as pl
 
-    is_nccl, is_message = pl.col("library") == NCCL, pl.col("kind").is_in(MESSAGES)
+    has_kernel = pl.col("kernel_id").is_not_null()
+    in_table = pl.when(pl.col("library") == MPI).then(pl.lit("mpi_calls")).otherwise(pl.lit("nvtx_ranges"))
     part = pl.col("trace_rank").replace_strict(ranks, list(range(len(ranks))), return_dtype=pl.Int64)
     members = calls.filter(pl.col("status") != UNMATCHED).select(
         "collective_id",
         part=part,
-        table=pl.when(is_nccl).then(pl.lit("kernels")).otherwise(pl.lit("mpi_calls")),
-        id=pl.when(is_nccl).then("kernel_id").otherwise("call_id"),
-        ns=pl.when(is_nccl).then("kernel_start_ns").otherwise("call_start_ns"),
-        end_ns=pl.when(is_nccl).then("kernel_end_ns").otherwise("call_end_ns"),
-        is_message=is_message,
+        table=pl.when(has_kernel).then(pl.lit("kernels")).otherwise(in_table),
+        id=pl.when(has_kernel).then("kernel_id").otherwise("call_id"),
+        ns=pl.when(has_kernel).then("kernel_start_ns").otherwise("call_start_ns"),
+        end_ns=pl.when(has_kernel).then("kernel_end_ns").otherwise("call_end_ns"),
+        is_message=pl.col("kind").is_in(MESSAGES),
         sends=pl.col("kind") == "send",
     )
     members = members.drop_nulls(["id", "ns"])
