@@ -165,3 +165,13 @@ def test_folders_of_statistics(run: Run, tmp_path: Path) -> None:
     run("diff", a, a, "-o", out, "-f")
     assert "contains the input" in run("diff", a, a, "-o", a, "-f", status=1).stderr
     assert "exists already" in run("diff", a, a, "-o", out, status=1).stderr
+
+
+def test_a_page(run: Run, runs: tuple[Path, Path], tmp_path: Path) -> None:
+    out = tmp_path / "diff.html"
+    done = run("diff", *runs, "--by", "kernels", "--to", "html", "-o", out, "--fail-if", "slower > 0", status=3)
+    assert done.stdout == b""
+    page = out.read_text("utf-8")
+    assert "kernel_f&lt;(int)*&gt;" in page
+    assert "<title>a.json and b.json</title>" in page
+    assert "a page is written into a file" in run("diff", *runs, "--to", "html", status=2).stderr

@@ -103,6 +103,11 @@ class _Sides:
 @click.option(
     "--save", "baseline", metavar="FILE", type=click.Path(path_type=Path), help="Save A as a baseline in a JSON file."
 )
+@click.option(
+    "--to",
+    type=click.Choice(["html"]),
+    help="Write a page for a browser with both sides side by side into the -o file.",
+)
 @limit_option(limit_text("kind"))
 @printing_options
 @quiet_option
@@ -120,6 +125,7 @@ def command(
     min_percent: float | None,
     conditions: Sequence[str],
     baseline: Path | None,
+    to: str | None,
     limit: int | None,
     printing: Printing,
     quiet: bool,
@@ -135,10 +141,13 @@ def command(
     """
     from tracekit.comparison import Summarizer, side_inputs, write_baseline
     from tracekit.core import compare
+    from tracekit.diff_page import diff_page
     from tracekit.sets import recipe_files
 
     if b is None and baseline is None:
         raise click.UsageError("B is required, except with --save")
+    if to is not None and printing.out is None:
+        raise click.UsageError("a page is written into a file: name it with -o")
     if b is not None and all(map(recipe_files.is_folder_of_statistics, (a, b))):
         _diff_statistics(a, b, printing)
         return
@@ -157,8 +166,11 @@ def command(
     limit_alpha = compare.DEFAULT_ALPHA if alpha is None else alpha
     diff = compare.compare(before, after, chosen, alpha=limit_alpha, min_percent=min_percent)
     with printing.open_page(_Sides((*side_inputs(a), *side_inputs(b))), limit=limit) as page:
-        _print(page, diff, printing, rows_per_report(limit, printing, len(chosen)))
-    if printing.style != "table":
+        if to is None:
+            _print(page, diff, printing, rows_per_report(limit, printing, len(chosen)))
+        else:
+            page.data.write(diff_page(diff, (a.name, b.name), limit).encode())
+    if printing.style != "table" and to is None:
         for note in diff.notes:
             print_message(f"note: {note}", quiet=quiet)
     context.exit(CONDITION_HOLDS if _failing(diff, parsed) else 0)

@@ -12,6 +12,9 @@ from tracekit.exporters.html.markup import text
 from tracekit.plots import theme
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.exporters.html.markup import Section
     from tracekit.exporters.html.sections import Contents
 
 STYLE = """
@@ -90,17 +93,51 @@ addEventListener("afterprint", redraw);
 def page(contents: Contents) -> str:
     """Return the page as HTML."""
     library, data = _script_text(theme.javascript()), _data(contents)
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src {_hash(library)} {_hash(SCRIPT)}",
-            "style-src 'unsafe-inline'",  # plotly sets style attributes
-            "img-src data: blob:",
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
+    allowed = (
+        f"script-src {_hash(library)} {_hash(SCRIPT)}",
+        "style-src 'unsafe-inline'",  # plotly sets style attributes
+        "img-src data: blob:",
     )
-    title = text(contents.title)
+    body = f"{_notice(contents)}{''.join(section.html() for section in contents.sections)}{_missing(contents)}"
+    note = (
+        "Written by tracekit. Times are in ns since the start of the capture. All numbers are exact unless a unit in\n"
+        "brackets follows them.</p><noscript><p>The charts need JavaScript. The tables do not.</p></noscript>"
+    )
+    scripts = f"""<script type="application/json" id="data">{data}</script>
+<script>{library}</script>
+<script>{SCRIPT}</script>
+"""
+    return _document(
+        contents.title, _navigation(contents.sections), body, f"<p>{note}", allowed=allowed, scripts=scripts
+    )
+
+
+def static_page(title: str, sections: Sequence[Section], note: str) -> str:
+    """Return a page without figures and scripts as HTML.
+
+    Args:
+        title: Title of the page.
+        sections: Its sections.
+        note: Sentence at the end of the page.
+    """
+    allowed = (f"style-src {_hash(STYLE)}",)
+    body = "".join(section.html() for section in sections)
+    return _document(title, _navigation(sections), body, f"<p>{text(note)}</p>", allowed=allowed)
+
+
+def _document(title: str, navigation: str, body: str, footer: str, *, allowed: Sequence[str], scripts: str = "") -> str:
+    """Return an HTML document.
+
+    Args:
+        title: Title, as text.
+        navigation: Links to the sections, as HTML.
+        body: Sections, as HTML.
+        footer: Content of the footer, as HTML.
+        allowed: What the policy of the page allows.
+        scripts: Script elements.
+    """
+    policy = "; ".join(("default-src 'none'", *allowed, "base-uri 'none'", "form-action 'none'"))
+    title = text(title)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -114,21 +151,17 @@ def page(contents: Contents) -> str:
 <body>
 <header>
 <h1>{title}</h1>
-{_navigation(contents)}</header>
+{navigation}</header>
 <main>
-{_notice(contents)}{"".join(section.html() for section in contents.sections)}{_missing(contents)}</main>
-<footer><p>Written by tracekit. Times are in ns since the start of the capture. All numbers are exact unless a unit in
-brackets follows them.</p><noscript><p>The charts need JavaScript. The tables do not.</p></noscript></footer>
-<script type="application/json" id="data">{data}</script>
-<script>{library}</script>
-<script>{SCRIPT}</script>
-</body>
+{body}</main>
+<footer>{footer}</footer>
+{scripts}</body>
 </html>
 """
 
 
-def _navigation(contents: Contents) -> str:
-    links = "".join(f'<li><a href="#{s.anchor}">{text(s.title)}</a></li>' for s in contents.sections)
+def _navigation(sections: Sequence[Section]) -> str:
+    links = "".join(f'<li><a href="#{s.anchor}">{text(s.title)}</a></li>' for s in sections)
     return f'<nav aria-label="Sections"><ul>{links}</ul></nav>\n'
 
 

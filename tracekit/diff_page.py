@@ -1,0 +1,100 @@
+"""A page (HTML) that shows the differences between two sides in any browser, without scripts and without a network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core.compare import EVIDENCE, KINDS
+from tracekit.exporters.html.markup import Section, Table
+from tracekit.exporters.html.page import static_page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracekit.core.compare import Diff, Summary
+
+ROWS = 100
+"""Default number of rows per kind."""
+_FACTS = {
+    "gpus": "GPUs",
+    "tool": "Tool",
+    "tool_version": "Version of the tool",
+    "driver_version": "Driver version",
+    "cuda_version": "CUDA version",
+    "cpu_model": "CPU",
+    "os": "Operating system",
+    "key_op": "Key op",
+    "recorded": "Recorded",
+}
+_TITLES = {
+    "name": "Name",
+    "status": "Status",
+    "evidence": "Evidence",
+    "time_a_ns": "Time A (ns)",
+    "time_b_ns": "Time B (ns)",
+    "change_ns": "Change (ns)",
+    "change_percent": "Change (%)",
+    "share_percent": "Share (%)",
+    "count_a": "Count A",
+    "count_b": "Count B",
+}
+
+
+def diff_page(diff: Diff, names: tuple[str, str], limit: int | None = None) -> str:
+    """Return a page with both sides side by side.
+
+    Args:
+        diff: The differences.
+        names: Names of both sides.
+        limit: Maximum number of rows per kind. None is ``ROWS``, and 0 is all rows.
+    """
+    rows = ROWS if limit is None else limit
+    sections = [_overview(diff, names), *(_kind(diff, kind, rows) for kind in diff.kinds)]
+    note = "Written by tracekit. A is the first side, and a positive change means that B takes longer."
+    return static_page(f"{names[0]} and {names[1]}", sections, note)
+
+
+def _overview(diff: Diff, names: tuple[str, str]) -> Section:
+    """Return the section with the facts about both sides, the notes, and the believed changes."""
+    sides = (dict(_side_facts(side, name)) for side, name in zip((diff.a, diff.b), names, strict=True))
+    a, b = sides
+    facts = [(label, a.get(label), b.get(label)) for label in dict.fromkeys([*a, *b])]
+    meanings = [f"{evidence}: {meaning}" for evidence, meaning in EVIDENCE.items()]
+    believed = diff.believed().select("kind", *_TITLES).drop("evidence")
+    titles = {"kind": "Kind", **{c: t for c, t in _TITLES.items() if c != "evidence"}}
+    tables = [
+        Table("Sides", ("", "A", "B"), facts, len(facts)),
+        Table.from_frame("Believed changes", _rounded(believed), titles, ROWS, "name"),
+    ]
+    return Section("Overview", "overview", notes=[*diff.notes, *meanings], tables=tables)
+
+
+def _side_facts(side: Summary, name: str) -> Iterator[tuple[str, str]]:
+    """Yield labels and values."""
+    yield "Name", name
+    yield "Iterations", f"{side.iterations:,}"
+    for fact, label in _FACTS.items():
+        if fact in side.facts:
+            yield label, side.facts[fact]
+
+
+def _kind(diff: Diff, kind: str, limit: int) -> Section:
+    """Return the section of one kind, without rows that are equal."""
+    frame = diff.frame(kind)
+    changed = frame.filter(pl.col("status") != "equal")
+    times = (("time_a_ns", "iteration_a_ns"), ("time_b_ns", "iteration_b_ns"))
+    titles = _TITLES
+    if diff.is_per_iteration:
+        changed = changed.with_columns(pl.col(own).alias(total) for total, own in times)
+        changed = changed.with_columns(change_ns=pl.col("time_b_ns") - pl.col("time_a_ns"))
+        titles = {c: t.replace("(ns)", "per iteration (ns)") for c, t in _TITLES.items()}
+    notes = [f"{changed.height:,} of {frame.height:,} rows changed. The time is the {KINDS[kind].time}."]
+    table = Table.from_frame(KINDS[kind].title, _rounded(changed), titles, limit or changed.height, "name")
+    return Section(KINDS[kind].title, kind, notes=notes, tables=[table] if changed.height else [])
+
+
+def _rounded(rows: pl.DataFrame) -> pl.DataFrame:
+    """Round numbers to two decimals."""
+    return rows.with_columns(pl.selectors.float().round(2), pl.selectors.enum().cast(pl.String))
