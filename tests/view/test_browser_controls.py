@@ -205,7 +205,7 @@ def test_links_lead_to_what_they_name(amp: Viewer, open_tab: Callable[..., Tab])
             tab.wait_for_url(urlsplit(href).path)
             assert _parameters(href).keys() <= tab.parameters().keys()
             if urlsplit(href).path == "/ops":
-                tab.table("op_kernels").part("grid").wait_for()
+                tab.table("op_instances").part("grid").wait_for()
             check_rows(tab, amp)
             tab.follow("/", "Overview")
             tab.page.locator(f"main a[href={json.dumps(href)}]").first.wait_for()

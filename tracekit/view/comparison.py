@@ -1,103 +1,80 @@
-"""The comparison of two traces by the names of their kernels, ops, API calls or NVTX ranges."""
+"""The comparison of two traces, with what can be believed of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.compare import changes
+from tracekit.comparison import diff
+from tracekit.core.compare import EVIDENCE, KINDS
 from tracekit.view.captures import Rows
 from tracekit.view.state import Aggregated, parse_aggregated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
+    from tracekit.core.compare import Diff
     from tracekit.trace import Trace
     from tracekit.view.captures import Captures
     from tracekit.view.state import State
 
 OTHER = ("other_capture", "other_iterations", "other_key_op")
 """URL parameters of the other side."""
-
-
-class Kind(NamedTuple):
-    """A way to compare two traces: its title and the function that returns names, counts and times."""
-
-    title: str
-    totals: Callable[[Trace], pl.LazyFrame]
-
-
-def _by_name(table: str, name: str = "name") -> Callable[[Trace], pl.LazyFrame]:
-    """Return a function that sums the durations of a table by name, over the aggregated iterations."""
-
-    def totals(trace: Trace) -> pl.LazyFrame:
-        """Return the name, count and time of each group."""
-        frame = trace.frame(table)
-        time = pl.col("end_ns") - pl.col("start_ns")
-        return frame.group_by(pl.col(name).cast(pl.String).alias("name")).agg(
-            count=pl.len().cast(pl.Int64), time_ns=time.sum()
-        )
-
-    return totals
-
-
-def _iteration_kernels(trace: Trace) -> pl.LazyFrame:
-    """Return the kernels by name. In a roll-up of some iterations, only their kernels count."""
-    frame = trace.frame("kernels")
-    iterations = trace.frame("iterations").select("iteration", "is_aggregated").collect()
-    if iterations.height and not iterations["is_aggregated"].all():
-        frame = frame.filter(pl.col("iteration").is_in(iterations.filter("is_aggregated")["iteration"].implode()))
-    time = pl.col("end_ns") - pl.col("start_ns")
-    return frame.group_by(pl.col("name").cast(pl.String)).agg(count=pl.len().cast(pl.Int64), time_ns=time.sum())
-
-
-def _ops(trace: Trace) -> pl.LazyFrame:
-    """Return the ops by name and direction with their GPU time."""
-    name = pl.concat_str(
-        pl.col("op_name").cast(pl.String), pl.col("direction").cast(pl.String), separator=" ", ignore_nulls=True
-    )
-    return (
-        trace.frame("ops")
-        .group_by(name.alias("name"))
-        .agg(count=pl.col("instance_count").sum(), time_ns=pl.col("gpu_time_ns").sum())
-    )
-
-
-KINDS: Mapping[str, Kind] = {
-    "kernels": Kind("Kernels", _iteration_kernels),
-    "ops": Kind("Ops", _ops),
-    "api": Kind("API calls", _by_name("api_calls")),
-    "nvtx": Kind("NVTX ranges", _by_name("nvtx_ranges")),
+TITLES = {
+    "name": "Name",
+    "status": "Status",
+    "is_believed": "Believed",
+    "count_a": "Count A",
+    "count_b": "Count B",
+    "time_a_ns": "Time A (ns)",
+    "time_b_ns": "Time B (ns)",
+    "change_ns": "Change (ns)",
+    "change_percent": "Change (%)",
+    "share_percent": "Share of all changes (%)",
+    "iteration_a_ns": "Per iteration A (ns)",
+    "iteration_b_ns": "Per iteration B (ns)",
+    "evidence": "Evidence",
+    "p_value": "p",
+    "bytes_a": "Bytes A",
+    "bytes_b": "Bytes B",
+}
+"""Titles of the columns, in their order."""
+DESCRIPTIONS = {
+    "is_believed": "Whether the sides differ by more than their iterations do, and by more than two runs may.",
+    "evidence": " ".join(f"{name}: {text}" for name, text in EVIDENCE.items()),
+    "p_value": "Probability that the sides differ at least as much by chance, for all rows together.",
 }
 
 
-def compare(a: Trace, b: Trace, by: str) -> Rows:
-    """Return the times of two traces by name, with the change and its share in the sum of all absolute changes."""
-    totals = KINDS[by].totals
-    joined = changes.join_totals(*(totals(trace).select("name", "count", "time_ns").collect() for trace in (a, b)))
-    status = (
-        pl.when(~pl.col("is_in_a"))
-        .then(pl.lit("new"))
-        .when(~pl.col("is_in_b"))
-        .then(pl.lit("gone"))
-        .otherwise(pl.lit("in both"))
-    )
-    numbers = ("count_a", "count_b", "time_a_ns", "time_b_ns", "change_ns", "change_percent", "share_percent")
-    frame = joined.select("name", status.alias("status"), *numbers)
-    frame = frame.sort(pl.col("change_ns").abs(), "name", descending=[True, False])
-    titles = {
-        "name": "Name",
-        "status": "Status",
-        "count_a": "Count A",
-        "count_b": "Count B",
-        "time_a_ns": "Time A (ns)",
-        "time_b_ns": "Time B (ns)",
-        "change_ns": "Change (ns)",
-        "change_percent": "Change (%)",
-        "share_percent": "Share of all changes (%)",
-    }
-    return Rows(frame, titles, dict.fromkeys(titles, ""))
+def compare(captures: Captures | None, a: Trace, b: Trace, by: str) -> Diff:
+    """Return the differences between two traces, which are computed once.
+
+    Args:
+        captures: The captures of the server, which cache the result.
+        a: The first side.
+        b: The other side.
+        by: What to compare, a key of ``KINDS``.
+    """
+    if captures is None:
+        return diff(a, b, by=[by])
+    # the traces are part of the value, so that their ids are not used again
+    _, _, result = captures.figure(("diff", id(a), id(b), by), lambda: (a, b, diff(a, b, by=[by])))
+    return result  # type: ignore[no-any-return]
+
+
+def changes(found: Diff, by: str) -> Rows:
+    """Return the rows of one kind of differences, the largest changes first."""
+    frame = found.frame(by)
+    frame = frame.select([c for c in TITLES if c in frame.columns])
+    return Rows(frame, {c: TITLES[c] for c in frame.columns}, {c: DESCRIPTIONS.get(c, "") for c in frame.columns})
+
+
+def totals(found: Diff, by: str) -> tuple[int, int] | None:
+    """Return the total times of both sides, or None if the rows include one another."""
+    name, frame = KINDS[by].total, found.frame(by)
+    if name is None:
+        return None
+    rows = frame if name == "" else frame.filter(pl.col("name") == name)
+    return int(rows["time_a_ns"].sum()), int(rows["time_b_ns"].sum())
 
 
 def other_of(captures: Captures, state: State) -> Aggregated:

@@ -304,7 +304,14 @@ DATASETS: Mapping[str, Dataset] = {
             first=("op_name", "direction", "op_type", "gpu_time_ns", "share_percent", "cpu_time_ns", "instance_count"),
             hidden=("is_associated", "stack_trace", "api_time_ns"),
         ),
-        Dataset("comparison", "By name", sources.comparison, note="Sorted by the size of the change."),
+        Dataset(
+            "comparison",
+            "By name",
+            sources.comparison,
+            note="Sorted by the size of the change. A change is believed if the sides differ by more than their "
+            "iterations do, and by more than two runs of one program may.",
+            hidden=("p_value",),
+        ),
         Dataset("advise", "Advice", sources.report("advise")),
         Dataset("expert", "Findings of DLProf's rules", sources.report("expert-systems")),
     )

@@ -25,7 +25,7 @@ MAX_PAGE = 1000
 """Largest number of rows that a page requests at once."""
 ADDITIVE = re.compile(
     r"(?!(avg|average|med|median|min|minimum|max|maximum|stddev|proj_avg)_)(total_\w+|in_\w+_ns|(\w+_)?(time|duration|overhead|idle)_ns|(instance|kernel|op|gpu_op|copy)_count"
-    r"|tensor_core_kernel_count|count(_[ab])?|time_[ab]_ns|change_ns|num_calls|instances|launches|gaps|bytes|size_bytes"
+    r"|tensor_core_kernel_count|count(_[ab])?|time_[ab]_ns|change_ns|bytes_[ab]|num_calls|instances|launches|gaps|bytes|size_bytes"
     r"|number_ops|number_calls|op_instances|range_instances|self_count)"
 )
 """Names of columns whose sum has a meaning."""

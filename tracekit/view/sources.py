@@ -326,15 +326,16 @@ def group_ops(scope: Scope) -> Rows:
 
 def comparison(scope: Scope) -> Rows:
     """Return the comparison of this trace with another one, which the arguments name."""
+    from tracekit.core.compare import KINDS
     from tracekit.view import comparison
 
     captures = scope.captures
     kind = scope.arguments.get("by", "")
-    if captures is None or kind not in comparison.KINDS:
-        raise TracekitError("tables can be compared by kernels, ops, api or nvtx")
+    if captures is None or kind not in KINDS:
+        raise TracekitError("captures cannot be compared by this", hint=f"kinds: {', '.join(KINDS)}")
     values = {name.removeprefix("other_"): value for name, value in scope.arguments.items() if name != "by"}
     other = parse_aggregated(values, len(captures))
-    return comparison.compare(scope.trace, captures[other].at(other), kind)
+    return comparison.changes(comparison.compare(captures, scope.trace, captures[other].at(other), kind), kind)
 
 
 def launch_shapes(scope: Scope) -> Rows:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import dash_mantine_components as dmc
 from dash import html
 
+from tracekit.core.compare import KINDS
 from tracekit.errors import TracekitError
 from tracekit.view import comparison, components, grid
 
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 def build(context: Context) -> list[Any]:
     """Return the components of the page."""
     by = context.state.get("by", "kernels")
-    by = by if by in comparison.KINDS else "kernels"
+    by = by if by in KINDS else "kernels"
     other = comparison.other_of(context.captures, context.state)
     parameters = {name: context.state.get(name) for name in comparison.OTHER if context.state.get(name)}
-    choices = [(kind.title, context.state.url(by=name, **parameters)) for name, kind in comparison.KINDS.items()]
+    choices = [(kind.title, context.state.url(by=name, **parameters)) for name, kind in KINDS.items()]
     kinds = components.navigation_control("by", choices, context.state.url(by=by, **parameters))
     form = dmc.Group(
         [_captures(context, other), *_iterations(other), dmc.Button("Compare", id="compare", size="xs")],
@@ -29,17 +30,20 @@ def build(context: Context) -> list[Any]:
         gap="sm",
     )
     try:
-        totals = _totals(context, other, by)
+        sides = context.capture.at(context.state.at), context.captures[other].at(other)
+        found = comparison.compare(context.captures, *sides, by)
     except TracekitError as error:
         return [components.panel("Compare with", [form]), dmc.Group([kinds], className="controls"), grid.problem(error)]
     arguments = {"by": by, **{f"other_{name}": value for name, value in other.parameters().items()}}
     arguments["other_capture"] = str(other.capture)
-    return [
+    parts = [
         components.panel("Compare with", [form]),
         dmc.Group([kinds], className="controls"),
-        totals,
+        _totals(context, other, comparison.totals(found, by)),
+        components.panel("Notes", [html.Ul([html.Li(note) for note in found.notes])]) if found.notes else None,
         context.table("comparison", arguments),
     ]
+    return [part for part in parts if part is not None]
 
 
 def _captures(context: Context, other: Aggregated) -> Any:
@@ -71,10 +75,11 @@ def _iterations(other: Aggregated) -> list[Any]:
     ]
 
 
-def _totals(context: Context, other: Aggregated, by: str) -> Any:
+def _totals(context: Context, other: Aggregated, times: tuple[int, int] | None) -> Any:
     """Return the totals of both sides and their difference."""
-    frame = comparison.compare(context.capture.at(context.state.at), context.captures[other].at(other), by).frame
-    before, after = int(frame["time_a_ns"].sum()), int(frame["time_b_ns"].sum())
+    if times is None:
+        return None
+    before, after = times
     change = f"{(after - before) * 100 / before:+.2f} %" if before else ""
     return html.Dl(
         [
