@@ -179,3 +179,10 @@ def test_selections_apply_to_every_rank(run: Run) -> None:
         for row in read(run("rows", file, "kernels", "--time", "1.4s:", "--format", "csv").text)
     ]
     assert rows == expected
+
+
+def test_redact_takes_one_input(run: Run, tmp_path: Path) -> None:
+    wrong = run("redact", *FILES, tmp_path / "out.nsys-rep", status=2).stderr
+    assert "redact copies one IN to one OUT: run it for each input" in wrong
+    assert "tracekit convert and tracekit stats take several inputs" in wrong
+    assert "[OUT]\n" in run("redact", "--help").text

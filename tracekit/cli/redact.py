@@ -16,6 +16,7 @@ PRIVATE_VALUES_REMAIN = 3
 @click.command("redact")
 @input_argument
 @click.argument("out", metavar="[OUT]", type=click.Path(path_type=Path), required=False)
+@click.argument("others", metavar="", nargs=-1, expose_value=False, callback=lambda _, __, paths: _reject(paths))
 @click.option(
     "--check",
     is_flag=True,
@@ -61,6 +62,19 @@ def command(
     print_message(f"wrote {out}", quiet=quiet or out == STDOUT)
     if out != STDOUT:
         _print_counts(counts, "replaced", as_json=as_json)
+
+
+def _reject(others: tuple[str, ...]) -> None:
+    """Reject further inputs.
+
+    Raises:
+        click.UsageError: There are further inputs.
+    """
+    if others:
+        raise click.UsageError(
+            "redact copies one IN to one OUT: run it for each input, with the same --key-file for equal pseudonyms; "
+            "tracekit convert and tracekit stats take several inputs"
+        )
 
 
 def _print_counts(counts: dict[str, int], title: str, *, as_json: bool) -> None:
