@@ -265,6 +265,24 @@ def test_calls_of_the_profiler_of_pytorch() -> None:
     )
 
 
+def test_calls_that_pytorch_combines_share_a_later_kernel() -> None:
+    """A send and a receive whose kernel is launched after both, and a call whose kernel was not recorded."""
+    facts = {"dtype": "Byte", "In_msg_nelems": 8, "Out_msg_nelems": 8, **GROUP}
+    listed = [torch_call(0, "barrier", Rank=1, **GROUP), torch_call(100, "send", Dst_Rank=0, Rank=0, **facts)]
+    listed += [torch_call(200, "recv", Src_Rank=0, Rank=0, **facts)]
+    combined = push(300, 350, "nccl:coalesced", domain="user_annotation", domain_id=2)
+    later = torch_call(400, "broadcast", Rank=1, **facts)
+    launched = [nccl_kernel(1000, 1100, RING, 30), nccl_kernel(1200, 1300, "ncclDevKernel_SendRecv", 310)]
+    ranges = [*listed[0], *(outer for outer, _ in listed[1:]), combined, *later]
+    columns = ("kind", "peer", "root", "communicator_rank", "kernel_id", "kernel_calls")
+    assert read(scene(ranges, launched), *columns) == [
+        ("broadcast", None, 1, 1, None, None),
+        ("barrier", None, None, 1, 1, 1),
+        ("send", 0, None, 1, 2, 2),
+        ("recv", 0, None, 1, 2, 2),
+    ]
+
+
 def test_the_backend_of_pytorch_is_the_library() -> None:
     ranges = torch_call(0, "barrier", **GROUP)
     for backend, library in (("gloo", "gloo"), ("cpu:gloo,cuda:nccl", "NCCL"), (None, "NCCL")):

@@ -77,6 +77,14 @@ def test_an_equal_number_of_calls_may_still_be_shifted() -> None:
     assert found["rank_count"].to_list() == [1] + [2] * 20 + [1]
 
 
+def test_times_of_the_cpu_do_not_tell_that_equally_many_calls_differ() -> None:
+    """The ranks send at different times, and the times of the kernels are unknown."""
+    first = [nccl(0, at(n), at(n) + 10, kernel_id=None) for n in range(12)]
+    second = [nccl(1, at(n + 1), at(n + 1) + 10, kernel_id=None) for n in range(12)]
+    found = match(calls([*first, *second]), NO_ORIGINS)
+    assert found["sequence"].to_list() == [n for n in range(12) for _ in (0, 1)]
+
+
 def test_a_capture_of_a_small_part_is_matched_by_time() -> None:
     whole = [nccl(0, at(n) - 10, at(n)) for n in range(400)]
     part = [nccl(1, at(n) - 10, at(n) + 3) for n in range(200, 206)]

@@ -81,7 +81,9 @@ def test_bandwidths_are_those_of_nccl_tests(kind: str, size: int, factor: float)
 def test_operations_without_data_or_time_have_no_bandwidth() -> None:
     rows = [nccl(rank, 0, 10, kind="barrier", message_bytes=None) for rank in range(2)]
     rows += [nccl(rank, 100, 100) for rank in range(2)]
-    assert operations(ranks_of(rows)).select("bytes", "bus_gb_per_s").rows() == [(None, None), (64, None)]
+    rows += [nccl(rank, 200, 300, message_bytes=0) for rank in range(2)]
+    found = operations(ranks_of(rows)).select("bytes", "algorithm_gb_per_s", "bus_gb_per_s")
+    assert found.rows() == [(None, None, None), (64, None, None), (0, None, None)]
 
 
 def test_incomplete_operations_and_unknown_times_do_not_count() -> None:
@@ -208,6 +210,12 @@ def test_bandwidths_of_a_capture_by_hand() -> None:
         assert ours["time_ns"].sum() == total
         weighted = (ours["bus_gb_per_s"] * ours["time_ns"]).sum() / total
         assert weighted == pytest.approx(scale * size / total * (1 if kind == "all_reduce" else 1 / 2))
+    overlaps = pl.read_parquet(MORE / "recipes" / "straggler" / "nccl_gpu_overlap_trace" / "rank_trace.parquet")
+    hidden = 100 * pl.col("hidden_ns") / (pl.col("kernel_end_ns") - pl.col("kernel_start_ns"))
+    ours = match(found.tables["calls"], {}).unique(["rank", "kernel_id"]).with_columns(ours=hidden.round(1))
+    compared = ours.join(overlaps, left_on=["rank", "kernel_start_ns"], right_on=["Rank", "Start"])
+    assert compared.filter(pl.col("ours") != pl.col("Compute Overlap")).height == 0
+    assert compared.height == 988
     assert found.stragglers.row(0, named=True)["iterations"] == "4, 9, 14, 19, 24, 29, 34, 39"
     named = found.iterations.filter(pl.col("iteration") % 5 == 4)
     assert set(named.select("straggler", "phase", "lost_on").rows()) == {(1, "load", "CPU")}

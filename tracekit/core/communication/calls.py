@@ -23,7 +23,7 @@ from tracekit.core import intervals, mpi
 from tracekit.core.categorical import map_categories
 from tracekit.core.communication.coverage import covered_before
 from tracekit.core.communication.kinds import MPI, NCCL
-from tracekit.core.communication.torch_calls import inner_ranges, torch_calls
+from tracekit.core.communication.torch_calls import launching_ranges, torch_calls, with_units
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -182,11 +182,12 @@ def _nccl_calls(frames: Frames) -> pl.DataFrame:
     ranges = ranges.with_columns(pl.col("name").cast(pl.String)).sort("start_ns", "range_id")
     calls = _with_units(ranges).with_columns(kind=pl.col("name").replace_strict(_NCCL_KINDS, default=None))
     calls = calls.drop_nulls("kind").with_columns(_payload(), executed=_executed_kind())
-    torch = torch_calls(frames).with_columns(unit="range_id", executed=_executed_kind())
-    units = pl.concat([ranges.select("range_id", unit="range_id"), torch.select("range_id", "unit")])
-    inner = inner_ranges(frames).join(units, left_on="parent_id", right_on="range_id").select("range_id", "unit")
-    kernels = _nccl_kernels(frames)
-    launched = kernels.join(pl.concat([units, inner]), on="range_id")
+    kernels, launching = _nccl_kernels(frames), launching_ranges(frames)
+    torch = with_units(torch_calls(frames), launching, kernels).with_columns(executed=_executed_kind())
+    combined = launching.filter("is_combined")
+    units = [r.select("range_id", unit="range_id") for r in (ranges, torch, combined)]
+    inner = launching.filter(~pl.col("is_combined")).join(torch, left_on="parent_id", right_on="range_id", how="semi")
+    launched = kernels.join(pl.concat([*units, inner.select("range_id", unit="parent_id")]), on="range_id")
     calls = calls.with_columns(library=pl.lit(NCCL))
     calls = pl.concat([calls, torch], how="diagonal").sort("start_ns", "range_id")
     with_kernels = _with_kernels(calls, launched)

@@ -185,9 +185,9 @@ def _channel_shifts(channel: pl.DataFrame) -> Iterator[tuple[str, int, int | Non
     sides = channel.partition_by("side", as_dict=True, maintain_order=True)
     name = channel[_CHANNEL][0]
     first = min(sides, key=lambda side: (-sides[side].height, side))
-    reference = _numbers(sides[first])
+    reference, is_exact = _numbers(sides[first]), bool(channel["kernel_id"].is_not_null().all())
     for side, rows in sides.items():
-        shift = 0 if side == first else best_shift(reference, _numbers(rows))
+        shift = 0 if side == first else best_shift(reference, _numbers(rows), is_exact=is_exact)
         yield name, side[0], shift
 
 
@@ -196,7 +196,11 @@ def _numbers(rows: pl.DataFrame) -> tuple[Numbers, Numbers]:
 
 
 def best_shift(
-    reference: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers], *, by_stream: bool = False
+    reference: tuple[Numbers, Numbers],
+    other: tuple[Numbers, Numbers],
+    *,
+    by_stream: bool = False,
+    is_exact: bool = True,
 ) -> int | None:
     """Return how many calls later the calls of one rank begin than those of another rank.
 
@@ -204,13 +208,14 @@ def best_shift(
         reference: The tokens and times of the calls of the rank with more calls.
         other: The same of the other rank.
         by_stream: Whether the communicator is assumed, so that the times have to confirm it.
+        is_exact: Whether the times are those of kernels. Those of the CPU do not tell that equally many calls differ.
 
     Returns:
         The number that is added to the positions of the other rank, or None if the times contradict each other.
     """
     n, m = len(reference[0]), len(other[0])
     unshifted = _difference(reference, other, 0) if n == m else None
-    if unshifted is None or unshifted[0] > SIMULTANEOUS_NS:
+    if unshifted is None or (is_exact and unshifted[0] > SIMULTANEOUS_NS):
         distance = _NEAR_BY_STREAM if by_stream else _NEAR
         near = int(np.searchsorted(reference[1], other[1][0]))
         tried = sorted({shift + d for shift in (0, n - m, near) for d in range(-distance, distance + 1)})

@@ -136,7 +136,7 @@ def operations(ranks: pl.DataFrame) -> pl.DataFrame:
 
 def _bandwidths(size: pl.Expr, time: pl.Expr) -> list[pl.Expr]:
     """Return both bandwidths in 10**9 bytes per second, which are bytes per ns."""
-    algorithm = pl.when(time > 0).then(size / time)
+    algorithm = pl.when((time > 0) & (size > 0)).then(size / time)
     return [algorithm.alias("algorithm_gb_per_s"), (algorithm * bus_factor()).alias("bus_gb_per_s")]
 
 

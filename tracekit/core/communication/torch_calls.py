@@ -1,7 +1,9 @@
 """Read the communication calls that the profiler of PyTorch records, as ranges with the name ``record_param_comms``.
 
 The arguments of a call are its payload: the process group, the collective, the data type and the numbers of elements.
-Kernels of NCCL are launched in a range inside it, such as ``nccl:all_reduce``.
+``Rank`` is the root of a collective that has one, and otherwise the rank of the process. Kernels of NCCL are launched
+in a range inside the call, such as ``nccl:all_reduce``. Those of calls that PyTorch combines are launched in a later
+range ``nccl:coalesced``.
 
 Source: PyTorch, ``ParamCommsUtils.hpp`` (names of the arguments).
 """
@@ -12,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.communication.kinds import NCCL
+from tracekit.core.communication.kinds import NCCL, SYNCHRONIZING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Frames = Callable[[str], pl.LazyFrame]
 
-_CALL, _INNER = "record_param_comms", r"^nccl:"
+_CALL, _INNER, _COMBINED = "record_param_comms", r"^nccl:", "nccl:coalesced"
 _KINDS = {
     **dict.fromkeys(("allreduce", "all_reduce", "allreduce_coalesced", "allreduce_sparse"), "all_reduce"),
     **dict.fromkeys(("allgather", "all_gather", "_allgather_base", "allgather_coalesced"), "all_gather"),
@@ -60,8 +62,8 @@ def torch_calls(frames: Frames) -> pl.DataFrame:
     Returns:
         One row per call in order of start: ``range_id``, ``start_ns``, ``end_ns``, ``process_id``, ``thread_id``,
         ``library`` (NCCL, or the backend of PyTorch), ``kind``, ``name``, ``communicator``, ``communicator_size``,
-        ``peer``, ``root``, ``recorded_type`` and ``message_bytes``, which has the meaning of the size of a call of
-        NCCL.
+        ``communicator_rank``, ``peer``, ``root``, ``recorded_type`` and ``message_bytes``, which has the meaning of the
+        size of a call of NCCL.
     """
     columns = ("range_id", "start_ns", "end_ns", "process_id", "thread_id", "payload_text")
     ranges = frames("nvtx_ranges").filter(pl.col("name") == _CALL).select(columns).collect()
@@ -85,11 +87,13 @@ def torch_calls(frames: Frames) -> pl.DataFrame:
             communicator=pl.when(group.is_not_null()).then(pl.concat_str(name, separator=" ", ignore_nulls=True)),
             communicator_size=size,
             peer=pl.when(kind == "send").then(_number("Dst Rank")).when(kind == "recv").then(_number("Src Rank")),
-            root=pl.when(kind.is_in(["broadcast", "reduce", "gather", "scatter"])).then(_number("Root rank")),
+            root=pl.when(kind.is_in(["broadcast", "reduce", "gather", "scatter"])).then(_number("Rank")),
+            _own=pl.when(kind.is_in(SYNCHRONIZING)).then(_number("Rank")),
             recorded_type=_text("dtype").replace_strict({n: t for n, (t, _) in _DATA_TYPES.items()}, default=None),
             message_bytes=elements * item,
         )
-        .drop("payload_text")
+        .with_columns(communicator_rank=pl.col("_own").max().over("process_id", "communicator"))
+        .drop("payload_text", "_own")
         .sort("start_ns", "range_id")
     )
 
@@ -101,10 +105,42 @@ def _library(frames: Frames) -> str:
     return NCCL if NCCL.lower() in backend.lower() else backend
 
 
-def inner_ranges(frames: Frames) -> pl.DataFrame:
-    """Return the ranges in which PyTorch launches kernels: ``range_id``, and the range of the call as ``parent_id``."""
-    ranges = frames("nvtx_ranges").filter(pl.col("domain") == "user_annotation").select("range_id", "parent_id", "name")
-    return ranges.filter(pl.col("name").cast(pl.String).str.contains(_INNER)).drop("name").collect()
+def launching_ranges(frames: Frames) -> pl.DataFrame:
+    """Return the ranges in which PyTorch launches kernels.
+
+    Returns:
+        ``range_id``, ``process_id``, ``thread_id``, ``start_ns``, ``parent_id`` (the range of the call) and
+        ``is_combined`` (whether it launches the kernels of earlier calls).
+    """
+    columns = ("range_id", "process_id", "thread_id", "start_ns", "parent_id", "name")
+    ranges = frames("nvtx_ranges").filter(pl.col("domain") == "user_annotation").select(columns)
+    ranges = ranges.with_columns(pl.col("name").cast(pl.String)).filter(pl.col("name").str.contains(_INNER))
+    return ranges.with_columns(is_combined=pl.col("name") == _COMBINED).drop("name").collect()
+
+
+def with_units(calls: pl.DataFrame, launching: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
+    """Add ``unit``: the range in which the kernels of a call are launched.
+
+    It is the call itself or, if no kernel is launched inside it, the next range of its thread that launches the kernels
+    of combined calls.
+
+    Args:
+        calls: The result of ``torch_calls``.
+        launching: The result of ``launching_ranges``.
+        kernels: The kernels of NCCL, with the ``range_id`` in which they are launched.
+    """
+    launched = kernels.select("range_id").unique()
+    inner = launching.join(launched, on="range_id", how="semi").select(range_id="parent_id")
+    own = pl.concat([launched, inner]).unique().with_columns(_own=True)
+    combined = launching.filter("is_combined").join(launched, on="range_id", how="semi").sort("start_ns")
+    thread = ["process_id", "thread_id"]
+    following = combined.select(*thread, "start_ns", _combined="range_id")
+    rows = calls.sort("start_ns").join_asof(
+        following, on="start_ns", by=thread, strategy="forward", check_sortedness=False
+    )
+    rows = rows.join(own, on="range_id", how="left", maintain_order="left")
+    later = pl.when(pl.col("_own").is_null()).then("_combined")
+    return rows.with_columns(unit=pl.coalesce(later, "range_id")).drop("_own", "_combined")
 
 
 def _text(key: str) -> pl.Expr:
