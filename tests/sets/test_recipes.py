@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -186,6 +187,19 @@ def test_csv_files_have_the_index_first(tmp_path: Path) -> None:
     sums["all_stats"] = sums["all_stats"].with_columns(Text=pl.lit("=1"))
     write_folder(sums, "nvtx_sum", tmp_path / "sums", "csv", spreadsheet=True)
     assert (tmp_path / "sums" / "all_stats.csv").read_text().splitlines()[1].startswith("'=1,10,")
+
+
+def test_the_page_has_figures_and_tables(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for recipe in ("mpi_sum", "mpi_gpu_time_util_map"):
+        write_folder(tk.load_many(RANKS).recipe(recipe), recipe, out, "html", overwrite=True)
+        assert [p.name for p in out.iterdir()] == [f"{recipe}.html"]
+    text = (out / "mpi_gpu_time_util_map.html").read_text("utf-8")
+    assert "<title>Recipe mpi_gpu_time_util_map</title>" in text
+    assert text.count('id="figure-map_') == 3
+    assert re.search(r"<caption>analysis[^<]*\b50 of 60\b", text)
+    (out / "mpi_gpu_time_util_map.html").rename(out / "other.html")
+    assert not is_recipe_file(out / "other.html")
 
 
 @pytest.mark.parametrize("format", ["parquet", "csv"])

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tracekit.sets import TraceSet
 
-FOLDER_STYLES = ("parquet", "csv")
+FOLDER_STYLES = ("parquet", "csv", "html")
 PRINTED_STYLES = ("table", "csv", "json", "jsonl")
 
 
@@ -116,8 +116,8 @@ def _recipe_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--format",
     "style",
-    type=click.Choice([*PRINTED_STYLES, "parquet"]),
-    help="Format of the printed table (table, csv, json or jsonl), or of the files in the folder (parquet or csv).",
+    type=click.Choice([*PRINTED_STYLES, "parquet", "html"]),
+    help="Format of the printed table (table, csv, json, jsonl) or of the folder (parquet, csv, or html with figures).",
 )
 @click.option("--spreadsheet", is_flag=True, help="In CSV, put an apostrophe before text that looks like a formula.")
 @click.option(
@@ -182,8 +182,8 @@ def _check_output(style: str | None, out: Path | None, table: str, names: Sequen
     Raises:
         click.UsageError: There is no such table, or it cannot be printed or written in the format.
     """
-    if out is None and style == "parquet":
-        raise click.UsageError("parquet is written into a folder and not printed: name a folder with -o")
+    if out is None and style not in (None, *PRINTED_STYLES):
+        raise click.UsageError(f"{style} is written into a folder and not printed: name a folder with -o")
     if out is not None and style not in (None, *FOLDER_STYLES):
         raise click.UsageError(f"a folder of tables is not written as {style}: choose {' or '.join(FOLDER_STYLES)}")
     if table not in names:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tracekit.targets import Input
 
-FORMATS = ("parquet", "csv")
+FORMATS = ("parquet", "csv", "html")
 _RECIPE_KEY = b"tracekit.recipe"
 _STATISTICS = "Count,Mean,Std,Min,Q1,Median,Q3,Max,Sum"
 _HEADERS = {
@@ -71,19 +71,24 @@ def write_folder(
         tables: The tables by name, as ``TraceSet.recipe`` returns them.
         recipe: Name of the recipe.
         folder: The folder to write.
-        format: ``parquet`` or ``csv``. The Parquet files declare the index of each table to pandas, as those of nsys.
+        format: ``parquet``, ``csv`` or ``html``. The Parquet files declare the index of each table to pandas, as those
+            of nsys. HTML is one page with figures and the first rows of all tables.
         overwrite: Whether to replace an existing folder, which may contain only files of recipes.
         inputs: The files and folders that were read. They are never replaced.
         spreadsheet: Whether to put an apostrophe before text in CSV that looks like a formula.
 
     Raises:
         UnknownFormatError: The format is unknown.
+        TracekitError: A page is requested, but plotly is not installed.
         ExportError: The folder exists or cannot be written.
     """
     if format not in FORMATS:
         raise UnknownFormatError(f"unknown format of recipes {format!r}", hint=choices_hint("formats", FORMATS, format))
     with targets.atomic_output(folder, is_exported_file=is_recipe_file, overwrite=overwrite, inputs=inputs) as new:
         new.mkdir()
+        if format == "html":
+            _write_page(tables, recipe, new / f"{recipe}.html")
+            return
         for name, table in tables.items():
             index = index_columns(recipe, name, table)
             path = new / f"{name}.{format}"
@@ -178,9 +183,15 @@ def readable_rows(table: pl.DataFrame, index: Sequence[str]) -> pl.DataFrame:
 
 
 def is_recipe_file(path: Path) -> bool:
-    """Return whether a file can be one of a recipe: Parquet with our key, or CSV with the header of its table."""
+    """Return whether a file can be one of a recipe.
+
+    It is a Parquet file with our key, a CSV file with the header of its table, or a page whose title names the recipe.
+    """
+    from tracekit.sets.recipe_page import is_page
+
+    checks = {".parquet": _is_parquet_of_recipe, ".csv": _is_csv_of_recipe, ".html": is_page}
     try:
-        return _is_parquet_of_recipe(path) if path.suffix == ".parquet" else _is_csv_of_recipe(path)
+        return path.suffix in checks and checks[path.suffix](path)
     except (OSError, ValueError):
         return False
 
@@ -197,11 +208,20 @@ def _is_parquet_of_recipe(path: Path) -> bool:
 
 def _is_csv_of_recipe(path: Path) -> bool:
     patterns = [header for name, header in _HEADERS.items() if re.fullmatch(name, path.stem)]
-    if path.suffix != ".csv" or not patterns:
+    if not patterns:
         return False
     with path.open("rb") as file:
         line = file.readline(_MAX_HEADER_BYTES).decode().rstrip("\n")
     return any(re.fullmatch(pattern, line) for pattern in patterns)
+
+
+def _write_page(tables: Mapping[str, pl.DataFrame], recipe: str, path: Path) -> None:
+    from tracekit.sets.recipe_page import page
+
+    def readable(name: str) -> pl.DataFrame:
+        return readable_rows(tables[name], index_columns(recipe, name, tables[name]))
+
+    path.write_text(page(recipe, tables, readable), "utf-8", newline="\n")
 
 
 def _write_csv(rows: pl.DataFrame, path: Path, *, spreadsheet: bool) -> None:

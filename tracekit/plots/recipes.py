@@ -1,0 +1,226 @@
+"""Figures of recipes over many ranks: spreads, paces, heat maps, histograms and overlaps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from tracekit.plots.labels import full_name, integer, label, nanoseconds, time_unit
+from tracekit.plots.theme import COLOURS, figure, graph_objects
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from plotly.graph_objects import Figure
+
+_HOVER = "%{customdata}<extra></extra>"
+_ROW_PIXELS = 26
+_NAMES, _RANKS, _OCCURRENCES, _HISTOGRAMS, _MAPPED, _LABELLED = 20, 32, 500, 8, 512, 40
+_KEYS = ("Name", "Text")
+_PLACES = {"Rank": "rank", "PID": "process", "Device ID": "GPU"}
+_PACES = {"pace_start": "Start", "pace_duration": "Duration", "pace_delta": "Time since the previous end"}
+_OVERLAPS = ("Communication Overlap", "Compute Overlap")
+_HISTOGRAM_BINS = 40
+_INDEX = "__index_level_0__"
+
+
+def figures(tables: Mapping[str, pl.DataFrame], *, dark: bool = False) -> dict[str, Figure]:
+    """Draw the figures of a recipe.
+
+    Args:
+        tables: The tables of the recipe by name.
+        dark: Whether to use the dark template.
+
+    Returns:
+        The figures by name. Tables without rows, and those that have no figure, are left out.
+    """
+    drawn: dict[str, Figure] = {}
+    filled = {name: rows for name, rows in tables.items() if not rows.is_empty()}
+    if "all_stats" in filled:
+        drawn["spread"] = spread(filled["all_stats"], dark=dark)
+    drawn |= {name: pace(filled[name], what, dark=dark) for name, what in _PACES.items() if name in filled}
+    if "grouped_trace" in filled:
+        drawn["overlap"] = overlap(filled["grouped_trace"], dark=dark)
+    analysis = filled.get("analysis", pl.DataFrame())
+    if analysis.columns[:2] == ["Duration", "Name"]:
+        drawn["histogram"] = histogram(analysis, dark=dark)
+    elif analysis.columns[:1] == ["Duration"] and "Start" not in analysis.columns:
+        values = [c for c in analysis.columns if c not in ("Duration", _INDEX, *_PLACES)]
+        drawn |= {f"map_{n}": heat_map(analysis, value, dark=dark) for n, value in enumerate(values)}
+    return drawn
+
+
+def spread(stats: pl.DataFrame, *, dark: bool = False) -> Figure:
+    """Draw the minimum, the quartiles and the maximum of the names with the largest sums.
+
+    Args:
+        stats: The table ``all_stats`` of a recipe.
+        dark: Whether to use the dark template.
+    """
+    key = next(k for k in _KEYS if k in stats.columns)
+    rows = stats.sort("Sum", descending=True, maintain_order=True).head(_NAMES).reverse()
+    boxes = graph_objects().Box(
+        orientation="h",
+        y=list(range(rows.height)),
+        lowerfence=rows["Min"].to_list(),
+        q1=rows["Q1"].to_list(),
+        median=rows["Median"].to_list(),
+        q3=rows["Q3"].to_list(),
+        upperfence=rows["Max"].to_list(),
+        mean=rows["Mean"].to_list(),
+        line={"color": COLOURS[0]},
+    )
+    height = 160 + _ROW_PIXELS * rows.height
+    title = f"Spread over all ranks{_first(_NAMES, stats.height, 'names')}"
+    drawn = figure([boxes], dark=dark, title=title, x="Value (as in the table)", height=height)
+    positive = bool((rows["Min"] > 0).all())
+    drawn.update_xaxes(type="log" if positive else "linear").update_layout(showlegend=False)
+    return _label_rows(drawn, [label(name) for name in rows[key]])
+
+
+def pace(occurrences: pl.DataFrame, what: str, *, dark: bool = False) -> Figure:
+    """Draw a property of each occurrence, with one line per rank.
+
+    Args:
+        occurrences: A table of paces, with one column per rank.
+        what: Name of the property.
+        dark: Whether to use the dark template.
+    """
+    shown = occurrences.select(occurrences.columns[:_RANKS]).head(_OCCURRENCES)
+    factor, unit = time_unit([int(abs(n)) for column in shown for n in column.drop_nulls()])
+    traces = [_pace_line(column, number, factor) for number, column in enumerate(shown)]
+    notes = _first(_RANKS, occurrences.width, "ranks") + _first(_OCCURRENCES, occurrences.height, "occurrences")
+    drawn = figure(traces, dark=dark, title=what + notes, x="Occurrence", y=f"{what} ({unit})")
+    return drawn.update_layout(showlegend=True, legend_y=-0.25)
+
+
+def _pace_line(column: pl.Series, number: int, factor: int) -> Any:
+    hover = [
+        "" if value is None else f"rank {column.name}, occurrence {nth}<br>{nanoseconds(int(value))}"
+        for nth, value in enumerate(column)
+    ]
+    return graph_objects().Scatter(
+        x=list(range(len(column))),
+        y=[None if value is None else value / factor for value in column],
+        mode="lines",
+        name=f"rank {column.name}",
+        line={"color": COLOURS[number % len(COLOURS)], "width": 1.5},
+        customdata=hover,
+        hovertemplate=_HOVER,
+    )
+
+
+def heat_map(bins: pl.DataFrame, value: str, *, dark: bool = False) -> Figure:
+    """Draw the percentages of each rank over time.
+
+    Args:
+        bins: The table of a map, with ``Duration``, the columns that identify a place, and percentages.
+        value: The column of percentages.
+        dark: Whether to use the dark template.
+    """
+    places = [c for c in _PLACES if c in bins.columns and c != "PID"]
+    groups = bins.partition_by([c for c in _PLACES if c in bins.columns], maintain_order=True)
+    shown = groups[:_MAPPED]
+    names = [", ".join(f"{_PLACES[c]} {g[c][0]}" for c in places) for g in shown]
+    starts = shown[0]["Duration"].to_list()
+    factor, unit = time_unit(starts)
+    hover = [
+        [
+            f"{name}<br>from {integer(start)} ns<br>{'not recorded' if share is None else f'{share:.1f}%'}"
+            for start, share in zip(starts, group[value], strict=True)
+        ]
+        for name, group in zip(names, shown, strict=True)
+    ]
+    heat = graph_objects().Heatmap(
+        x=[start / factor for start in starts],
+        y=list(range(len(shown))),
+        z=[group[value].to_list() for group in shown],
+        zmin=0,
+        zmax=100,
+        colorscale="Cividis",
+        colorbar={"title": "%"},
+        customdata=hover,
+        hovertemplate=_HOVER,
+    )
+    title = f"{value} over time{_first(_MAPPED, len(groups), 'rows')}"
+    height = 200 + min(_ROW_PIXELS * len(shown), 1200)
+    drawn = figure([heat], dark=dark, title=title, x=f"Time since the first capture ({unit})", height=height)
+    return _label_rows(drawn, names if len(shown) <= _LABELLED else []).update_yaxes(autorange="reversed")
+
+
+def histogram(durations: pl.DataFrame, *, dark: bool = False) -> Figure:
+    """Draw histograms of the durations of the kernels with the largest total time, over all ranks.
+
+    Args:
+        durations: The columns ``Duration`` and ``Name``.
+        dark: Whether to use the dark template.
+    """
+    totals = durations.group_by("Name").agg(pl.col("Duration").sum()).sort("Duration", "Name", descending=[True, False])
+    names = totals["Name"].head(_HISTOGRAMS)
+    exponent = pl.col("Duration").clip(1).log10()
+    rows = durations.filter(pl.col("Name").is_in(names.implode())).with_columns(exponent.alias("exponent"))
+    low, high = float(rows["exponent"].min()), float(rows["exponent"].max())  # type: ignore[arg-type]
+    width = max(high - low, 0.1) / _HISTOGRAM_BINS
+    number = ((pl.col("exponent") - low) / width).floor().clip(0, _HISTOGRAM_BINS - 1).cast(pl.Int64)
+    counts = rows.group_by("Name", number.alias("bin")).len().sort("bin")
+    edges = [10 ** (low + n * width) for n in range(_HISTOGRAM_BINS + 1)]
+    traces = [_histogram_line(counts.filter(pl.col("Name") == name), name, n, edges) for n, name in enumerate(names)]
+    title = f"Durations of kernels{_first(_HISTOGRAMS, totals.height, 'names by total time')}"
+    drawn = figure(traces, dark=dark, title=title, x="Duration (ns)", y="Kernels")
+    return drawn.update_xaxes(type="log").update_layout(showlegend=True, legend_y=-0.25)
+
+
+def _histogram_line(counts: pl.DataFrame, name: str, number: int, edges: list[float]) -> Any:
+    by_bin = dict(counts.select("bin", "len").rows())
+    heights = [by_bin.get(n, 0) for n in range(_HISTOGRAM_BINS)]
+    hover = [
+        f"{full_name(name)}<br>{integer(height)} kernels<br>from {edges[n]:,.0f} to {edges[n + 1]:,.0f} ns"
+        for n, height in enumerate(heights)
+    ]
+    return graph_objects().Scatter(
+        x=edges[:-1],
+        y=heights,
+        mode="lines",
+        line={"color": COLOURS[number % len(COLOURS)], "width": 1.5, "shape": "hv"},
+        name=label(name),
+        customdata=hover,
+        hovertemplate=_HOVER,
+    )
+
+
+def overlap(grouped: pl.DataFrame, *, dark: bool = False) -> Figure:
+    """Draw how much of each kernel overlaps with communication and with computation.
+
+    Args:
+        grouped: The table ``grouped_trace`` of a recipe.
+        dark: Whether to use the dark template.
+    """
+    largest = pl.max_horizontal(_OVERLAPS)
+    rows = grouped.sort(largest, "Count", descending=True, maintain_order=True).head(_NAMES).reverse()
+    traces = [
+        graph_objects().Bar(
+            orientation="h",
+            y=list(range(rows.height)),
+            x=rows[title].to_list(),
+            name=title,
+            marker={"color": COLOURS[n]},
+            customdata=[f"{full_name(n)}<br>{title}: {share:.1f}%" for n, share in rows.select("Name", title).rows()],
+            hovertemplate=_HOVER,
+        )
+        for n, title in enumerate(_OVERLAPS)
+    ]
+    title = f"Overlap of kernels over all ranks{_first(_NAMES, grouped.height, 'names')}"
+    drawn = figure(traces, dark=dark, title=title, x="Overlapped time (%)", height=200 + _ROW_PIXELS * rows.height)
+    drawn.update_xaxes(range=[0, 100]).update_layout(showlegend=True, legend_y=-0.25)
+    return _label_rows(drawn, [label(name) for name in rows["Name"]])
+
+
+def _label_rows(drawn: Figure, labels: list[str]) -> Figure:
+    """Label the rows of a figure, which are numbered from 0. Equal labels stay separate rows."""
+    return drawn.update_yaxes(tickmode="array", tickvals=list(range(len(labels))), ticktext=labels)
+
+
+def _first(limit: int, total: int, what: str) -> str:
+    """Return a note for a title if only the first ones are drawn."""
+    return f" (first {limit} of {total:,} {what})" if total > limit else ""

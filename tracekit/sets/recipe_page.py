@@ -1,0 +1,60 @@
+"""Write the page of a recipe: its figures, and the first rows of its tables."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from tracekit.core.recipes import RECIPES, find_recipe
+from tracekit.exporters.html import page as html_page
+from tracekit.exporters.html.markup import Section, Table
+from tracekit.exporters.html.sections import Contents
+from tracekit.plots import recipes as plots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    import polars as pl
+    from plotly.graph_objects import Figure
+
+_ROWS = 50
+_HEAD_BYTES = 1 << 12
+_TITLE = re.compile(r"<title>Recipe (\w+)</title>")
+
+
+def page(recipe: str, tables: Mapping[str, pl.DataFrame], readable: Callable[[str], pl.DataFrame]) -> str:
+    """Return the page of a recipe as HTML.
+
+    Args:
+        recipe: Name of the recipe.
+        tables: The tables by name.
+        readable: Function that returns the rows of a table as they are printed.
+
+    Raises:
+        TracekitError: plotly is not installed.
+    """
+    figures = {name: _content(drawn) for name, drawn in plots.figures(tables).items()}
+    shown = [_table(name, readable(name)) for name, rows in tables.items() if not rows.is_empty()]
+    section = Section(recipe, recipe, notes=[find_recipe(recipe).doc], figures=figures, tables=shown)
+    return html_page.page(Contents(f"Recipe {recipe}", [section], []))
+
+
+def is_page(path: Path) -> bool:
+    """Return whether a file can be the page of a recipe: its title names the recipe, as its name does."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES).decode("utf-8", "replace")
+    title = _TITLE.search(head)
+    return title is not None and title[1] == path.stem and path.stem in RECIPES
+
+
+def _content(drawn: Figure) -> Any:
+    """Return a figure as an object of plotly, without its template, which the page has."""
+    content = json.loads(drawn.to_json())
+    del content["layout"]["template"]
+    return content
+
+
+def _table(name: str, rows: pl.DataFrame) -> Table:
+    return Table.from_frame(name, rows, rows.columns, _ROWS, rows.columns[0])
