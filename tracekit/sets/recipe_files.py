@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit import targets
-from tracekit.core.compare import recipe as recipe_diff
 from tracekit.core.recipes import UNNAMED_INDEX, find_recipe
 from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnknownFormatError, choices_hint
 from tracekit.sets.recipes import FILE, RANK
@@ -100,6 +99,8 @@ def write_folder(
 
 def is_folder_of_statistics(path: str | os.PathLike[str]) -> bool:
     """Return whether a folder contains the statistics that a recipe wrote, as Parquet files."""
+    from tracekit.core.compare import recipe as recipe_diff
+
     return any(_statistics_file(path, name).is_file() for name in recipe_diff.TABLES)
 
 
@@ -119,6 +120,8 @@ def diff_statistics(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> dic
         SchemaError: The statistics in the folders have different columns.
         CorruptTraceError: A file is damaged or too large.
     """
+    from tracekit.core.compare import recipe as recipe_diff
+
     return recipe_diff.diff_tables(_read_statistics(a), _read_statistics(b))
 
 
@@ -128,6 +131,8 @@ def _statistics_file(folder: str | os.PathLike[str], name: str) -> Path:
 
 def _read_statistics(folder: str | os.PathLike[str]) -> dict[str, pl.DataFrame]:
     """Return the statistics in a folder, and the names of the captures."""
+    from tracekit.core.compare import recipe as recipe_diff
+
     files = {name: _statistics_file(folder, name) for name in (*recipe_diff.TABLES, recipe_diff.FILES)}
     tables = {name: _read_table(path) for name, path in files.items() if path.is_file()}
     if not tables.keys() & set(recipe_diff.TABLES):
