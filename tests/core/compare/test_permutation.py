@@ -11,7 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import examples
 from tracekit.core.compare import permutation
-from tracekit.core.compare.permutation import adjusted_p_values, autocorrelation_times, centred_ranks
+from tracekit.core.compare.permutation import (
+    adjusted_p_values,
+    autocorrelation_times,
+    centred_ranks,
+    paired_p_values,
+)
 
 VALUES = st.one_of(st.integers(0, 3).map(float), st.just(math.nan))
 
@@ -99,3 +104,43 @@ def test_false_alarms_are_as_rare_as_promised() -> None:
     generator = np.random.default_rng(2)
     p_values = [adjusted_p_values(*generator.normal(size=(2, 6, 20))).min() for _ in range(200)]
     assert sum(p <= 0.05 for p in p_values) <= 20  # 10 are expected
+
+
+def brute_force_of_pairs(a: np.ndarray, b: np.ndarray) -> list[float]:
+    """Return the share of all exchanges of pairs whose largest statistic is at least that of each column."""
+    columns = []
+    for before, after in zip(a.T, b.T, strict=True):
+        changes = [0.0 if math.isnan(y - x) else y - x for x, y in zip(before, after, strict=True)]
+        sizes = sorted(abs(c) for c in changes if c)
+        ranks = [(sizes.index(abs(c)) + 1 + sizes.index(abs(c)) + sizes.count(abs(c))) / 2 if c else 0 for c in changes]
+        columns.append([math.copysign(r, c) for r, c in zip(ranks, changes, strict=True)])
+    ranks = np.array(columns).T
+    scale = np.sqrt((ranks**2).sum(axis=0))
+    signs = np.array(list(itertools.product((1, -1), repeat=len(a))))
+    scaled = np.divide(np.abs(signs @ ranks), scale, out=np.zeros((len(signs), len(scale))), where=scale > 0)
+    observed = scaled[0] / np.sqrt(autocorrelation_times(ranks))
+    return [float((scaled.max(axis=1) >= o - 1e-3 * o).mean()) for o in observed]
+
+
+@settings(max_examples=examples(150))
+@given(
+    st.tuples(st.integers(1, 6), st.integers(1, 3)).flatmap(
+        lambda n: st.tuples(columns(n[0], n[1]), columns(n[0], n[1]))
+    )
+)
+def test_all_exchanges_of_few_pairs(sides: tuple[list[list[float]], list[list[float]]]) -> None:
+    a, b = (np.array(side) for side in sides)
+    assert paired_p_values(a, b) == pytest.approx(brute_force_of_pairs(a, b), abs=1e-9)
+
+
+def test_pairs_find_changes_that_are_smaller_than_the_spread() -> None:
+    generator = np.random.default_rng(4)
+    a = generator.uniform(1, 20, size=(40, 5))
+    b = a * [1, 1, 1.03, 1, 1] * generator.normal(1, 0.01, size=(40, 5))
+    assert adjusted_p_values(a, b)[2] > 0.5
+    assert paired_p_values(a, b)[2] < 0.001
+    assert (np.delete(paired_p_values(a, b), 2) > 0.05).all()
+    assert paired_p_values(a, b).tolist() == paired_p_values(a, b).tolist()
+    assert paired_p_values(a[:0], b[:0]).tolist() == [1] * 5
+    alarms = [paired_p_values(*generator.normal(size=(2, 20, 10))).min() <= 0.05 for _ in range(100)]
+    assert sum(alarms) <= 14  # 5 are expected

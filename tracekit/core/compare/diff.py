@@ -177,7 +177,12 @@ def _totals(side: Summary, kind: str) -> pl.DataFrame:
 
 def _can_test(a: Summary, b: Summary, alpha: float) -> bool:
     """Return whether the smallest possible p-value does not exceed ``alpha``. Both tails count."""
-    return 2 / math.comb(len(a.units) + len(b.units), len(b.units)) <= alpha
+    return _tests(a, b) * 2 / math.comb(len(a.units) + len(b.units), len(b.units)) <= alpha
+
+
+def _tests(a: Summary, b: Summary) -> int:
+    """Return the number of tests: one, or two if the iterations can also be compared in pairs."""
+    return 2 if a.units == b.units else 1
 
 
 def _with_evidence(
@@ -187,9 +192,11 @@ def _with_evidence(
     if not _can_test(a, b, alpha):
         return {kind: _untested(rows) for kind, rows in tables.items()}
     quantities = {kind: [_quantities(side, kind, rows["name"]) for side in (a, b)] for kind, rows in tables.items()}
-    p_values = permutation.adjusted_p_values(
-        *(np.concatenate([sides[i] for sides in quantities.values()], axis=1) for i in (0, 1))
-    )
+    before, after = (np.concatenate([sides[i] for sides in quantities.values()], axis=1) for i in (0, 1))
+    p_values = permutation.adjusted_p_values(before, after)
+    if _tests(a, b) > 1:
+        paired = permutation.paired_p_values(before, after)
+        p_values = np.minimum(_tests(a, b) * np.minimum(p_values, paired), 1)
     tested, start = {}, 0
     for kind, rows in tables.items():
         p = p_values[start : start + _QUANTITIES * rows.height].reshape(_QUANTITIES, -1)

@@ -7,8 +7,12 @@ quantity is the share of the divisions in which any quantity differs at least as
 division. It therefore accounts for the number of quantities, and for the correlations between them. Ranks instead of
 times make the test robust against outliers such as the first iteration.
 
-All divisions are examined if there are at most ``MAX_DIVISIONS``. Otherwise this many random divisions are drawn with a
-fixed seed, so that equal inputs have equal results.
+If both sides have equally many iterations, the iterations with the same number are also compared in pairs, because
+they often have the same work, such as batches of different sizes. The statistic is then the sum of signed ranks, and
+the sides of any pair may be exchanged. This finds small changes of work that varies much from iteration to iteration.
+
+All divisions are examined if there are fewer than ``MAX_DIVISIONS``. Otherwise this many random divisions are drawn
+with a fixed seed, so that equal inputs have equal results.
 
 Consecutive iterations are often similar, because clock rates and the overlap with other work change slowly. The
 observed statistic of a quantity is therefore divided by the square root of its integrated autocorrelation time, which
@@ -24,6 +28,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     Matrix = NDArray[np.float64]
@@ -53,9 +59,31 @@ def adjusted_p_values(a: Matrix, b: Matrix) -> Matrix:
     observed = np.abs(ranks[len(a) :].sum(axis=0)) / scale
     observed /= np.sqrt(autocorrelation_times(ranks[: len(a)], ranks[len(a) :]))
     largest = _largest_statistics(ranks / scale, len(b))
-    if len(largest) < MAX_DIVISIONS:  # all divisions, including the observed one
-        return _shares_of_at_least(largest, observed)
-    return (_shares_of_at_least(largest, observed) * len(largest) + 1) / (len(largest) + 1)
+    return _p_values(largest, observed)
+
+
+def paired_p_values(a: Matrix, b: Matrix) -> Matrix:
+    """Return the p-value of the difference between pairs of iterations for each quantity, adjusted for all quantities.
+
+    Args:
+        a: One row per iteration of the first side, and one column per quantity. NaN if an iteration lacks it.
+        b: The same of the second side, with equally many rows.
+
+    Returns:
+        One p-value per column. It is 1 for all columns if there are no iterations.
+    """
+    if not a.size:
+        return np.ones(a.shape[1])
+    change = b - a
+    size = np.where((change == 0) | np.isnan(change), np.nan, np.abs(change))
+    valid = ~np.isnan(size)
+    ranks = np.where(valid, centred_ranks(size) + (valid.sum(axis=0) + 1) / 2, 0.0) * np.where(change < 0, -1, 1)
+    variance = (ranks**2).sum(axis=0)
+    scale = np.where(variance > 0, np.sqrt(variance), np.inf)
+    observed = np.abs(ranks.sum(axis=0)) / scale / np.sqrt(autocorrelation_times(ranks))
+    narrow = (ranks / scale).astype(np.float32)
+    largest = np.concatenate([np.abs(signs @ narrow).max(axis=1) for signs in _sign_batches(len(ranks))])
+    return _p_values(largest, observed)
 
 
 def centred_ranks(values: Matrix) -> Matrix:
@@ -79,24 +107,24 @@ def centred_ranks(values: Matrix) -> Matrix:
     return np.where(valid, ranks - mean, 0.0)
 
 
-def autocorrelation_times(a: Matrix, b: Matrix) -> Matrix:
+def autocorrelation_times(*sides: Matrix) -> Matrix:
     """Return the integrated autocorrelation time of each column, at least 1.
 
-    Autocorrelations at growing lags are added up to the first one that is not above its standard error. Both sides are
+    Autocorrelations at growing lags are added up to the first one that is not above its standard error. The sides are
     centred separately, so that a difference between them is no autocorrelation.
 
     Args:
-        a: One row per iteration of the first side.
-        b: The same of the second side.
+        sides: One row per iteration of each side.
     """
-    sides = [side - side.mean(axis=0) for side in (a, b)]
-    variance = sum(((side**2).sum(axis=0) for side in sides), start=np.zeros(a.shape[1]))
+    centred = [side - side.mean(axis=0) for side in sides]
+    zero = np.zeros(sides[0].shape[1])
+    variance = sum(((side**2).sum(axis=0) for side in centred), start=zero)
     variance = np.where(variance > 0, variance, 1.0)
-    times, growing = np.ones(a.shape[1]), np.ones(a.shape[1], dtype=bool)
-    for lag in range(1, max(len(a), len(b)) // 2):
-        products = [(side[lag:] * side[:-lag]).sum(axis=0) for side in sides if len(side) > lag]
-        correlation = sum(products, start=np.zeros(a.shape[1])) / variance
-        growing &= correlation > 1 / math.sqrt(len(a) + len(b))
+    times, growing = zero + 1, zero == 0
+    for lag in range(1, max(map(len, sides)) // 2):
+        products = [(side[lag:] * side[:-lag]).sum(axis=0) for side in centred if len(side) > lag]
+        correlation = sum(products, start=zero) / variance
+        growing &= correlation > 1 / math.sqrt(sum(map(len, sides)))
         if not growing.any():
             break
         times += 2 * np.where(growing, correlation, 0.0)
@@ -129,6 +157,27 @@ def _largest_statistics(ranks: Matrix, size: int) -> Matrix:
             for count in np.diff(np.append(np.arange(0, MAX_DIVISIONS, _BATCH), MAX_DIVISIONS))
         ]
     return np.concatenate([np.abs(_membership(batch, rows) @ narrow).max(axis=1) for batch in batches])
+
+
+def _sign_batches(rows: int) -> Iterator[NDArray[np.float32]]:
+    """Yield matrices of signs with one row per exchange of the sides of some pairs: all exchanges, or random ones."""
+    if rows < MAX_DIVISIONS.bit_length() and 1 << rows < MAX_DIVISIONS:
+        bits = np.arange(1 << rows)[:, None] >> np.arange(rows) & 1
+        yield (1 - 2 * bits).astype(np.float32)
+        return
+    generator = np.random.default_rng(SEED)
+    for start in range(0, MAX_DIVISIONS, _BATCH):
+        count = min(_BATCH, MAX_DIVISIONS - start)
+        yield (1 - 2 * generator.integers(0, 2, size=(count, rows))).astype(np.float32)
+
+
+def _p_values(largest: Matrix, observed: Matrix) -> Matrix:
+    """Return the share of the largest statistics that are at least as large as each observed one.
+
+    If there are ``MAX_DIVISIONS`` of them, they are random and do not include the observed division, which is added.
+    """
+    shares = _shares_of_at_least(largest, observed)
+    return shares if len(largest) < MAX_DIVISIONS else (shares * len(largest) + 1) / (len(largest) + 1)
 
 
 def _membership(members: NDArray[np.int64], rows: int) -> NDArray[np.float32]:
