@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracekit.view.server import Viewer
 
 SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
-TIMEOUT_MS = 30_000
+TIMEOUT_MS = 60_000
 AXE_VERSION = "4.10.3"
 AXE_FOLDER = FIXTURES.parent / "out" / f"axe-{AXE_VERSION}"
 SETTLED = """

@@ -254,6 +254,32 @@ DATASETS: Mapping[str, Dataset] = {
             "start_ns:asc",
             first=("kernel_id", "short_name", "duration_ns", "start_ns", "device_id", "stream_id", "range_path"),
         ),
+        Dataset(
+            "ranks_summary",
+            "Collectives and messages across ranks, by size",
+            sources.ranks_table("summary"),
+            "time_ns:desc",
+            note="Waiting ends when the last rank arrives; the rest is transfer.",
+        ),
+        Dataset(
+            "ranks_arrivals",
+            "How late each rank arrives",
+            sources.ranks_table("arrivals"),
+            "delay_ns:desc",
+            first=("rank", "kind", "communicator", "count", "last_count"),
+        ),
+        Dataset(
+            "ranks_stragglers", "Stragglers and the phase in which they lose time", sources.ranks_table("stragglers")
+        ),
+        Dataset(
+            "ranks_iterations",
+            "Iterations across ranks",
+            sources.ranks_table("iterations"),
+            "iteration:asc",
+            has_sums=False,
+        ),
+        Dataset("ranks_operations", "Collectives and messages across ranks", sources.ranks_table("operations")),
+        Dataset("ranks_clocks", "Clocks of the ranks", sources.ranks_table("clocks"), "rank:asc", has_sums=False),
         Dataset("mpi", "MPI calls by function", sources.report("mpi_event_sum")),
         Dataset("stack_functions", "Functions", sources.stack_functions),
         Dataset(

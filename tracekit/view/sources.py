@@ -388,6 +388,20 @@ def collective_launches(scope: Scope) -> Rows:
     return with_durations(table_rows(scope.trace, "kernels", where=is_collective()))
 
 
+def ranks_table(name: str) -> Callable[[Scope], Rows]:
+    """Return a function that computes a table of the communication between ranks."""
+
+    def rows(scope: Scope) -> Rows:
+        """Return the rows of the table."""
+        from tracekit.view import ranks
+
+        if scope.captures is None:
+            raise TracekitError("the communication between ranks needs the captures of the server")
+        return ranks.rows(ranks.communication(scope.captures, scope.trace), name)
+
+    return rows
+
+
 def is_collective() -> pl.Expr:
     """Return whether a kernel belongs to NCCL, by its name."""
     return pl.col("name").cast(pl.String).str.contains(r"(?i)nccl")

@@ -15,7 +15,7 @@ from tracekit.errors import TracekitError
 from tracekit.view import components, grid
 from tracekit.view.captures import Rows
 from tracekit.view.datasets import dataset
-from tracekit.view.pages import compare, groups, iterations, overview, stacks, tables, timeline
+from tracekit.view.pages import communication, compare, groups, iterations, overview, stacks, tables, timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -171,7 +171,8 @@ PAGES: Mapping[str, Page] = {
             "communication",
             "Communication",
             ("kernels", "mpi_calls"),
-            tables=("collectives", "collective_launches", "mpi"),
+            build=communication.build,
+            about="If the captures are the ranks of a job, the tables across ranks are those of all captures.",
         ),
         Page(
             "stacks",

@@ -1,0 +1,30 @@
+"""The page of communication: kernels of NCCL, MPI calls, and how the ranks of a job wait for one another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dash import html
+
+from tracekit.errors import TracekitError
+from tracekit.view import ranks
+from tracekit.view.query import Query, load_rows
+
+if TYPE_CHECKING:
+    from tracekit.view.pages import Context
+
+OWN = ("collectives", "collective_launches", "mpi")
+"""Tables of the communication of one capture."""
+
+
+def build(context: Context) -> list[Any]:
+    """Return the components of the page."""
+    names = [name for name in OWN if load_rows(context.captures, Query(name, context.state.at)).frame.height]
+    try:
+        found = ranks.communication(context.captures, context.capture.trace)
+        names = [*(f"ranks_{name}" for name in ranks.present(found)), *names]
+    except TracekitError:
+        pass
+    if not names:
+        return [html.P("This capture contains neither kernels of NCCL nor MPI calls.", className="dimmed")]
+    return [context.table(name) for name in names]
