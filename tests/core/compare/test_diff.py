@@ -254,6 +254,12 @@ def test_notes_say_why_sides_are_not_comparable() -> None:
     assert notes == ("the key ops, which delimit iterations, differ: step * (A), step */forward (B)",)
 
 
+def test_a_note_asks_for_a_key_op_if_none_was_found() -> None:
+    sides = [summary_of([("k", 0, 1, 5)], (1,))] * 2
+    note = compare.compare(*sides, ["kernels"]).notes[-1]
+    assert note.endswith("exceed their spread; name the op that delimits iterations with --key-op or key_op=")
+
+
 def test_exact_names() -> None:
     trace = made.run(1)
     assert set(tk.diff(trace, trace, exact_names=True).frame("kernels")["name"]) == set(made.KERNELS)

@@ -48,7 +48,9 @@ def _notes(a: Summary, b: Summary, *, can_test: bool) -> Iterator[str]:
         yield f"the numbers of iterations differ: {counts}; changes in per cent are those of the time per iteration"
     if not can_test:
         counts = f"{a.iterations:,} (A) and {b.iterations:,} (B)"
-        yield f"{counts} iterations are too few to test whether differences exceed their spread"
+        unnamed = any("key_op" not in side.facts for side in (a, b))
+        remedy = "; name the op that delimits iterations with --key-op or key_op=" if unnamed else ""
+        yield f"{counts} iterations are too few to test whether differences exceed their spread{remedy}"
 
 
 def _recorded(side: Summary) -> list[str]:
