@@ -34,6 +34,7 @@ def launch(path: Path) -> Launch:
         ("RANK=1;A=b;RANK=2;WORLD_SIZE=2", {"WORLD_SIZE": 2}),
         ("RANK=1;RANK=1", {"RANK": 1}),
         ("TOKEN=x RANK=1", {}),
+        ("LIST=a;RANK=1;b\0WORLD_SIZE=2\0", {"WORLD_SIZE": 2}),
         ("", {}),
     ],
 )

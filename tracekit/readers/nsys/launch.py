@@ -22,19 +22,20 @@ _MAX_HOST = 256
 _NAMES = "|".join(RANK_VARIABLES)
 _PROCESS_VARIABLE = r"^PROCESS_[0-9]+:ENVIRONMENT_VARIABLE$"
 _LAUNCHED = rf'^(?:{_NAMES})="?[0-9]{{1,9}}"?$'
-_VARIABLE = re.compile(rf"(?:(?<=[;\0\n])|^)({_NAMES})=\"?([0-9]{{1,9}})\"?(?=[;\0\n]|$)")
-"""A variable in an environment, whose entries a report separates by zeros and an export by semicolons."""
+_VARIABLE = re.compile(rf'({_NAMES})="?([0-9]{{1,9}})"?')
 
 
-def rank_variables(environment: str) -> dict[str, int]:
+def rank_variables(*environments: str) -> dict[str, int]:
     """Return the variables with which launchers number processes, by name. Variables with several values are left out.
 
     Args:
-        environment: Entries ``NAME=VALUE``, separated by zeros, semicolons or ends of lines.
+        environments: Entries ``NAME=VALUE``. Reports separate them by zeros, exports by semicolons or ends of lines.
     """
     values: dict[str, set[int]] = {}
-    for name, value in _VARIABLE.findall(environment):
-        values.setdefault(name, set()).add(int(value))
+    for environment in environments:
+        for entry in environment.split("\0") if "\0" in environment else re.split("[;\n]", environment):
+            if match := _VARIABLE.fullmatch(entry):
+                values.setdefault(match[1], set()).add(int(match[2]))
     return {name: next(iter(numbers)) for name, numbers in values.items() if len(numbers) == 1}
 
 
@@ -44,7 +45,7 @@ def read_launch(capture: Lookups) -> Launch:
     The environment of the launched program precedes that of the profiler.
     """
     properties = _properties(capture)
-    variables = rank_variables("\0".join(properties.get(_ENVIRONMENT, ()))) | _launched_variables(capture)
+    variables = rank_variables(*properties.get(_ENVIRONMENT, ())) | _launched_variables(capture)
     hosts = {host for host in properties.get(_HOST, ()) if 0 < len(host) <= _MAX_HOST}
     return Launch(variables, next(iter(hosts)) if len(hosts) == 1 else None)
 
@@ -57,7 +58,7 @@ def _launched_variables(capture: Lookups) -> dict[str, int]:
     is_variable = pc.match_substring_regex(raw["name"], _PROCESS_VARIABLE)
     is_number = pc.match_substring_regex(raw["value"], _LAUNCHED)
     values = raw["value"].filter(pc.and_(is_variable, is_number)).unique()
-    return rank_variables("\0".join(values.to_pylist()))
+    return rank_variables(*values.to_pylist())
 
 
 def _properties(capture: Lookups) -> dict[int, list[str]]:
