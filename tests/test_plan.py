@@ -16,7 +16,7 @@ import tracekit as tk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import strategies
-from tests.conftest import examples
+from tests.conftest import FIXTURES, examples
 from tests.counted import counted
 from tracekit import schemas
 from tracekit.errors import SchemaError, TracekitError, TracekitWarning
@@ -431,3 +431,14 @@ def test_what_is_selected_away_leaves_no_text(layer: RecordedTables) -> None:
     selected = tables(layer, SelectRows(Selection(min_duration_ns=10**12)))
     names = selected.read("kernels", ["name"])["name"]
     assert [len(c.dictionary) for c in names.chunks] in ([], [0])
+
+
+def test_a_table_that_is_written_alone_keeps_its_added_columns(tmp_path: Path) -> None:
+    """They are computed from tables that are not written."""
+    with tk.load(FIXTURES / "train_amp.sqlite") as raw:
+        trace = raw.rollup().correlate()
+        path = trace.export(tmp_path / "kernels.parquet", tables=["kernels"])
+        written = pl.read_parquet(path)
+        assert written.equals(pl.DataFrame(trace["kernels"]))
+        assert written["range_name"].null_count() == 0
+        assert written["op_id"].null_count() < written.height

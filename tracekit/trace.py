@@ -589,7 +589,8 @@ class Trace:
         """
         chosen = registry.exporter_for(path) if format is None else registry.exporter(format)
         chosen = chosen.with_options(options or {})
-        trace = self.select(tables=tables)
+        # Added columns of a table are computed from tables that are not written.
+        trace = self.select(tables=tables if chosen.write_table is None else None)
         trace = trace.correlate() if chosen.correlated else trace
         if format is None and exporting.holds_one_table_per_file(chosen, tables):
             chosen.check_folder(path)
