@@ -41,6 +41,12 @@ def test_the_main_table_is_printed(run: Run) -> None:
     assert len(first) == 2
 
 
+def test_several_processes_print_the_same(run: Run) -> None:
+    printed = run("recipe", "mpi_sum", RANKS, "--jobs", "2").text
+    assert printed == run("recipe", "mpi_sum", RANKS).text
+    assert run("recipe", "mpi_sum", RANKS, "--jobs", "0", status=2).stderr.count("--jobs")
+
+
 def test_another_table_is_printed(run: Run) -> None:
     files = [RANKS / f"mpi_rank{n}.nsys-rep" for n in (0, 1)]
     options = (

@@ -11,6 +11,7 @@ from tracekit.cli.options import (
     complete_names,
     from_option,
     inputs_argument,
+    jobs_option,
     limit_option,
     load_inputs,
     parse_names,
@@ -59,6 +60,7 @@ def _describe_rules() -> Iterator[tuple[str, str, str]]:
 )
 @from_option
 @rank_option
+@jobs_option
 @limit_option(limit_text("rule"))
 @selection_options
 @printing_options

@@ -39,7 +39,7 @@ Command = TypeVar("Command", bound="Callable[..., Any]")
 _UNITS = (("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
 _MAX_NS = 1 << 62
 _MAX_DIGITS = 10
-_VIA, _RANKS = "tracekit.via", "tracekit.ranks"
+_VIA, _RANKS, _JOBS = "tracekit.via", "tracekit.ranks", "tracekit.jobs"
 
 
 def parse_time_window(text: str) -> tuple[int | None, int | None]:
@@ -183,6 +183,20 @@ def rank_option(command: Command) -> Command:
     return _apply_options((option,), command)
 
 
+def jobs_option(command: Command) -> Command:
+    """Add the option ``--jobs`` to a command. Its value is stored in the context for ``load_set``."""
+    option = click.option(
+        "--jobs",
+        metavar="N",
+        type=click.IntRange(min=1),
+        expose_value=False,
+        callback=_store_jobs,
+        help="Number of processes that read profiles of several ranks. By default, one or more, depending on their "
+        "sizes, the cores and the memory.",
+    )
+    return _apply_options((option,), command)
+
+
 def parse_rank(text: str) -> tuple[str, int]:
     """Parse ``FILE=N`` into a file name and a rank.
 
@@ -198,6 +212,11 @@ def parse_rank(text: str) -> tuple[str, int]:
 def _store_ranks(context: click.Context, _: click.Parameter, ranks: tuple[tuple[str, int], ...]) -> None:
     """Store the values of ``--rank`` in the context of the command."""
     context.meta[_RANKS] = dict(ranks)
+
+
+def _store_jobs(context: click.Context, _: click.Parameter, jobs: int | None) -> None:
+    """Store the value of ``--jobs`` in the context of the command. It is 0 if the option is not used."""
+    context.meta[_JOBS] = jobs or 0
 
 
 def _store_via(context: click.Context, _: click.Parameter, via: str | None) -> None:
@@ -443,13 +462,20 @@ def _apply_options(options: Iterable[Callable[[Command], Command]], command: Cal
 
 
 def load_set(paths: Sequence[Path], from_: str | None) -> TraceSet:
-    """Load the inputs of a command as one set, according to the options ``--from``, ``--via`` and ``--rank``."""
+    """Load the inputs of a command as one set.
+
+    The options ``--from``, ``--via``, ``--rank`` and ``--jobs`` apply. Commands without ``--jobs`` use one process.
+    """
     from tracekit import no_pandas
-    from tracekit.sets import load_many
+    from tracekit.sets import LocalEngine, load_many
+    from tracekit.sets.engines import default_jobs
+    from tracekit.sets.paths import expand
 
     no_pandas.hide_pandas()
     meta = click.get_current_context().meta
-    return load_many(paths, from_, ranks=meta.get(_RANKS) or None, via=meta.get(_VIA))
+    files = expand(paths)
+    jobs = meta.get(_JOBS, 1) or default_jobs(files)
+    return load_many(files, from_, ranks=meta.get(_RANKS) or None, via=meta.get(_VIA), engine=LocalEngine(jobs))
 
 
 def load_input(path: Path, from_: str | None) -> Trace:

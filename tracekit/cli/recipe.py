@@ -13,6 +13,7 @@ from tracekit.cli.options import (
     complete_names,
     force_option,
     from_option,
+    jobs_option,
     limit_option,
     load_set,
     quiet_option,
@@ -109,6 +110,7 @@ def _recipe_options(command: Callable[..., None]) -> Callable[..., None]:
 )
 @_recipe_options
 @rank_option
+@jobs_option
 @from_option
 @click.option("--table", metavar="TABLE", help="Table to print. By default the main table of the recipe.")
 @limit_option(limit_text("recipe"))

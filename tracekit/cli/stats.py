@@ -12,6 +12,7 @@ from tracekit.cli.options import (
     complete_names,
     from_option,
     inputs_argument,
+    jobs_option,
     limit_option,
     load_inputs,
     parse_names,
@@ -64,6 +65,7 @@ def report_descriptions() -> dict[str, str]:
 )
 @from_option
 @rank_option
+@jobs_option
 @limit_option(limit_text("report"))
 @selection_options
 @rollup_options

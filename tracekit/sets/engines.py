@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+import os
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from tracekit.errors import TracekitError
+from tracekit.errors import TracekitError, choices_hint
+from tracekit.sets.workers import answer, check_function, outcome, start_worker
+from tracekit.threads import available_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
+    from pathlib import Path
 
     from tracekit.sets.member import Member
+    from tracekit.sets.workers import Answer
 
 Result = TypeVar("Result")
+ENGINES = ("local", "dask")
+_BYTES_PER_JOB = 1 << 26
+"""Size of the captures for which another process takes less time than it needs to start."""
+_MEMORY_PER_JOB, _MEMORY_PER_BYTE = 1 << 28, 4
+"""Memory that a process needs, and memory per byte of the capture that it reads."""
 
 
 class Engine(Protocol):
-    """The interface of engines."""
+    """The interface of engines.
+
+    Attributes:
+        skips_errors: Whether tables and recipes over all ranks leave out captures that cannot be read, with a warning.
+            Otherwise the first error is raised.
+    """
+
+    skips_errors: bool
 
     def map(
         self, function: Callable[[Member], Result], members: Sequence[Member]
@@ -34,19 +53,97 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """An engine that processes one member at a time in this process."""
+    """An engine that processes the members on this machine.
+
+    With several jobs, functions must be picklable. A script that uses them must have the guard
+    ``if __name__ == "__main__"``, because each process imports it.
+
+    Attributes:
+        jobs: Number of processes. With 1, the members are processed in this process, one at a time.
+        skips_errors: False. The first error is raised.
+    """
+
+    skips_errors = False
+
+    def __init__(self, jobs: int = 1) -> None:
+        if jobs < 1:
+            raise TracekitError(f"{jobs} jobs were requested", hint="jobs are at least 1")
+        self.jobs = jobs
 
     def map(
         self, function: Callable[[Member], Result], members: Sequence[Member]
     ) -> Iterator[tuple[Member, Result | Exception]]:
-        """Yield each member with the result of the function, or its error."""
-        for member in members:
-            yield member, outcome(function, member)
+        """Yield each member with the result of the function, or its error.
+
+        Raises:
+            TracekitError: The function cannot be sent to another process, or a process was killed.
+        """
+        jobs = min(self.jobs, len(members))
+        if jobs > 1:
+            return _map_in_processes(function, members, jobs)
+        return ((member, outcome(function, member)) for member in members)
 
 
-def outcome(function: Callable[[Member], Result], member: Member) -> Result | Exception:
-    """Return the result of a function for a member. A ``TracekitError`` or an ``OSError`` is returned, not raised."""
+def find_engine(engine: Any) -> Engine:
+    """Return an engine.
+
+    Args:
+        engine: An engine, the name of one, the address of a Dask scheduler such as ``tcp://host:8786``, a client of
+            Dask, or None for the engine that processes members in this process.
+
+    Raises:
+        TracekitError: There is no such engine, or its package is not installed.
+    """
+    if engine is None or engine == "local":
+        return LocalEngine()
+    if hasattr(engine, "map") and hasattr(engine, "skips_errors"):
+        found: Engine = engine
+        return found
+    if engine != "dask" and not hasattr(engine, "submit") and "://" not in str(engine):
+        raise TracekitError(f"there is no engine {engine!r}", hint=choices_hint("engines", ENGINES, str(engine)))
+    from tracekit.sets.dask_engine import DaskEngine
+
+    return DaskEngine(None if engine == "dask" else engine)
+
+
+def default_jobs(paths: Sequence[Path]) -> int:
+    """Return the number of processes that read captures fastest, given their sizes, the cores and the memory."""
+    sizes = [path.stat().st_size for path in paths if path.is_file()] or [0]
+    memory = _MEMORY_PER_JOB + _MEMORY_PER_BYTE * max(sizes)
+    return max(1, min(available_cores(), len(paths), sum(sizes) // _BYTES_PER_JOB, _memory_bytes() // 2 // memory))
+
+
+def _memory_bytes() -> int:
+    """Return the size of the memory of this machine. It is 8 GiB if the system does not tell it."""
     try:
-        return function(member)
-    except (TracekitError, OSError) as e:
-        return e
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 8 << 30
+
+
+def _map_in_processes(
+    function: Callable[[Member], Result], members: Sequence[Member], jobs: int
+) -> Iterator[tuple[Member, Result | Exception]]:
+    """Yield each member with the result of the function, or its error, computed by several processes."""
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
+    check_function(function)
+    threads = max(1, available_cores() // jobs)
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(jobs, context, initializer=start_worker, initargs=(threads,))
+    pending: deque[tuple[Member, Future[Answer[Result]]]] = deque()
+    left = iter(members)
+    try:
+        while True:
+            while len(pending) < 2 * jobs and (member := next(left, None)) is not None:
+                pending.append((member, pool.submit(answer, function, member)))
+            if not pending:
+                return
+            member, future = pending.popleft()
+            yield member, future.result().deliver()
+    except BrokenProcessPool as e:
+        raise TracekitError("a process was killed, perhaps for lack of memory", hint="use fewer jobs") from e
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from tracekit import schemas
-from tracekit.errors import TracekitError
+from tracekit.errors import TracekitError, first_line, warn
 from tracekit.sets import frames
 from tracekit.sets import member as members_module
 from tracekit.sets import paths as path_lists
 from tracekit.sets import ranks as rank_sources
-from tracekit.sets.engines import LocalEngine
+from tracekit.sets.engines import LocalEngine, find_engine
 from tracekit.sets.frames import RANK
-from tracekit.sets.member import Recorded
+from tracekit.sets.member import Member, Recorded
 from tracekit.trace import Trace, load
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tracekit.core.reports import ReportTable
     from tracekit.interface import Progress
     from tracekit.sets.engines import Engine
-    from tracekit.sets.member import Member
     from tracekit.sets.reports import RankedReport
     from tracekit.targets import Input
 
@@ -47,7 +46,7 @@ def load_many(
     *,
     ranks: Mapping[str, int] | None = None,
     via: str | None = None,
-    engine: Engine | None = None,
+    engine: Engine | str | Any = None,
 ) -> TraceSet:
     """Open the profiles of the ranks of a job as one set. Each profile is opened when it is needed, one at a time.
 
@@ -59,7 +58,9 @@ def load_many(
         format: Name of the format of all files. If None, it is detected for each file.
         ranks: Ranks by file name. They override all other sources.
         via: ``nsys`` reads reports through Nsight Systems, as ``tracekit.load`` does.
-        engine: The engine that computes results of members. By default they are computed in this process.
+        engine: What computes results of members: ``LocalEngine(jobs=N)`` uses several processes, and ``dask`` a cluster
+            of Dask on this machine. An address such as ``tcp://host:8786``, or a client of Dask, uses that cluster. By
+            default, results are computed in this process.
 
     Returns:
         The set, whose members are sorted by rank.
@@ -77,21 +78,51 @@ def load_many(
         >>> ranks.frame("kernels").group_by("rank").len().sort("rank").collect().rows()
         [(0, 15), (1, 15)]
     """
-    chosen = engine or LocalEngine()
+    chosen = find_engine(engine)
     files = path_lists.expand(paths)
     given = ranks or {}
+    errors: list[tuple[Member, Exception]] = []
     if rank_sources.are_given(files, given):
-        unread = [Recorded(path.absolute(), format or "", is_read=False) for path in files]
-        members = rank_sources.assign(unread, given)
+        recorded = [Recorded(path.absolute(), format or "", is_read=False) for path in files]
     else:
-        members = rank_sources.assign([_read_recorded(path, format, via) for path in files], given)
-    return TraceSet(tuple(replace(m, via=via) for m in members), engine=chosen)
+        unread = [Member(path, n, format or "", via=via, is_read=False) for n, path in enumerate(files)]
+        recorded = [result for _, result in readable(chosen, chosen.map(_read_recorded, unread), errors)]
+    members = tuple(replace(m, via=via) for m in rank_sources.assign(recorded, given))
+    return TraceSet(members, engine=chosen, errors=[error for _, error in errors])
 
 
-def _read_recorded(path: Path, format: str | None, via: str | None) -> Recorded:  # noqa: A002
+def _read_recorded(member: Member) -> Recorded:
     """Return what a file records about its rank."""
-    with load(path, format, via=via) as trace:
-        return members_module.read_recorded(trace, path)
+    with open_member(member) as trace:
+        return members_module.read_recorded(trace, member.path)
+
+
+def readable(
+    engine: Engine, outcomes: Iterable[tuple[Member, Result | Exception]], errors: list[tuple[Member, Exception]]
+) -> Iterator[tuple[Member, Result]]:
+    """Yield each member with its result. The first error is raised, unless the engine leaves out unreadable captures.
+
+    Args:
+        engine: The engine.
+        outcomes: The members with their results or errors.
+        errors: List to which the captures that are left out are appended, with their errors. A warning names each one.
+
+    Raises:
+        TracekitError: An error of a member, or the error of the first one if none can be read.
+    """
+    count = 0
+    for member, result in outcomes:
+        if not isinstance(result, Exception):
+            count += 1
+            yield member, result
+        elif engine.skips_errors:
+            errors.append((member, result))
+            what = result.message if isinstance(result, TracekitError) else first_line(result)
+            warn(f"the capture is left out, because it cannot be read: {what}", path=member.path)
+        else:
+            raise result
+    if errors and not count:
+        raise errors[0][1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +146,20 @@ class TraceSet:
     Attributes:
         captures: The profiles, sorted by rank. If all ranks are given, nothing else may be known of them.
         engine: The engine that computes results of members.
+        errors: Errors of the captures that were left out because they cannot be read, which only some engines do.
     """
 
     def __init__(
-        self, members: Sequence[Member], *, operations: Sequence[Operation] = (), engine: Engine | None = None
+        self,
+        members: Sequence[Member],
+        *,
+        operations: Sequence[Operation] = (),
+        engine: Engine | None = None,
+        errors: Iterable[Exception] = (),
     ) -> None:
         self.captures = tuple(members)
         self.engine = engine or LocalEngine()
+        self.errors = list(errors)
         self._operations = tuple(operations)
 
     @functools.cached_property
@@ -483,7 +521,7 @@ class TraceSet:
             "nvtx": nvtx,
         }
         narrowed = [m for m in self.captures if m.rank in chosen]
-        selected = TraceSet(narrowed, operations=self._operations, engine=self.engine)
+        selected = TraceSet(narrowed, operations=self._operations, engine=self.engine, errors=self.errors)
         arguments = {name: value for name, value in arguments.items() if value is not None}
         return selected._then("select", **arguments) if arguments else selected
 
@@ -566,15 +604,23 @@ class TraceSet:
 
     def _then(self, method: Literal["correlate", "rollup", "select"], **arguments: Any) -> TraceSet:
         operations = (*self._operations, Operation(method, arguments))
-        return TraceSet(self.captures, operations=operations, engine=self.engine)
+        return TraceSet(self.captures, operations=operations, engine=self.engine, errors=self.errors)
 
     def _no_rank_error(self, rank: int) -> TracekitError:
         listed = ", ".join(map(str, self.ranks[:_LISTED])) + (", …" if len(self) > _LISTED else "")
         return TracekitError(f"there is no rank {rank}", hint=f"ranks: {listed}")
 
     def _results(self, function: Callable[[Trace], Result]) -> Iterator[tuple[Member, Result]]:
-        """Yield each member with the result of a function. The first error is raised."""
-        return ((member, _result_or_raise(result)) for member, result in self.outcomes(function))
+        """Yield each member with the result of a function, except those that the engine leaves out."""
+        return self.readable(self.outcomes(function))
+
+    def readable(self, outcomes: Iterable[tuple[Member, Result | Exception]]) -> Iterator[tuple[Member, Result]]:
+        """Yield each member with its result. The first error is raised, unless the engine leaves out such members."""
+        errors: list[tuple[Member, Exception]] = []
+        try:
+            yield from readable(self.engine, outcomes, errors)
+        finally:
+            self.errors += [error for _, error in errors]
 
 
 def open_member(member: Member, operations: Sequence[Operation] = ()) -> Trace:
@@ -593,7 +639,7 @@ def _with_facts(member: Member) -> Member:
     """Return a member with what its capture records."""
     if member.is_read:
         return member
-    recorded = _read_recorded(member.path, member.format or None, member.via)
+    recorded = _read_recorded(member)
     return replace(rank_sources.make_member(recorded, member.rank, member.source), via=member.via)
 
 

@@ -1,0 +1,90 @@
+"""Call a function for a member in another process, and return its warnings and errors as well as its result."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from tracekit.errors import TracekitError, TracekitWarning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.sets.member import Member
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[Result]):
+    """What a worker sends back for a member.
+
+    Attributes:
+        outcome: The result of the function. If it raised a ``TracekitError`` or an ``OSError``, the error.
+        warnings: The texts of the warnings of tracekit.
+    """
+
+    outcome: Result | Exception
+    warnings: tuple[str, ...] = ()
+
+    def deliver(self) -> Result | Exception:
+        """Return the outcome after repeating the warnings in this process."""
+        for text in self.warnings:
+            warnings.warn(text, TracekitWarning, stacklevel=3)
+        return self.outcome
+
+
+def answer(function: Callable[[Member], Result], member: Member) -> Answer[Result]:
+    """Return what a function returns or raises for a member, and its warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", TracekitWarning)
+        result = outcome(function, member)
+    texts = [str(w.message) for w in caught if issubclass(w.category, TracekitWarning)]
+    return Answer(result, tuple(texts))
+
+
+def outcome(function: Callable[[Member], Result], member: Member) -> Result | Exception:
+    """Return the result of a function for a member. A ``TracekitError`` or an ``OSError`` is returned, not raised."""
+    try:
+        return function(member)
+    except (TracekitError, OSError) as e:
+        return e
+
+
+def check_function(function: Callable[..., Any]) -> None:
+    """Check that a function can be sent to another process.
+
+    Raises:
+        TracekitError: The function cannot be pickled.
+    """
+    try:
+        pickle.dumps(function)
+    except (pickle.PicklingError, AttributeError, TypeError) as e:
+        message = f"the function cannot be sent to another process: {e}"
+        raise TracekitError(message, hint="use a function of a module, or functools.partial of one") from e
+
+
+def start_worker(polars_threads: int) -> None:
+    """Prepare a worker process, which ends when the process that started it ends.
+
+    Args:
+        polars_threads: Number of threads of polars, so that the workers do not use more threads than there are cores.
+    """
+    import multiprocessing
+    import signal
+
+    os.environ.setdefault("POLARS_MAX_THREADS", str(polars_threads))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()
+
+
+def _exit_after(parent: Any) -> None:
+    """Wait until the parent process has ended, and end this process."""
+    parent.join()
+    os._exit(1)
