@@ -239,8 +239,9 @@ def test_overlaps_of_kernels() -> None:
 def test_maps_of_utilization() -> None:
     clock = Clock(10, 35, 50)  # the capture covers half of the second bin and all but the last 5 ns of the last one
     tables = {"kernels": KERNELS}
-    table = outputs("nccl_gpu_time_util_map", tables, clocks=[clock], bins=5)["analysis"]
-    assert table.columns == [
+    clocks = [clock, Clock(0, 10, 50)]
+    both = outputs("nccl_gpu_time_util_map", tables, {"kernels": KERNELS[:1]}, clocks=clocks, bins=5)["analysis"]
+    assert both.columns == [
         "Duration",
         "All",
         "NCCL",
@@ -251,6 +252,7 @@ def test_maps_of_utilization() -> None:
         "Rank",
         "__index_level_0__",
     ]
+    table = both.filter(Rank=0)
     of_device = table.filter(pl.col("Device ID") == 0)
     assert of_device.select(table.columns[:5]).rows() == [
         (0, None, None, None, None),
@@ -274,7 +276,7 @@ def test_maps_of_calls(name: str, table: str, title: str) -> None:
 
 def test_kernels_of_an_unknown_process_are_in_maps() -> None:
     mapped = outputs("cuda_gpu_time_util_map", {"kernels": [kernel(0, 50, device_id=1, process_id=None)]}, bins=1)
-    assert mapped["analysis"].rows() == [(0, 50.0, None, 1, 0, 0)]
+    assert mapped["analysis"].rows() == [(0, 50.0, None, 1, 0)]
 
 
 SAMPLES = [
@@ -299,7 +301,7 @@ def test_gpu_metrics() -> None:
     assert every == ["NVLink RX Bandwidth", "SM Active", "Tensor Active"]
     assert outputs("nvlink_sum", tables)["rank_stats"]["Name"].to_list() == ["NVLink RX Bandwidth"]
     mapped = outputs("gpu_metric_util_map", tables, bins=2)["analysis"]
-    assert mapped.rows() == [(0, 10.0, None, None, 0, 0, 0), (50, 30.0, None, 5.0, 0, 0, 1)]
+    assert mapped.rows() == [(0, 10.0, None, None, 0, 0), (50, 30.0, None, 5.0, 0, 0)]
 
 
 def test_network_metrics() -> None:
@@ -319,12 +321,20 @@ def test_rules_list_all_rows() -> None:
     assert tables["Rank"].to_list() == [0] * 60 + [1]
     assert tables["__index_level_0__"].to_list() == [*range(60), 0]
     limited = outputs("cuda_api_sync", {"api_calls": calls}, rows=2)["analysis"]
-    assert limited.columns == ["Duration", "Start", "PID", "TID", "API Name", "Rank", "__index_level_0__"]
+    assert limited.columns == ["Duration", "Start", "PID", "TID", "API Name", "Rank"]
     assert limited.height == 2
     gaps = outputs("gpu_gaps", {"kernels": [kernel(0, 1, device_id=0), kernel(2_000_001, 2_000_002)]}, gap=1)[
         "analysis"
     ]
     assert gaps.select("Row#", "Duration", "Start").rows() == [(1, 2_000_000, 1)]
+
+
+def test_rows_of_one_rank_have_no_index() -> None:
+    calls = {"api_calls": [api(0, 9, "cudaDeviceSynchronize_v3020")]}
+    only_one = outputs("cuda_api_sync", calls, {"api_calls": []})["analysis"]
+    assert "__index_level_0__" not in only_one.columns
+    assert "__index_level_0__" not in outputs("cuda_gpu_kern_hist", {"kernels": KERNELS})["analysis"].columns
+    assert "__index_level_0__" in outputs("cuda_api_sync", calls, calls)["analysis"].columns
 
 
 def test_green_contexts_are_listed_if_there_are_any() -> None:

@@ -175,7 +175,8 @@ def index_columns(recipe: str, name: str, table: pl.DataFrame) -> tuple[str, ...
     if recipe == DIFF:
         return _DIFF_INDEX.get(name, ())
     indexes = {output.name: output.index for output in find_recipe(recipe).outputs}
-    return indexes.get(name, (RANK,) if RANK in table.columns else ())
+    declared = indexes.get(name, (RANK,))
+    return tuple(c for c in declared if c in table.columns)
 
 
 def readable_rows(table: pl.DataFrame, index: Sequence[str]) -> pl.DataFrame:

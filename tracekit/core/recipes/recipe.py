@@ -80,7 +80,8 @@ class Output:
 
     Attributes:
         name: Name of the table and of its file, as in nsys.
-        index: Columns that nsys declares as the index of the table. They are the last columns.
+        index: Columns that nsys declares as the index of the table. They are the last columns. An unnamed index is
+            left out if all rows are of one rank.
     """
 
     name: str
@@ -193,7 +194,12 @@ def recipe(
 
 
 def with_rank_last(rows: pl.DataFrame, *index: str) -> pl.DataFrame:
-    """Return rows with the column ``Rank`` and the index after all other columns. An unnamed index becomes Int64."""
+    """Return rows with the column ``Rank`` and the index after all other columns.
+
+    An unnamed index numbers the rows of each rank. As in nsys, there is none if all rows are of one rank.
+    """
+    is_one_rank = RANK in rows.columns and rows[RANK].n_unique() == 1
     keys = [pl.col(c).cast(pl.Int64) if c == UNNAMED_INDEX else pl.col(c) for c in index]
     rank = [pl.col(RANK).alias("Rank")] if RANK in rows.columns else []
-    return rows.select(pl.exclude(RANK, *index), *rank, *keys)
+    ordered = rows.select(pl.exclude(RANK, *index), *rank, *keys)
+    return ordered.drop(UNNAMED_INDEX, strict=False) if is_one_rank else ordered
