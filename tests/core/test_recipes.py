@@ -224,9 +224,9 @@ def test_overlaps_of_kernels() -> None:
         ("ncclDevKernel_AllReduce", 0, 0.0, 50.0),
         ("ncclDevKernel_AllReduce", 20, 20.0, 50.0),
         ("ncclDevKernel_Send", 28, 50.0, 0.0),
-        ("gemm", 0, 0.0, 0.0),
         ("gemm", 5, 50.0, 0.0),
         ("empty", 7, 0.0, 0.0),
+        ("gemm", 0, 0.0, 0.0),
     ]
     assert tables["grouped_trace"].rows() == [
         (1, 0.0, 0.0, "empty"),
@@ -270,7 +270,8 @@ def test_maps_of_utilization() -> None:
 def test_maps_of_calls(name: str, table: str, title: str) -> None:
     calls = [{"start_ns": 0, "end_ns": 25, "process_id": 7}, {"start_ns": 90, "end_ns": None, "process_id": 7}]
     rows = {table: calls, "kernels": [kernel(20, 60)]}
-    mapped = outputs(f"{name}_gpu_time_util_map", rows, bins=2)["analysis"]
+    mapped = outputs(f"{name}_gpu_time_util_map", rows, {"kernels": [kernel(20, 60)]}, bins=2)["analysis"]
+    assert mapped["Rank"].to_list() == [0, 0]  # ranks without calls are not in the map
     assert mapped.select("Kernel", title, "Overlap", "PID").rows() == [(60.0, 50.0, 10.0, 7), (20.0, 0.0, 0.0, 7)]
 
 
@@ -279,9 +280,27 @@ def test_kernels_of_an_unknown_process_are_in_maps() -> None:
     assert mapped["analysis"].rows() == [(0, 50.0, None, 1, 0)]
 
 
+def test_ranks_without_nccl_are_not_in_its_map() -> None:
+    ranks: list[dict[str, list[Row]]] = [{"kernels": [kernel(0, 10)]}, {"kernels": KERNELS}, {}]
+    mapped = outputs("nccl_gpu_time_util_map", *ranks, bins=2)["analysis"]
+    assert mapped.select("Rank", "Device ID").unique(maintain_order=True).rows() == [(1, 0), (1, 1)]
+
+
+def test_a_capture_inside_the_first_bin() -> None:
+    # As in nsys, shares are of the whole bin only if the common axis begins with the capture.
+    tables = {"kernels": [kernel(0, 10)]}
+    for offset, share in (
+        (0, 10.0),
+        (1, 50.0),
+    ):
+        mapped = outputs("cuda_gpu_time_util_map", tables, clocks=[Clock(offset, 20, 200)], bins=2)["analysis"]
+        assert mapped["Kernel"].to_list() == [share, None]
+
+
 SAMPLES = [
     {"timestamp_ns": t, "device_id": 0, "metric_id": 1, "metric": metric, "value": value}
     for t, metric, value in [
+        (-1, "SMs Active [Throughput %]", 99),
         (0, "SMs Active [Throughput %]", 10),
         (60, "SMs Active [Throughput %]", 20),
         (70, "SMs Active [Throughput %]", 40),
@@ -295,13 +314,24 @@ SAMPLES = [
 
 def test_gpu_metrics() -> None:
     tables = {"gpu_metrics": SAMPLES}
-    names = outputs("gpu_metric_util_sum", tables)["all_stats"].select("Name", "Count", "Sum").rows()
-    assert names == [("SM Active", 3, 70), ("Tensor Active", 1, 5)]
-    every = outputs("gpu_metric_util_sum", tables, metrics="all")["all_stats"]["Name"].to_list()
-    assert every == ["NVLink RX Bandwidth", "SM Active", "Tensor Active"]
+    stats = outputs("gpu_metric_util_sum", tables)
+    assert list(stats) == ["rank_stats"]
+    assert stats["rank_stats"].columns[-3:] == ["Rank", "GPU ID", "Metric Name"]
+    assert stats["rank_stats"].select("GPU ID", "Metric Name", "Count", "Sum").rows() == [
+        (0, "GPC Clock Frequency [MHz]", 1, 1e9),
+        (0, "NVLink RX Bandwidth [Throughput %]", 1, 3.0),
+        (0, "SMs Active", 3, 70.0),
+        (0, "Tensor Active", 1, 5.0),
+    ]
     assert outputs("nvlink_sum", tables)["rank_stats"]["Name"].to_list() == ["NVLink RX Bandwidth"]
-    mapped = outputs("gpu_metric_util_map", tables, bins=2)["analysis"]
-    assert mapped.rows() == [(0, 10.0, None, None, 0, 0), (50, 30.0, None, 5.0, 0, 0)]
+
+
+def test_maps_of_gpu_metrics_list_bins_with_samples() -> None:
+    tables = {"gpu_metrics": SAMPLES}
+    mapped = outputs("gpu_metric_util_map", tables, tables, bins=4)["analysis"]
+    assert mapped.columns[1:] == ["SMs Active", "SM Issue", "Tensor Active", "GPU", "Rank", "__index_level_0__"]
+    assert mapped.filter(Rank=1).rows() == [(0, 10.0, None, None, 0, 1, 0), (50, 30.0, None, 5.0, 0, 1, 1)]
+    assert outputs("gpu_metric_util_map", {})["analysis"].columns[1] == "SM Active"
 
 
 def test_network_metrics() -> None:

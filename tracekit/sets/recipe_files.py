@@ -29,7 +29,7 @@ _STATISTICS = "Count,Mean,Std,Min,Q1,Median,Q3,Max,Sum"
 _HEADERS = {
     "files": "(Rank,)?File|File1,File2",
     "all_stats": f"(Name|Text),{_STATISTICS}.*",
-    "rank_stats": f"(Name|Text),{_STATISTICS}.*,Rank|(Name|Text),Rank,{_STATISTICS}.*",
+    "rank_stats": f"(Name|Text|GPU ID,Metric Name),{_STATISTICS}.*,Rank|(Name|Text),Rank,{_STATISTICS}.*",
     "rank_stats_by_device": f"Name,Device ID,{_STATISTICS},Rank",
     "stats": f"(Shortname|Text),{_STATISTICS}",
     "pace_delta_stats": _STATISTICS,

@@ -83,7 +83,10 @@ class Bins:
         self._offset_ns = clock.offset_ns
         self.starts = np.arange(count, dtype=np.int64) * self._size
         self._edges = np.arange(count + 1, dtype=np.int64) * self._size - clock.offset_ns
-        self._recorded = np.diff(np.clip(self._edges, 0, clock.duration_ns))
+        recorded = np.diff(np.clip(self._edges, 0, clock.duration_ns))
+        if clock.offset_ns == 0 and 0 < clock.duration_ns < self._size:
+            recorded[0] = self._size  # as in nsys, although the bin is recorded in part
+        self._recorded = recorded
 
     @classmethod
     def of(cls, request: RankRequest) -> Bins:
@@ -94,7 +97,8 @@ class Bins:
         """Return the percentage of the recorded time of each bin in which at least one interval runs.
 
         The percentages have one decimal. They are null for bins in which nothing was recorded, before the start or
-        after the end of the capture.
+        after the end of the capture. As in nsys, they are those of the whole bin if the common axis begins with the
+        capture and the capture ends in the first bin.
         """
         covered = np.diff(CoveredTime(intervals).until(self._edges))
         shares = pl.Series(covered * 100.0 / np.maximum(self._recorded, 1)).round(1)
@@ -115,9 +119,10 @@ def cuda_gpu_time_util_map(request: RankRequest) -> Tables:
 
 @recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
 def nccl_gpu_time_util_map(request: RankRequest) -> Tables:
-    """Percentage of time in which kernels of NCCL and other kernels run, by time and device."""
+    """Percentage of time in which kernels of NCCL and other kernels run, by time and device, in ranks with NCCL."""
     keys = ["process_id", "device_id"]
     rows = request.frames("kernels").select(*keys, *_TIMES, is_nccl=is_nccl_kernel()).collect()
+    rows = rows if rows["is_nccl"].any() else rows.clear()
 
     def split(group: pl.DataFrame) -> Sides:
         nccl, compute = group.filter("is_nccl"), group.filter(~pl.col("is_nccl"))
@@ -128,13 +133,13 @@ def nccl_gpu_time_util_map(request: RankRequest) -> Tables:
 
 @recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
 def mpi_gpu_time_util_map(request: RankRequest) -> Tables:
-    """Percentage of time in which kernels and MPI calls run, by time and process."""
+    """Percentage of time in which kernels and MPI calls run, by time and process, in ranks with MPI calls."""
     return _map_calls(request, "mpi_calls", "MPI")
 
 
 @recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
 def ucx_gpu_time_util_map(request: RankRequest) -> Tables:
-    """Percentage of time in which kernels and UCX calls run, by time and process."""
+    """Percentage of time in which kernels and UCX calls run, by time and process, in ranks with UCX calls."""
     return _map_calls(request, "ucx_calls", "UCX")
 
 
@@ -144,6 +149,7 @@ def _map_calls(request: RankRequest, table: str, title: str) -> Tables:
         t: request.frames(name).select(*columns, side=pl.lit(t)) for t, name in (("Kernel", "kernels"), (title, table))
     }
     rows = pl.concat(sides.values()).collect()
+    rows = rows if (rows["side"] == title).any() else rows.clear()
 
     def split(group: pl.DataFrame) -> Sides:
         kernels, calls = (group.filter(side=side) for side in sides)

@@ -1,7 +1,7 @@
 """Declare recipes on sampled metrics of GPUs and network devices, for each rank and over all ranks.
 
-No table of nsys with rows was available to compare these recipes with. Their tables have the form of the other sums and
-maps.
+No table of nsys with rows was available to compare ``nvlink_sum`` and ``network_sum`` with. Their tables have the form
+of the other sums.
 """
 
 from __future__ import annotations
@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.recipes.maps import OPTIONS, OUTPUT, Bins, combine_map
-from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, Option, RankRequest, Tables, recipe
+from tracekit.core.recipes.recipe import (
+    ANALYSIS,
+    UNNAMED_INDEX,
+    Output,
+    RankRequest,
+    Tables,
+    Value,
+    recipe,
+    with_rank_last,
+)
+from tracekit.core.recipes.statistics import count_values, describe
 from tracekit.core.recipes.sums import (
     DEVICE,
     DEVICE_ID,
@@ -23,36 +33,47 @@ from tracekit.core.recipes.sums import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tracekit.core.reports.report import Frames
 
-_UTILIZATION = ("SM Active", "SM Issue", "Tensor Active")
+_SM = "SM Active"
+_UTILIZATION = (_SM, "SM Issue", "Tensor Active")
+_NAMES_OF_SM = (_SM, "SMs Active")
+_WITHOUT_UNIT = (*_NAMES_OF_SM, *_UTILIZATION[1:], "Unallocated Warps in Active SMs")
+"""Metrics that nsys lists without their unit if it is percent."""
 _UNIT = r" \[([^\[\]]*)\]$"
-_METRICS = Option(
-    "util",
-    "Metrics to summarize: util (SM Active, SM Issue and Tensor Active) or all (every metric in percent).",
-    choices=("util", "all"),
-)
+_GPU, _METRIC_NAME, _SM_NAME = "GPU ID", "Metric Name", "sm_name"
+_RANK_STATS = "rank_stats"
 _METRIC_KEY = ["metrics_list_id", "metric_index"]
 
 
+def _is_percentage(name: pl.Expr) -> pl.Expr:
+    return name.str.extract(_UNIT).str.contains("%", literal=True)
+
+
 def _read_percentages(frames: Frames) -> pl.LazyFrame:
-    """Read the samples of GPU metrics in percent: ``Name`` (no unit), ``device_id``, ``timestamp_ns``, ``value``.
-
-    Some GPUs call SM Active SMs Active. It is called SM Active here.
-    """
+    """Read the samples of GPU metrics in percent: ``Name`` (no unit), ``device_id``, ``timestamp_ns``, ``value``."""
     name = pl.col("metric").cast(pl.String)
-    is_percentage = name.str.extract(_UNIT).str.contains("%", literal=True)
-    plain = name.str.replace(_UNIT, "").str.replace("^SMs Active$", "SM Active")
-    return frames("gpu_metrics").filter(is_percentage).select(plain.alias(NAME), "device_id", "timestamp_ns", "value")
+    plain = name.str.replace(_UNIT, "").alias(NAME)
+    return frames("gpu_metrics").filter(_is_percentage(name)).select(plain, "device_id", "timestamp_ns", "value")
 
 
-@recipe(*OUTPUTS_BY_DEVICE, combine=combine_sums, options={"metrics": _METRICS}, reductions=REDUCTIONS)
+def _combine_metrics(tables: Tables, _: Mapping[str, Value]) -> Tables:
+    return {_RANK_STATS: with_rank_last(tables[_RANK_STATS], _GPU, _METRIC_NAME)}
+
+
+@recipe(Output(_RANK_STATS, (_GPU, _METRIC_NAME)), combine=_combine_metrics)
 def gpu_metric_util_sum(request: RankRequest) -> Tables:
-    """Samples of the utilization of GPUs in percent, by metric."""
-    rows = _read_percentages(request.frames)
-    if request.text("metrics") == "util":
-        rows = rows.filter(pl.col(NAME).is_in(_UTILIZATION))
-    return sum_by_device(rows.select(NAME, DEVICE, "value"))
+    """Samples of the metrics of GPUs, by GPU and metric, without those from before the start of the capture."""
+    gpu, name = pl.col("device_id").cast(pl.Int64).alias(_GPU), pl.col("metric").alias(_METRIC_NAME)
+    recorded = request.frames("gpu_metrics").filter(pl.col("timestamp_ns") >= 0)
+    counts = count_values(recorded.select(gpu, name, pl.col("value").cast(pl.Float64)), [_GPU, _METRIC_NAME])
+    stats = describe(counts, [_GPU, _METRIC_NAME])
+    full = pl.col(_METRIC_NAME).cast(pl.String)
+    plain = full.str.replace(_UNIT, "")
+    is_plain = plain.is_in(_WITHOUT_UNIT) & _is_percentage(full)
+    return {_RANK_STATS: stats.with_columns(pl.when(is_plain).then(plain).otherwise(full).alias(_METRIC_NAME))}
 
 
 @recipe(*OUTPUTS_BY_DEVICE, combine=combine_sums, reductions=REDUCTIONS)
@@ -71,17 +92,26 @@ def network_sum(request: RankRequest) -> Tables:
     return sum_by_device(values.join(names, on=_METRIC_KEY, how="inner").select(NAME, DEVICE_ID, "value"))
 
 
-@recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
+def _combine_utilization(tables: Tables, values: Mapping[str, Value]) -> Tables:
+    """Return the maps of all ranks, in which SM Active has the name that it has on the GPUs of the first rank."""
+    name = str(tables[ANALYSIS][_SM_NAME].first() or _SM)
+    return combine_map({ANALYSIS: tables[ANALYSIS].drop(_SM_NAME).rename({_SM: name})}, values)
+
+
+@recipe(OUTPUT, combine=_combine_utilization, options=OPTIONS, aligned=True)
 def gpu_metric_util_map(request: RankRequest) -> Tables:
-    """Average utilization of GPUs in percent, by time and device."""
+    """Average utilization of GPUs in percent, by time and GPU. Bins without samples are not listed."""
     bins = Bins.of(request)
-    rows = _read_percentages(request.frames).filter(pl.col(NAME).is_in(_UTILIZATION)).collect()
-    sampled = rows.with_columns(bins.number_at(pl.col("timestamp_ns")).alias("bin"))
-    means = sampled.group_by("device_id", "bin").agg(
-        pl.col("value").filter(pl.col(NAME) == name).mean().round(1).alias(name) for name in _UTILIZATION
+    name = pl.col(NAME)
+    is_sm = name.is_in(_NAMES_OF_SM)
+    rows = _read_percentages(request.frames).filter(pl.col("timestamp_ns") >= 0, is_sm | name.is_in(_UTILIZATION))
+    plain = pl.when(is_sm).then(pl.lit(_SM)).otherwise(name)
+    sampled = rows.with_columns(plain.alias(NAME), pl.when(is_sm).then(name).alias(_SM_NAME)).collect()
+    means = sampled.group_by("device_id", bins.number_at(pl.col("timestamp_ns")).alias("bin")).agg(
+        *(pl.col("value").filter(name == metric).mean().round(1).alias(metric) for metric in _UTILIZATION),
+        pl.col(_SM_NAME).max(),
     )
-    devices = rows.select("device_id").unique().sort("device_id")
     starts = pl.DataFrame({"Duration": bins.starts}).with_row_index("bin").cast(pl.Int64)
-    joined = devices.join(starts, how="cross").join(means, on=["device_id", "bin"], how="left", maintain_order="left")
-    device = pl.col("device_id").cast(pl.Int64).alias(DEVICE_ID)
-    return {ANALYSIS: joined.select("Duration", *_UTILIZATION, device).with_row_index(UNNAMED_INDEX)}
+    joined = starts.join(means, on="bin", how="inner").sort("device_id", "bin")
+    gpu = pl.col("device_id").cast(pl.UInt64).alias("GPU")
+    return {ANALYSIS: joined.select("Duration", *_UTILIZATION, gpu, _SM_NAME).with_row_index(UNNAMED_INDEX)}

@@ -90,9 +90,9 @@ def nccl_gpu_overlap_trace(request: RankRequest) -> Tables:
     """Percentage of each kernel that overlaps with kernels of NCCL and with other kernels of its device."""
     rows = kernels(request, "start_ns", "end_ns", *_DEVICE).with_columns(DURATION, is_nccl=is_nccl_kernel()).collect()
     groups = [_with_overlaps(g) for g in rows.partition_by(_DEVICE, maintain_order=True)] or [_with_overlaps(rows)]
-    order = [pl.col("is_nccl"), pl.col("start_ns")]
+    order = [*_DEVICE, "is_nccl", "start_ns"]
     named = pl.concat(groups).with_columns(pl.col("name").cast(pl.String).alias("Name"))
-    named = named.drop_nulls("Name").sort(order, descending=[True, False], maintain_order=True)
+    named = named.drop_nulls("Name").sort(order, descending=[c == "is_nccl" for c in order], maintain_order=True)
     trace = named.with_columns(_percentages()).select(
         pl.col("start_ns").alias("Start"),
         pl.col("end_ns").alias("End"),
