@@ -189,6 +189,15 @@ def test_csv_files_have_the_index_first(tmp_path: Path) -> None:
     assert (tmp_path / "sums" / "all_stats.csv").read_text().splitlines()[1].startswith("'=1,10,")
 
 
+def test_the_index_of_rows_of_one_rank_is_their_number(tmp_path: Path) -> None:
+    one = tk.load_many([RANKS / "mpi_rank0.nsys-rep"], ranks={"mpi_rank0.nsys-rep": 0})
+    tables = one.recipe("mpi_gpu_time_util_map", bins=2)
+    write_folder(tables, "mpi_gpu_time_util_map", tmp_path / "out")
+    schema = parquet.read_schema(tmp_path / "out" / "analysis.parquet")
+    expected = [{"kind": "range", "name": None, "start": 0, "stop": 2, "step": 1}]
+    assert (schema.names[-1], schema.pandas_metadata["index_columns"]) == ("Rank", expected)
+
+
 def test_the_page_has_figures_and_tables(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for recipe in ("mpi_sum", "mpi_gpu_time_util_map"):

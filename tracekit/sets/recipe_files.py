@@ -258,7 +258,8 @@ def _with_small_lists(table: pa.Table) -> pa.Table:
 def _pandas_metadata(table: pl.DataFrame, index: Sequence[str]) -> dict[str, Any]:
     """Return the metadata with which pandas reads the columns ``index`` as the index of a table.
 
-    Integers with nulls stay integers. The index of a table of files whose ranks count from 0 is the row number.
+    Integers with nulls stay integers. The index of a table without such columns is the row number, which is the rank in
+    a table of files whose ranks count from 0.
     """
     import polars as pl
 
@@ -271,6 +272,7 @@ def _pandas_metadata(table: pl.DataFrame, index: Sequence[str]) -> dict[str, Any
 
     nullable = [s.name for s in table if s.dtype.is_integer() and s.null_count()]
     columns = [declare(name) for name in (*nullable, *index)]
-    rows = {"kind": "range", "name": RANK, "start": 0, "stop": table.height, "step": 1}
     is_files = table.columns in ([FILE], [f"{FILE}1", f"{FILE}2"])
-    return {"index_columns": [rows] if is_files else list(index), "columns": columns, "column_indexes": []}
+    rows = {"kind": "range", "name": RANK if is_files else None, "start": 0, "stop": table.height, "step": 1}
+    is_numbered = is_files or (not index and RANK in table.columns)
+    return {"index_columns": [rows] if is_numbered else list(index), "columns": columns, "column_indexes": []}
