@@ -1,4 +1,4 @@
-"""The browser of the tests, and what to do if there is none."""
+"""Find the browser for the tests, or explain how to install it."""
 
 from __future__ import annotations
 
