@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 _SHOWN_FILES = 5
 _TABLE_FILES = ("parquet", "arrow")
 UNKNOWN = "no reader recognises the content"
+_SQLITE = b"SQLite format 3\x00"
+_APPLICATION_ID = slice(68, 72)
+"""Offset of the application id in the header of a SQLite file."""
 _FOREIGN = (
     (b"version https://git-lfs", "a Git LFS pointer, not the file itself", "run: git lfs pull"),
     (b"\x1f\x8b", "a gzip file", "unpack it first"),
@@ -24,7 +27,7 @@ _FOREIGN = (
     (b"\x28\xb5\x2f\xfd", "a zstd file", "unpack it first"),
     (b"\xff\xff\xff\xff", "an Arrow stream", "for an Nsight Systems export, pass the folder that contains the file"),
     (
-        b"SQLite format 3\x00",
+        _SQLITE,
         "a SQLite database, but not an Nsight Systems export",
         "run: nsys export --type sqlite",
     ),
@@ -107,6 +110,9 @@ def _describe_folder(source: Source) -> tuple[str, str]:
 
 
 def _describe_content(source: Source) -> tuple[str, str]:
+    if source.head.startswith(_SQLITE) and source.head[_APPLICATION_ID] == b"trkt":
+        hint = "load the capture it was exported from, or open it with SQLite, DB Browser or Datasette"
+        return "a SQLite database that tracekit wrote, which it does not read", hint
     for magic, what, hint in _FOREIGN:
         if source.head.startswith(magic):
             return what, hint

@@ -194,6 +194,11 @@ class View(Protocol):
         """Names of the tables."""
         ...
 
+    @property
+    def selected_tables(self) -> frozenset[str] | None:
+        """Names of the selected tables; the others have no rows. None if all tables are selected."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Reader:

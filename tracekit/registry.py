@@ -40,6 +40,7 @@ BUILTIN_EXPORTERS = (
     "tracekit.exporters.csv",
     "tracekit.exporters.parquet",
     "tracekit.exporters.arrow",
+    "tracekit.exporters.sqlite",
     "tracekit.exporters.dlprof_db",
     "tracekit.exporters.dlprof_reports",
     "tracekit.exporters.tfevents",

@@ -337,17 +337,17 @@ def test_a_folder_that_vanishes_meanwhile(
 def test_a_folder_that_vanishes_while_a_database_is_written(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tracekit.exporters import dlprof_db
+    from tracekit.exporters import databases
 
     folder = tmp_path / "d"
     folder.mkdir()
-    real = dlprof_db._Database.insert
+    real = databases.Database.insert
 
-    def insert(self: dlprof_db._Database, *arguments: object) -> None:
+    def insert(self: databases.Database, *arguments: object) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         real(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(dlprof_db._Database, "insert", insert)
+    monkeypatch.setattr(databases.Database, "insert", insert)
     said = run("convert", TRAIN, folder / "out", "--to", "dlprof-db", status=1).stderr
     assert said.startswith(f"tracekit: {folder / 'out'}: ")
     assert said.count("\n") == 2

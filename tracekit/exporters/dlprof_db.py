@@ -7,14 +7,11 @@ the indexes and views. The user, host, time and command are empty unless they ar
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from tracekit import schemas
-from tracekit.errors import ExportError
-from tracekit.files import LONGEST_SQLITE_PATH
+from tracekit.exporters.databases import Database
 from tracekit.interface import Exporter
 
 if TYPE_CHECKING:
@@ -44,14 +41,14 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
     """Write a trace as a DLProf database."""
     tables = _apply_options(view.model("dlprof"), options or {})
     total, written = sum(f.height for f in tables.values()), 0
-    with _Database(path) as database:
-        database.run_scripts("tables")
+    with Database(path) as database:
+        _run_scripts(database, "tables")
         for name, rows in tables.items():
             for batch in rows.iter_slices(_BATCH_ROWS) if rows.height else ():
-                database.insert(name, batch)
+                database.insert(name, _to_sqlite_types(batch))
                 written += batch.height
                 progress(written, total)
-        database.run_scripts("indexes", "views")
+        _run_scripts(database, "indexes", "views")
 
 
 def _apply_options(tables: Mapping[str, pl.DataFrame], options: Mapping[str, str]) -> dict[str, pl.DataFrame]:
@@ -65,58 +62,11 @@ def _apply_options(tables: Mapping[str, pl.DataFrame], options: Mapping[str, str
     return updated
 
 
-class _Database(contextlib.AbstractContextManager["_Database"]):
-    """A database that is being written."""
-
-    def __init__(self, path: Path) -> None:
-        from adbc_driver_sqlite import dbapi
-
-        self.path = path
-        length = len(os.fsencode(os.path.realpath(path)))
-        if length > LONGEST_SQLITE_PATH:
-            limit = f"SQLite paths have at most {LONGEST_SQLITE_PATH} bytes"
-            message = f"cannot be written: the path has {length} bytes, but {limit}"
-            raise ExportError(message, path=path, hint="choose a shorter path")
-        with self._translate_errors():
-            self.connection = dbapi.connect(path.absolute().as_uri(), autocommit=True)
-
-    def __enter__(self) -> Self:
-        self._execute("PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", "PRAGMA cache_size = -65536")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.connection.close()
-
-    def run_scripts(self, *files: str) -> None:
-        """Run the SQL statements in the given files of ``schemas/dlprof``."""
-        scripts = [(schemas.FOLDER / "dlprof" / f"{name}.sql").read_text("utf-8") for name in files]
-        uncommented = ["\n".join(line for line in t.splitlines() if not line.startswith("--")) for t in scripts]
-        self._execute("BEGIN", *(s for t in uncommented for s in t.split(";") if s.strip()), "COMMIT")
-
-    def insert(self, table: str, rows: pl.DataFrame) -> None:
-        """Insert rows into a table."""
-        with self._translate_errors(), self.connection.cursor() as cursor:
-            cursor.execute("BEGIN")
-            cursor.adbc_ingest(table, _to_sqlite_types(rows), mode="append")
-            cursor.execute("COMMIT")
-
-    def _execute(self, *statements: str) -> None:
-        """Run SQL statements."""
-        with self._translate_errors(), self.connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-
-    @contextlib.contextmanager
-    def _translate_errors(self) -> Any:
-        """Convert errors of the database driver to an ``ExportError``."""
-        from adbc_driver_manager import dbapi
-
-        try:
-            yield
-        except dbapi.Error as e:
-            is_full = "disk is full" in str(e) or "I/O error" in str(e)
-            hint = "make room on the disk, or choose another folder" if is_full else "choose another folder"
-            raise ExportError(f"cannot be written: {str(e).splitlines()[0]}", path=self.path, hint=hint) from e
+def _run_scripts(database: Database, *files: str) -> None:
+    """Run the SQL statements in the given files of ``schemas/dlprof``."""
+    scripts = [(schemas.FOLDER / "dlprof" / f"{name}.sql").read_text("utf-8") for name in files]
+    uncommented = ["\n".join(line for line in t.splitlines() if not line.startswith("--")) for t in scripts]
+    database.execute("BEGIN", *(s for t in uncommented for s in t.split(";") if s.strip()), "COMMIT")
 
 
 def _to_sqlite_types(rows: pl.DataFrame) -> Any:

@@ -43,6 +43,11 @@ class TraceView:
         """Names of the tables."""
         return list(schemas.table_names())
 
+    @property
+    def selected_tables(self) -> frozenset[str] | None:
+        """Names of the selected tables; the others have no rows. None if all tables are selected."""
+        return self.plan.tables
+
     @functools.cached_property
     def info(self) -> dict[str, str]:
         """Facts about the capture, by name."""

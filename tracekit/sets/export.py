@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tracekit.schemas import TableSchema
     from tracekit.sets.trace_set import TraceSet
 
-CSV, PARQUET = "csv", "parquet"
+CSV, PARQUET, SQLITE = "csv", "parquet", "sqlite"
 
 
 def export(
@@ -61,8 +61,12 @@ def export(
         with targets.atomic_output(path, overwrite=overwrite, inputs=traces.inputs) as new:
             exporter.write_many(many, new, progress or _ignore_progress)
         return Path(path)
+    if exporter.format == SQLITE:
+        with targets.atomic_output(path, overwrite=overwrite, inputs=traces.inputs) as new:
+            _write_sqlite(traces, new, progress or _ignore_progress)
+        return Path(path)
     if exporter.write_table is None:
-        known = ", ".join(e.format for e in registry.exporters().values() if e.write_table or e.write_many)
+        known = ", ".join(e.format for e in registry.exporters().values() if _holds_several_ranks(e))
         raise ExportError(
             f"{exporter.format} cannot hold the profiles of several ranks",
             path=path,
@@ -83,20 +87,24 @@ def export(
 
 
 class RankedView:
-    """The tables of one member with the column ``rank``, for exporters that write single tables."""
+    """The tables of one member with the column ``rank``, for exporters that write single tables.
+
+    Attributes:
+        view: The view of the member.
+    """
 
     def __init__(self, view: TraceView, rank: int) -> None:
-        self._view = view
+        self.view = view
         self._rank = rank
 
     def chunked_table(self, name: str) -> pa.Table:
         """Return a table without unifying the dictionaries of its string columns."""
         schema = self.schema(name)
-        return frames.ranked_table(schema, schema.names, self._rank, self._view.chunked_table(name))
+        return frames.ranked_table(schema, schema.names, self._rank, self.view.chunked_table(name))
 
     def schema(self, name: str) -> TableSchema:
         """Return the schema of a table."""
-        return frames.with_rank(self._view.schema(name))
+        return frames.with_rank(self.view.schema(name))
 
 
 class SetView:
@@ -145,6 +153,33 @@ def _write_whole_tables(traces: TraceSet, exporter: Exporter, files: Mapping[str
         if write is not None:
             write(view, name, file, _ignore_progress)
         progress(number + 1, len(files))
+
+
+def _holds_several_ranks(exporter: Exporter) -> bool:
+    """Return whether a set can be written with an exporter."""
+    return bool(exporter.write_table or exporter.write_many) or exporter.format == SQLITE
+
+
+def _write_sqlite(traces: TraceSet, path: Path, progress: Progress) -> None:
+    """Write a database in which each table has the column ``rank``, which is part of all keys.
+
+    The members are opened twice: first to find out which keys hold in all of them.
+    """
+    from tracekit.exporters.sqlite import table_names
+    from tracekit.exporters.sqlite.export import write_database
+    from tracekit.exporters.sqlite.keys import common_keys, valid_keys
+
+    views = (view for view, _ in _views(traces, _ignore_progress))
+    names: list[str] = []
+    keys, rows = [], 0
+    for ranked in views:
+        names = names or table_names(ranked.view)
+        schemas = {name: ranked.view.schema(name) for name in names}
+        keys.append(valid_keys(ranked.view, schemas))
+        rows += sum(map(ranked.view.count, names))
+    tables = ((name, view.chunked_table(name)) for view, _ in _views(traces, _ignore_progress) for name in names)
+    ranked_schemas = {name: traces.schema(name) for name in names}
+    write_database(path, ranked_schemas, common_keys(keys).with_column(frames.RANK), tables, progress, rows=rows)
 
 
 def _write_csv(traces: TraceSet, exporter: Exporter, files: Mapping[str, Path], progress: Progress) -> None:

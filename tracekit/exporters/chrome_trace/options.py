@@ -1,4 +1,4 @@
-"""The option that chooses the tracks of a timeline."""
+"""The option that chooses the tracks of a Chrome trace."""
 
 from __future__ import annotations
 

@@ -1,0 +1,39 @@
+"""Export one SQLite database with all tables, keys, indexes, views of common joins and full-text search on names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.interface import Exporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tracekit.interface import Progress, View
+
+
+def write(view: View, path: Path, progress: Progress) -> None:
+    """Write a trace as a SQLite database."""
+    from tracekit.exporters.sqlite.export import write_database
+    from tracekit.exporters.sqlite.keys import valid_keys
+
+    schemas = {name: view.schema(name) for name in table_names(view)}
+    view.prefetch(dict.fromkeys(schemas))
+    tables = ((name, view.chunked_table(name)) for name in schemas)
+    rows = sum(map(view.count, schemas))
+    write_database(path, schemas, valid_keys(view, schemas), tables, progress, rows=rows)
+
+
+def table_names(view: View) -> list[str]:
+    """Return the names of the tables that are written: all of them, except optional tables that nobody selected."""
+    selected = view.selected_tables or ()
+    return [name for name in view.tables if name in selected or not view.schema(name).optional]
+
+
+EXPORTER = Exporter(
+    "sqlite",
+    "One SQLite database with all tables, keys, indexes, views of common joins and full-text search on names",
+    (".db",),
+    write=write,
+    correlated=True,
+)

@@ -1,0 +1,203 @@
+"""Write the tables of a trace, or those of several traces with the column ``rank``, to a SQLite database."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+from tracekit import schemas as declarations
+from tracekit.exporters.databases import Database, translate_errors
+from tracekit.exporters.sqlite.keys import declared_foreign_keys
+from tracekit.exporters.sqlite.views import quote, view_statements
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import polars as pl
+    import pyarrow as pa
+
+    from tracekit.exporters.sqlite.keys import Keys
+    from tracekit.interface import Progress
+    from tracekit.schemas import Column, TableSchema
+
+FORMAT_VERSION = 1
+"""Version of the layout of the database, which changes when queries of old databases no longer work."""
+APPLICATION_ID = int.from_bytes(b"trkt")
+"""Number in the header of the file that identifies databases of tracekit."""
+NAME_COLUMNS = ("name", "short_name", "op_name", "text")
+"""Columns whose values are in the table ``names``, which has the full-text search."""
+_BATCH_ROWS = 1 << 16
+_TYPES = {"float64": "REAL", "string": "TEXT", "dictionary": "TEXT", "binary": "BLOB"}
+_SMALL_TABLES = ("processes", "threads", "devices", "contexts", "streams")
+"""Tables with so few rows that references to them need no index."""
+_ANALYZED_ROWS = 1000
+_TRIGRAMS = (3, 34)
+"""First version of SQLite that can index parts of words. Older versions find whole words."""
+
+
+def write_database(
+    path: Path,
+    schemas: Mapping[str, TableSchema],
+    keys: Keys,
+    tables: Iterable[tuple[str, pa.Table]],
+    progress: Progress,
+    *,
+    rows: int,
+) -> None:
+    """Write tables to a new database.
+
+    Args:
+        path: Path of the database, which does not exist yet.
+        schemas: The schemas of the tables by name, all of which are created.
+        keys: The primary and foreign keys that hold.
+        tables: The names and rows of the tables. A name can occur several times.
+        progress: Callback that receives the number of written rows and of all rows.
+        rows: Number of all rows.
+
+    Raises:
+        ExportError: The database cannot be written.
+    """
+    counts, names = dict.fromkeys(schemas, 0), _Names()
+    with Database(path) as database:
+        database.execute(
+            f"PRAGMA application_id = {APPLICATION_ID}",
+            f"PRAGMA user_version = {FORMAT_VERSION}",
+            *(create_statement(schema, keys) for schema in schemas.values()),
+        )
+        for name, table in tables:
+            for batch in table.to_batches(_BATCH_ROWS):
+                database.insert(name, batch)
+                counts[name] += batch.num_rows
+                progress(sum(counts.values()), rows)
+            names.add(name, table)
+    with _open(path) as connection:
+        _finish(connection, schemas, keys, counts, names.rows())
+
+
+def create_statement(schema: TableSchema, keys: Keys) -> str:
+    """Return the SQL statement that creates a table."""
+    columns = [f"{quote(c.name)} {_column_type(c)}" for c in schema.columns]
+    if schema.name in keys.unique:
+        columns.append(f"PRIMARY KEY ({_quote_all(schema.key)})")
+    columns += [
+        f"FOREIGN KEY ({_quote_all(k.columns)}) REFERENCES {quote(k.parent)} ({_quote_all(k.key)})"
+        for k in keys.of(schema.name)
+    ]
+    return f"CREATE TABLE {quote(schema.name)} ({', '.join(columns)})"
+
+
+def indexes(schema: TableSchema, schemas: Mapping[str, TableSchema]) -> list[tuple[str, ...]]:
+    """Return the columns of each index of a table: references to large tables, the time, and the shortest name."""
+    foreign = [k.columns for k in declared_foreign_keys(schema, schemas) if k.parent not in _SMALL_TABLES]
+    times = [(c,) for c in ("start_ns", "timestamp_ns") if c in schema.names]
+    names = [(c,) for c in ("short_name", "name") if c in schema.names][:1]
+    return list(dict.fromkeys([*foreign, *times, *names]))
+
+
+def _column_type(column: Column) -> str:
+    """Return the type of a column with its constraint. SQLite stores NaN as null, so floats may be null."""
+    kind = _TYPES.get(column.type, "INTEGER")
+    return kind if column.nullable or column.type == "float64" else f"{kind} NOT NULL"
+
+
+def _finish(
+    connection: sqlite3.Connection,
+    schemas: Mapping[str, TableSchema],
+    keys: Keys,
+    counts: Mapping[str, int],
+    names: pl.DataFrame,
+) -> None:
+    """Add everything but the rows of the tables: descriptions, names, indexes, views, full-text search, statistics."""
+    import sqlite_utils
+
+    db: Any = sqlite_utils.Database(connection, execute_plugins=False)
+    _describe(db, schemas, counts)
+    types = {"name_id": int, "table_name": str, "column_name": str, "name": str, "rows": int}
+    db["names"].create(types, pk="name_id")
+    db["names"].insert_all(names.iter_rows(named=True))
+    db["names"].create_index(["name"], "names_name")
+    for name, schema in schemas.items():
+        for columns in indexes(schema, schemas) if counts[name] else ():
+            db[name].create_index(columns, "_".join([name, *columns]))
+    for view, query in view_statements(schemas, keys):
+        db.create_view(view, query)
+    db["names"].enable_fts(["name"], tokenize="trigram" if sqlite3.sqlite_version_info >= _TRIGRAMS else None)
+    connection.execute(f"PRAGMA analysis_limit = {_ANALYZED_ROWS}")
+    connection.execute("ANALYZE")
+    connection.commit()
+
+
+def _describe(db: Any, schemas: Mapping[str, TableSchema], counts: Mapping[str, int]) -> None:
+    """Create the tables that describe the database, its tables and their columns."""
+    facts = {
+        "format": "tracekit sqlite",
+        "format_version": str(FORMAT_VERSION),
+        "schema_version": str(declarations.SCHEMA_VERSION),
+        "time_unit": "ns",
+        "time_origin": "start of the trace",
+    }
+    db["meta"].insert_all([{"key": k, "value": v} for k, v in facts.items()], pk="key")
+    tables = [
+        {"table_name": name, "rows": counts[name], "key_columns": ", ".join(schema.key), "description": schema.doc}
+        for name, schema in schemas.items()
+    ]
+    db["meta_tables"].insert_all(tables, pk="table_name")
+    columns = [
+        {
+            "table_name": name,
+            "column_name": column.name,
+            "type": column.type,
+            "unit": column.unit,
+            "refers_to": column.references,
+            "description": column.doc,
+        }
+        for name, schema in schemas.items()
+        for column in schema.columns
+    ]
+    db["meta_columns"].insert_all(columns, pk=("table_name", "column_name"))
+
+
+class _Names:
+    """The distinct names in the rows that were written, with the number of rows of each."""
+
+    def __init__(self) -> None:
+        self._frames: list[pl.DataFrame] = []
+
+    def add(self, name: str, table: pa.Table) -> None:
+        """Count the names in some rows of a table."""
+        import polars as pl
+
+        for column in NAME_COLUMNS:
+            if table.num_rows and column in table.column_names:
+                values = pl.DataFrame(table.select([column])).rename({column: "name"})
+                counts = values.group_by("name").agg(rows=pl.len().cast(pl.Int64)).drop_nulls()
+                labels = (pl.lit(name).alias("table_name"), pl.lit(column).alias("column_name"))
+                self._frames.append(counts.select(*labels, pl.col("name").cast(pl.String), "rows"))
+
+    def rows(self) -> pl.DataFrame:
+        """Return one row per table, column and name, in the order of these."""
+        import polars as pl
+
+        types = {"table_name": pl.String, "column_name": pl.String, "name": pl.String, "rows": pl.Int64}
+        groups = list(types)[:3]
+        counts = pl.concat([pl.DataFrame(schema=types), *self._frames]).group_by(groups).agg(pl.col("rows").sum())
+        return counts.sort(groups).with_row_index("name_id", offset=1)
+
+
+@contextlib.contextmanager
+def _open(path: Path) -> Iterator[sqlite3.Connection]:
+    """Return a context manager that opens the database with the module of Python."""
+    with translate_errors(path):
+        connection = sqlite3.connect(path)
+        try:
+            for statement in ("journal_mode = OFF", "synchronous = OFF", "cache_size = -65536"):
+                connection.execute(f"PRAGMA {statement}")
+            yield connection
+        finally:
+            connection.close()
+
+
+def _quote_all(names: Sequence[str]) -> str:
+    return ", ".join(map(quote, names))

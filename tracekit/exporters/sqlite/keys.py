@@ -1,0 +1,129 @@
+"""Determine which primary keys and foreign keys of the declared tables hold in a trace.
+
+A capture can refer to processes, threads or streams that it does not list. SQLite would report such references as
+violations, so a foreign key is declared only if all rows satisfy it. A primary key is declared only if it is unique
+and not null.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tracekit import schemas
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import polars as pl
+
+    from tracekit.interface import View
+    from tracekit.schemas import TableSchema
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ForeignKey:
+    """A reference from columns of one table to the key of another.
+
+    Attributes:
+        table: Name of the table with the reference.
+        columns: Names of its columns.
+        parent: Name of the table with the key.
+        key: Names of the columns of the key, in the order of ``columns``.
+    """
+
+    table: str
+    columns: tuple[str, ...]
+    parent: str
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys that hold in a trace.
+
+    Attributes:
+        unique: Names of the tables whose declared key identifies each row.
+        foreign: The foreign keys whose references all exist.
+    """
+
+    unique: frozenset[str]
+    foreign: tuple[ForeignKey, ...]
+
+    def with_column(self, name: str) -> Keys:
+        """Return the keys with another column before all others, which is in every table of the database."""
+        unique = frozenset(table for table in self.unique if name not in schemas.table(table).key)
+        foreign = (ForeignKey(f.table, (name, *f.columns), f.parent, (name, *f.key)) for f in self.foreign)
+        return Keys(unique, tuple(f for f in foreign if f.parent in unique))
+
+    def of(self, table: str) -> list[ForeignKey]:
+        """Return the foreign keys of a table."""
+        return [key for key in self.foreign if key.table == table]
+
+
+def valid_keys(view: View, tables: Mapping[str, TableSchema]) -> Keys:
+    """Return the keys of the declared tables that hold in a trace.
+
+    Args:
+        view: The trace.
+        tables: The schemas of the tables by name.
+    """
+    unique = frozenset(name for name, schema in tables.items() if _is_unique(view, schema))
+    candidates = [key for schema in tables.values() for key in declared_foreign_keys(schema, tables)]
+    return Keys(unique, tuple(key for key in candidates if key.parent in unique and _all_exist(view, key)))
+
+
+def common_keys(keys: Iterable[Keys]) -> Keys:
+    """Return the keys that hold in each of several traces."""
+    first, *others = keys
+    unique = first.unique.intersection(*(k.unique for k in others))
+    return Keys(unique, tuple(f for f in first.foreign if f.parent in unique and all(f in k.foreign for k in others)))
+
+
+def declared_foreign_keys(schema: TableSchema, tables: Mapping[str, TableSchema]) -> list[ForeignKey]:
+    """Return the foreign keys that the references of the columns of a table imply.
+
+    A key of several columns needs a column for each of them. The column that refers to the table determines the
+    foreign key; the others are the columns with the same name and the same reference.
+    """
+    keys = set()
+    for column in schema.columns:
+        parent_name, _, referenced = (column.references or "").partition(".")
+        parent = tables.get(parent_name)
+        if parent is None or referenced not in parent.key or (parent is schema and parent.key == (column.name,)):
+            continue
+        own = {c.name: c.references for c in schema.columns}
+        columns = tuple(column.name if k == referenced else k for k in parent.key)
+        if all(k == referenced or own.get(k, "") in (parent[k].references, f"{parent_name}.{k}") for k in parent.key):
+            keys.add(ForeignKey(schema.name, columns, parent_name, parent.key))
+    return sorted(keys)
+
+
+def _is_unique(view: View, schema: TableSchema) -> bool:
+    """Return whether the key of a table is unique and not null."""
+    import polars as pl
+
+    keys = _columns(view, schema.name, schema.key)
+    if any(keys.null_count().row(0)):
+        return False
+    column = keys.to_series()
+    if keys.width == 1 and column.dtype == pl.Int64 and bool((column.diff() > 0).all()):
+        return True
+    return keys.n_unique() == keys.height
+
+
+def _all_exist(view: View, key: ForeignKey) -> bool:
+    """Return whether the key of a parent exists for each row of a table without a null in its reference."""
+    rows = _columns(view, key.table, key.columns).drop_nulls().unique()
+    if rows.is_empty():
+        return True
+    parents = _columns(view, key.parent, key.key)
+    rows = rows.cast(dict(zip(rows.columns, parents.dtypes, strict=True)))
+    return rows.join(parents, left_on=rows.columns, right_on=parents.columns, how="anti").is_empty()
+
+
+def _columns(view: View, table: str, columns: Sequence[str]) -> pl.DataFrame:
+    """Return columns of a table with strings instead of categories."""
+    import polars as pl
+
+    return view.frame(table).select(columns).with_columns(pl.col(pl.Categorical).cast(pl.String)).collect()

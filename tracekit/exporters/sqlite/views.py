@@ -1,0 +1,139 @@
+"""The SQL of the views: joins of events with the calls, ranges, threads and devices they belong to, and summaries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tracekit.exporters.sqlite.keys import declared_foreign_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tracekit.exporters.sqlite.keys import ForeignKey, Keys
+    from tracekit.schemas import TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """A view of one table with columns of the tables that it refers to.
+
+    Attributes:
+        view: Name of the view.
+        table: Name of the table.
+    """
+
+    view: str
+    table: str
+
+
+DETAILS = (
+    Details("kernel_details", "kernels"),
+    Details("memcpy_details", "memcpys"),
+    Details("memset_details", "memsets"),
+    Details("graph_launch_details", "graph_launches"),
+    Details("sync_details", "syncs"),
+    Details("api_call_details", "api_calls"),
+    Details("nvtx_range_details", "nvtx_ranges"),
+    Details("nvtx_mark_details", "nvtx_marks"),
+    Details("osrt_call_details", "osrt_calls"),
+    Details("memory_event_details", "memory_events"),
+    Details("mpi_call_details", "mpi_calls"),
+    Details("op_instance_details", "op_instances"),
+)
+JOINED = {
+    "processes": {"name": "process_name"},
+    "threads": {"name": "thread_name"},
+    "devices": {"name": "device_name"},
+    "streams": {"name": "stream_name"},
+    "api_calls": {"name": "api_call_name"},
+    "nvtx_ranges": {"domain": "range_domain", "category": "range_category"},
+    "ops": {"op_type": "op_type"},
+}
+"""Columns that a view of details adds for each table that its rows refer to, and their names in the view."""
+ACTIVITIES = {
+    "kernels": ("kernel", "kernel_id", "name"),
+    "memcpys": ("memcpy", "memcpy_id", "copy_kind"),
+    "memsets": ("memset", "memset_id", "memory_kind"),
+    "graph_launches": ("graph", "graph_launch_id", None),
+}
+"""Tables in the view ``gpu_activities``: the kind of their rows, their id, and the column with the name."""
+_SHARED = ("rank", "start_ns", "end_ns", "process_id", "device_id", "context_id", "stream_id", "correlation_id")
+_ADDED = ("api_call_id", "api_start_ns", "thread_id", "range_id", "range_name", "range_path", "op_id", "op_name")
+SUMMARIES = {
+    "kernel_summary": ("kernels", ("name",)),
+    "memcpy_summary": ("memcpys", ("copy_kind",)),
+    "api_call_summary": ("api_calls", ("api", "name")),
+    "nvtx_range_summary": ("nvtx_ranges", ("domain", "kind", "name")),
+    "osrt_call_summary": ("osrt_calls", ("name",)),
+}
+"""Views with one row per name: the table, and the columns by which its rows are grouped."""
+
+
+def quote(name: str) -> str:
+    """Return a name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def view_statements(schemas: Mapping[str, TableSchema], keys: Keys) -> Iterator[tuple[str, str]]:
+    """Yield the name and the query of each view.
+
+    Args:
+        schemas: The schemas of the tables in the database.
+        keys: The keys that hold. A table without a unique key is not joined, because it would repeat rows.
+    """
+    for details in DETAILS:
+        if details.table in schemas:
+            yield details.view, _details_query(schemas, details.table, keys)
+    if all(table in schemas for table in ACTIVITIES):
+        yield "gpu_activities", _activities_query(schemas)
+    for view, (table, columns) in SUMMARIES.items():
+        if table in schemas:
+            yield view, _summary_query(table, columns)
+
+
+def _details_query(schemas: Mapping[str, TableSchema], table: str, keys: Keys) -> str:
+    schema = schemas[table]
+    columns, joins = ["t.*"], []
+    names = {name.lower() for name in schema.names}
+    if {"start_ns", "end_ns"} <= names:
+        columns.append("t.end_ns - t.start_ns AS duration_ns")
+    if "api_start_ns" in names:
+        columns.append("t.start_ns - t.api_start_ns AS launch_latency_ns")
+    for number, key in enumerate(_joined_keys(schemas, schema, keys)):
+        added = {c: new for c, new in JOINED[key.parent].items() if new not in names}
+        names.update(added.values())
+        if added:
+            alias = f"j{number}"
+            columns += [f"{alias}.{quote(c)} AS {quote(new)}" for c, new in added.items()]
+            pairs = zip(key.columns, key.key, strict=True)
+            condition = " AND ".join(f"{alias}.{quote(theirs)} = t.{quote(own)}" for own, theirs in pairs)
+            joins.append(f"LEFT JOIN {quote(key.parent)} AS {alias} ON {condition}")
+    return " ".join([f"SELECT {', '.join(columns)} FROM {quote(table)} AS t", *joins])  # noqa: S608 - names are quoted
+
+
+def _joined_keys(schemas: Mapping[str, TableSchema], schema: TableSchema, keys: Keys) -> Iterator[ForeignKey]:
+    """Yield the reference of a table to each table with a unique key that is joined."""
+    for key in declared_foreign_keys(schema, schemas):
+        is_main = key.columns == key.key
+        if is_main and key.parent in JOINED and key.parent in keys.unique and key.parent != schema.name:
+            yield key
+
+
+def _activities_query(schemas: Mapping[str, TableSchema]) -> str:
+    return " UNION ALL ".join(_activity_query(schemas[table], *ACTIVITIES[table]) for table in ACTIVITIES)
+
+
+def _activity_query(schema: TableSchema, kind: str, identifier: str, name: str | None) -> str:
+    shared = [quote(c) for c in (*_SHARED, *_ADDED) if c in schema.names]
+    named = "NULL" if name is None else quote(name)
+    added = f"{quote(identifier)} AS activity_id, {named} AS name, end_ns - start_ns AS duration_ns"
+    return f"SELECT '{kind}' AS kind, {added}, {', '.join(shared)} FROM {quote(schema.name)}"  # noqa: S608 - names are quoted
+
+
+def _summary_query(table: str, columns: Sequence[str]) -> str:
+    group = ", ".join(map(quote, columns))
+    durations = ("sum", "total_ns"), ("avg", "average_ns"), ("min", "min_ns"), ("max", "max_ns")
+    values = ", ".join(f"{function}(end_ns - start_ns) AS {name}" for function, name in durations)
+    rows = f"FROM {quote(table)} WHERE end_ns IS NOT NULL GROUP BY {group} ORDER BY total_ns DESC"
+    return f"SELECT {group}, count(*) AS count, {values} {rows}"
