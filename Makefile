@@ -5,7 +5,7 @@ BIN := .venv/bin
 LOWEST := .venv-lowest
 WORKERS ?= 2
 
-.PHONY: demo test test-all check bench docs setup lowest browser clean
+.PHONY: demo test test-all check bench docs dist setup lowest browser clean
 
 setup: .venv/.ready
 
@@ -74,14 +74,21 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/deptry tracekit
 	$(BIN)/python docs/generate.py --check
-	$(BIN)/mkdocs build --strict --quiet
 
 bench: setup
-	$(BIN)/python tests/benchmarks/run.py
+	$(BIN)/python tests/benchmarks/run.py "$(JOB)"
 
 docs: setup
 	$(BIN)/python docs/generate.py
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/zensical build --strict
+
+# The wheel and the source distribution, installed with each Python of this machine that tracekit supports.
+dist: setup
+	rm -rf dist
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group release
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python tests/install.py dist
 
 clean:
 	rm -rf .venv $(LOWEST) out site dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -8,6 +8,7 @@ from __future__ import annotations
 import doctest
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -71,13 +72,19 @@ def test_stale_pages_are_written_or_reported(
 
 
 def test_the_site_builds_without_warnings_and_needs_no_network(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    command = [sys.executable, "-m", "zensical", "build", "--strict"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     pages = list((tmp_path / "site").rglob("*.html"))
     assert len(pages) >= len(DOCS)
     loaded = re.compile(r"<(?:script|link|img)[^>]+(?:src|href)=\"(?:https?:)?//", re.IGNORECASE)
     assert [p.name for p in pages if loaded.search(p.read_text("utf-8"))] == []
+    api = (tmp_path / "site" / "api.html").read_text("utf-8")
+    assert 'id="tracekit.load"' in api
+    assert '<span class="kn">import</span>' in api
+    assert (tmp_path / "site" / "search.json").stat().st_size > 100_000
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 import sysconfig
@@ -18,10 +19,10 @@ import pytest
 import tracekit as tk
 from packaging.requirements import Requirement
 from packaging.version import Version
-from tests import lowest
+from tests import install, lowest
 
 ROOT = Path(__file__).parents[1]
-DEV_ONLY = ("pytest", "hypothesis", "packaging", "hatchling", "mkdocs")
+DEV_ONLY = ("pytest", "hypothesis", "packaging", "hatchling", "zensical")
 
 
 @pytest.fixture(scope="module")
@@ -121,8 +122,48 @@ def test_the_source_distribution_builds_the_same(built: Path) -> None:
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {n.partition("/")[2] for n in archive.getnames()}
-    assert {"pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "schemas/arrow/kernels.toml"} <= names
-    assert not [n for n in names if n.startswith(("tests", "fixtures", "docs"))]
+    assert {
+        "pyproject.toml",
+        "README.md",
+        "CHANGELOG.md",
+        "LICENSE",
+        "SECURITY.md",
+        "schemas/arrow/kernels.toml",
+    } <= names
+    assert {p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md")} <= names
+    assert not [n for n in names if n.startswith(("tests", "fixtures", "docs/images"))]
+
+
+def test_the_page_of_the_package_has_no_link_that_works_only_in_the_repository(wheel: Path) -> None:
+    (distribution,) = importlib.metadata.distributions(path=[str(wheel)])
+    assert distribution.metadata["Description-Content-Type"] == "text/markdown"
+    page = distribution.metadata.get_payload()
+    assert isinstance(page, str)
+    assert [target for target in re.findall(r"\]\(([^)]*)\)", page) if not target.startswith("https://")] == []
+    readme = (ROOT / "README.md").read_text("utf-8")
+    targets = re.findall(r"(?<!!)\[[^\]]+\]\(((?!https:)[^)#\s]+)", readme)
+    assert targets
+    assert [target for target in targets if f"(`{target}`)" not in page] == []
+    assert [heading for heading in re.findall(r"^#.*$", readme, re.MULTILINE) if heading not in page] == []
+
+
+def test_every_tested_python_is_a_classifier() -> None:
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["classifiers"]
+    prefix = "Programming Language :: Python :: 3."
+    assert [c.removeprefix(prefix[:-2]) for c in classifiers if c.startswith(prefix)] == list(install.VERSIONS)
+
+
+def test_a_distribution_that_cannot_be_installed_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert install.main(tmp_path) == 1
+    (tmp_path / "tracekit-0.1.0-py3-none-any.whl").write_bytes(b"no archive")
+    monkeypatch.setattr(install, "VERSIONS", ("3.0", f"{sys.version_info.major}.{sys.version_info.minor}"))
+    monkeypatch.setattr(install, "interpreter", {"3.0": None}.get)
+    assert install.main(tmp_path) == 0
+    monkeypatch.setattr(install, "interpreter", lambda version: sys.executable if version != "3.0" else None)
+    assert install.main(tmp_path) == 1
+    assert "Python 3.0: not on this machine" in capsys.readouterr().out
 
 
 def test_make_lowest_installs_the_lowest_declared_versions() -> None:

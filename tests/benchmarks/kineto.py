@@ -1,8 +1,7 @@
-"""Traces of the PyTorch profiler against HolisticTraceAnalysis, events a second: ``python tests/benchmarks/kineto.py``.
+"""Traces of the PyTorch profiler against HolisticTraceAnalysis, in events per second.
 
-The file repeats the events of our capture, each time later and under new correlation ids. Ours makes every table of
-events with all its columns; the peer makes its one frame, with its default settings. ``measured`` gives the lines of
-the table to ``make bench``.
+The file repeats the events of our capture, each time later and under new correlation ids. tracekit creates every table
+of events with all its columns; the peer creates its one frame, with its default settings.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ import json
 import os
 import re
 import resource
-import statistics
-import subprocess
 import sys
 import time
-import venv
 from pathlib import Path
+
+from measuring import Measure, install, median_of_runs
 
 ROOT = Path(__file__).parents[2]
 TRACE = ROOT / "fixtures" / "kineto" / "train.pt.trace.json.gz"
@@ -27,21 +25,27 @@ PACKAGES = ("HolisticTraceAnalysis==0.5.0",)
 PAUSE_US = 1_000_000
 TABLES = ("kernels", "memcpys", "api_calls", "nvtx_ranges", "nvtx_marks")
 
-Measure = dict[str, float]
+
+def plain_trace(folder: Path) -> tuple[Measure, Measure]:
+    """Measure tracekit and the peer on a trace."""
+    return compared(folder, generate(folder))
 
 
-def measured(folder: Path, runs: int) -> list[tuple[str, Measure, Measure | None]]:
-    """Measure in fresh processes: what it is, medians of ours, medians of the peer."""
+def gzipped_trace(folder: Path) -> tuple[Measure, Measure]:
+    """Measure tracekit and the peer on a gzipped trace."""
     plain = generate(folder)
     packed = plain.with_name(f"{plain.name}.gz")
     if not packed.exists():
         with gzip.open(packed, "wb", compresslevel=6) as file:
             file.write(plain.read_bytes())
-    peer = install(folder / "hta")
-    return [
-        ("PyTorch profiler trace: events → Arrow", median(sys.executable, plain, runs), median(peer, plain, runs)),
-        ("the same, gzipped", median(sys.executable, packed, runs), median(peer, packed, runs)),
-    ]
+    return compared(folder, packed)
+
+
+def compared(folder: Path, path: Path) -> tuple[Measure, Measure]:
+    """Run tracekit and the peer in fresh processes; medians."""
+    peer = install(folder / "hta", PACKAGES)
+    own, other = ([python, __file__, str(path)] for python in (sys.executable, peer))
+    return median_of_runs(own), median_of_runs(other)
 
 
 def generate(folder: Path) -> Path:
@@ -68,23 +72,6 @@ def shifted(events: str, number: int) -> str:
     """Let events be later, and their correlation ids others."""
     later = re.sub(r'"ts":(\d+)', lambda m: f'"ts":{int(m[1]) + number * PAUSE_US}', events)
     return re.sub(r'"(correlation|id)":(\d+)', lambda m: f'"{m[1]}":{int(m[2]) + number * 1_000_000}', later)
-
-
-def install(folder: Path) -> str:
-    """Install the peer in an environment of its own, once."""
-    if not (folder / "installed").exists():
-        venv.create(folder, with_pip=True)
-        subprocess.run([folder / "bin" / "pip", "install", "--quiet", *PACKAGES], check=True)
-        (folder / "installed").touch()
-    return str(folder / "bin" / "python")
-
-
-def median(python: str, path: Path, runs: int) -> Measure:
-    """Run in fresh processes; medians."""
-    command = [python, __file__, str(path)]
-    lines = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(runs)]
-    found = [json.loads(text.splitlines()[-1]) for text in lines]
-    return {key: statistics.median(f[key] for f in found) for key in found[0]}
 
 
 def ours(path: str) -> None:
@@ -115,19 +102,5 @@ def run(path: str) -> Measure:
     return {"seconds": seconds, "rows": EVENTS, "peak_mb": peak}
 
 
-def main() -> None:
-    """Print the table."""
-    heads = ["job", "events", "s", "M events/s", "peak MiB", "peer s", "peer MiB", "times faster"]
-    print("|", " | ".join(heads), "|\n|", " | ".join(["---"] * len(heads)), "|")
-    for job, own, other in measured(ROOT / "out" / "bench", int(os.environ.get("RUNS", "3"))):
-        compared = "" if other is None else f"{other['seconds']:.2f} | {other['peak_mb']:.0f}"
-        faster = "" if other is None else f"{other['seconds'] / own['seconds']:.1f}"
-        rate = own["rows"] / own["seconds"] / 1e6
-        row = [job, f"{own['rows']:,.0f}", f"{own['seconds']:.2f}", f"{rate:.2f}", f"{own['peak_mb']:.0f}"]
-        print("|", " | ".join([*row, compared, faster]), "|")
-
-
-if __name__ == "__main__" and len(sys.argv) > 1:
+if __name__ == "__main__":
     print(json.dumps(run(sys.argv[1])))
-elif __name__ == "__main__":
-    main()

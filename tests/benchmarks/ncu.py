@@ -1,7 +1,7 @@
-"""Nsight Compute CSV against the csv module, cells a second: ``python tests/benchmarks/ncu.py`` prints a table.
+"""Nsight Compute CSV against the csv module, in cells per second.
 
 The files repeat the launches of our captures under new numbers. The baseline makes the same long table: rows of the csv
-module, numbers in base units, put into Arrow columns. ``measured`` gives the lines of the table to ``make bench``.
+module, numbers in base units, put into Arrow columns. ``make bench`` runs the jobs.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import csv
 import json
 import os
 import resource
-import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import tracekit as tk
+from measuring import Measure, median_of_runs
 from tracekit.readers.ncu.units import parse_unit
 
 if TYPE_CHECKING:
@@ -29,16 +28,17 @@ CAPTURES = ROOT / "fixtures" / "ncu"
 LAUNCHES = int(os.environ.get("LAUNCHES", "10000"))
 NAMES = ["launch_id", "metric", "value", "text", "unit"]
 
-Measure = dict[str, float]
+
+def raw_page(folder: Path) -> tuple[Measure, Measure]:
+    """Measure tracekit and the baseline on a raw page."""
+    path = generate(folder, "ncu_raw")
+    return ours("tables", path), ours("baseline_raw", path)
 
 
-def measured(folder: Path, runs: int) -> list[tuple[str, Measure, Measure | None]]:
-    """Measure each job in fresh processes: what it is, medians of ours, medians of the baseline."""
-    raw, details = (generate(folder, name) for name in ("ncu_raw", "ncu_details"))
-    return [
-        ("cells of ncu-csv, raw page", ours("tables", raw, runs), ours("baseline_raw", raw, runs)),
-        ("cells of ncu-csv, details page", ours("tables", details, runs), ours("baseline_details", details, runs)),
-    ]
+def details_page(folder: Path) -> tuple[Measure, Measure]:
+    """Measure tracekit and the baseline on a details page."""
+    path = generate(folder, "ncu_details")
+    return ours("tables", path), ours("baseline_details", path)
 
 
 def generate(folder: Path, name: str) -> Path:
@@ -58,13 +58,9 @@ def generate(folder: Path, name: str) -> Path:
     return path
 
 
-def ours(job: str, path: Path, runs: int) -> Measure:
+def ours(job: str, path: Path) -> Measure:
     """Run a job in fresh processes; medians."""
-    command = [sys.executable, __file__, job, str(path)]
-    found = [
-        json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(runs)
-    ]
-    return {key: statistics.median(f[key] for f in found) for key in found[0]}
+    return median_of_runs([sys.executable, __file__, job, str(path)])
 
 
 def tables(path: str) -> tuple[float, int]:
@@ -121,20 +117,7 @@ def cells(path: str) -> int:
 JOBS: dict[str, Callable[[str], tuple[float, int]]] = {f.__name__: f for f in (tables, baseline_raw, baseline_details)}
 
 
-def main() -> None:
-    """Print the table."""
-    heads = ["job", "cells", "s", "M cells/s", "peak MiB", "csv module s", "times faster"]
-    print("|", " | ".join(heads), "|\n|", " | ".join(["---"] * len(heads)), "|")
-    for job, own, other in measured(ROOT / "out" / "bench", int(os.environ.get("RUNS", "3"))):
-        rate, compared = own["rows"] / own["seconds"] / 1e6, ""
-        if other is not None:
-            compared = f"{other['seconds']:.2f} | {other['seconds'] / own['seconds']:.1f}"
-        print(f"| {job} | {own['rows']:,.0f} | {own['seconds']:.2f} | {rate:.2f} | {own['peak_mb']:.0f} | {compared} |")
-
-
-if __name__ == "__main__" and len(sys.argv) > 1:
+if __name__ == "__main__":
     seconds, count = JOBS[sys.argv[1]](sys.argv[2])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     print(json.dumps({"seconds": seconds, "rows": count, "peak_mb": peak}))
-elif __name__ == "__main__":
-    main()

@@ -1,7 +1,6 @@
 """An Nsight Compute report to the table of metrics: ours and NVIDIA's ``ncu_report``, same file, same run.
 
-``python ncu_rep.py`` makes a large report out of a fixture, measures both in fresh processes, and prints a table.
-``measure`` is what ``make bench`` needs.
+The report holds the results of a fixture many times over.
 """
 
 from __future__ import annotations
@@ -9,23 +8,20 @@ from __future__ import annotations
 import json
 import os
 import resource
-import statistics
 import struct
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from measuring import Measure, median_of_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
 FIXTURE = ROOT / "fixtures" / "ncu" / "ncu_basic.ncu-rep"
-OUT = ROOT / "out" / "bench"
-RUNS = int(os.environ.get("RUNS", "5"))
 TIMES = int(os.environ.get("NCU_TIMES", "50"))
 COLUMNS = ["launch_id", "metric", "value", "text", "unit", "instances"]
 
@@ -87,40 +83,24 @@ def _without_names(blocks: bytes) -> bytes:
     return out
 
 
-def measure(runs: int = RUNS, times: int = TIMES) -> tuple[dict[str, float], dict[str, float]]:
-    """Run both in fresh processes, one after the other: medians of seconds, rows, peak MB; of us and of the peer."""
-    path = repeated(FIXTURE, OUT / f"ncu_{times}.ncu-rep", times)
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in JOBS}
-    for _ in range(runs):
-        for name, results in found.items():
-            command = [sys.executable, __file__, name, str(path)]
-            results.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
-    medians = {n: {k: statistics.median(r[k] for r in results) for k in results[0]} for n, results in found.items()}
-    if medians["ours"]["rows"] != medians["peer"]["rows"]:
+def measure(folder: Path) -> tuple[Measure, Measure]:
+    """Run tracekit and the peer in fresh processes; medians.
+
+    Raises:
+        SystemExit: The two tables do not have the same number of rows.
+    """
+    path = str(repeated(FIXTURE, folder / f"ncu_{TIMES}.ncu-rep", TIMES))
+    own, other = (median_of_runs([sys.executable, __file__, job, path]) for job in JOBS)
+    if own["rows"] != other["rows"]:
         raise SystemExit("the two tables differ")
-    return medians["ours"], medians["peer"]
-
-
-def main() -> None:
-    """Print a table, or run one job: ``ncu_rep.py JOB FILE`` prints seconds, rows, peak MB."""
-    if len(sys.argv) > 1:
-        job = JOBS[sys.argv[1]]
-        job(str(FIXTURE))
-        began = time.perf_counter()
-        rows = job(sys.argv[2]).num_rows
-        seconds = time.perf_counter() - began
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        print(json.dumps({"seconds": seconds, "rows": rows, "peak_mb": peak}))
-        return
-    own, other = measure()
-    print("| job | rows | s | M rows/s | peak MB | ncu_report s | its peak MB | times faster |")
-    print("| --- " * 8 + "|")
-    print(
-        f"| ncu-rep: metrics → Arrow | {own['rows']:,.0f} | {own['seconds']:.3f} "
-        f"| {own['rows'] / own['seconds'] / 1e6:.2f} | {own['peak_mb']:.0f} | {other['seconds']:.2f} "
-        f"| {other['peak_mb']:.0f} | {other['seconds'] / own['seconds']:.1f} |"
-    )
+    return own, other
 
 
 if __name__ == "__main__":
-    main()
+    job = JOBS[sys.argv[1]]
+    job(str(FIXTURE))
+    began = time.perf_counter()
+    rows = job(sys.argv[2]).num_rows
+    seconds = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(json.dumps({"seconds": seconds, "rows": rows, "peak_mb": peak}))

@@ -1,4 +1,6 @@
-"""``make bench``: tracekit against a peer or a plain baseline, same files, same run, medians of 5.
+"""``make bench``: tracekit against a peer or a plain baseline, with the same files in the same run.
+
+``make bench JOB=text`` runs the jobs whose names contain the text.
 
 The exports are synthetic with known answers (fixtures/programs/gen_nsys_sqlite.py): 2 M kernels of two processes, and
 their twin of one process, because the peer mixes up the correlation ids of several. The reports repeat the events of a
@@ -7,16 +9,15 @@ real one (repeat.py), and so does the export that one of them is held against.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
-import statistics
 import subprocess
 import sys
 import time
-import venv
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import deep
 import kineto
@@ -24,12 +25,15 @@ import ncu
 import ncu_rep
 import startup
 import tfevents
+from measuring import BUDGET_S, RUNS, Measure, install, median_of_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "out" / "bench"
 PEER = OUT / "peer"
 PEER_PACKAGES = ("nsys-ai==0.3.0", "duckdb==1.5.5", "duckdb-extension-sqlite-scanner==1.5.5")
-RUNS = int(os.environ.get("RUNS", "5"))
 KERNELS = int(os.environ.get("KERNELS", "2000000"))
 EVENTS = int(os.environ.get("EVENTS", "50000000"))
 EVENTS_OF_TRAIN_AMP = 3065
@@ -39,59 +43,126 @@ SAMPLES = float(os.environ.get("SAMPLES", "2000000"))
 EVENTS_OF_1_MB = 25_000
 
 
-def main() -> None:
-    """Generate what is missing, measure, print a table."""
-    two = generate("two_processes", "--procs", "2")
-    one = generate("one_process", "--procs", "1", "--gpus", "1")
-    few, many = (repeated("train_amp.nsys-rep", events) for events in (EVENTS // 10, EVENTS))
-    same = repeated("train_amp.sqlite", EVENTS // 10)
-    rows = [
-        row("SQLite → attribution → rollup, 2 processes", ours("end_to_end", two), None),
-        row("SQLite → attribution → rollup, 1 process", ours("end_to_end", one), peer(one)),
-        row("innermost range of each kernel, alone", ours("innermost", two), None),
-        row("ranges 2,000 deep: JSON → group nodes", ours("deep_groups", nested()), None),
-        row("kernels: SQLite → Chrome JSON", ours("chrome_kernels", two), None),
-        row("8 kernel columns: SQLite → Arrow", ours("read_columns", two), ours("read_columns_baseline", two)),
-        row("8 kernel columns, baseline without names", ours("read_columns", two), ours("read_numbers_baseline", two)),
-        row(
-            "4 tables of events: report → Arrow, against its export",
-            ours("event_tables", few),
-            ours("event_tables", same),
+@dataclass(frozen=True)
+class Job:
+    """A line of the table. ``measure`` returns the figures of tracekit, and those of a peer or baseline, if any."""
+
+    name: str
+    measure: Callable[[], tuple[Measure, Measure | None]]
+
+
+JOBS = [
+    Job("SQLite → attribution → rollup, 2 processes", lambda: (ours("end_to_end", two()), None)),
+    Job("SQLite → attribution → rollup, 1 process", lambda: (ours("end_to_end", one()), peer(one()))),
+    Job("innermost range of each kernel, alone", lambda: (ours("innermost", two()), None)),
+    Job("ranges 2,000 deep: JSON → group nodes", lambda: (ours("deep_groups", nested()), None)),
+    Job("kernels: SQLite → Chrome JSON", lambda: (ours("chrome_kernels", two()), None)),
+    Job("8 kernel columns: SQLite → Arrow", lambda: both("read_columns", "read_columns_baseline", two())),
+    Job("8 kernel columns, baseline without names", lambda: both("read_columns", "read_numbers_baseline", two())),
+    Job(
+        "4 tables of events: report → Arrow, against its export",
+        lambda: (
+            ours("event_tables", repeated("train_amp.nsys-rep", EVENTS // 10)),
+            ours("event_tables", repeated("train_amp.sqlite", EVENTS // 10)),
         ),
-        row(f"4 tables of events: report of {EVENTS / 1e6:.0f} M events → Arrow", ours("event_tables", many, 3), None),
-        row(
-            "OpenMP events: report → Arrow",
+    ),
+    Job(
+        f"4 tables of events: report of {EVENTS / 1e6:.0f} M events → Arrow",
+        lambda: (ours("event_tables", repeated("train_amp.nsys-rep", EVENTS)), None),
+    ),
+    Job(
+        "OpenMP events: report → Arrow",
+        lambda: (
             ours("openmp_table", repeated("omp.nsys-rep", NEW_EVENTS, EVENTS_OF_OMP)),
             ours("openmp_baseline", repeated("omp.sqlite", NEW_EVENTS, EVENTS_OF_OMP)),
         ),
-        row(
-            "unified memory: report → Arrow",
+    ),
+    Job(
+        "unified memory: report → Arrow",
+        lambda: (
             ours("memory_tables", repeated("um.nsys-rep", NEW_EVENTS, EVENTS_OF_UM)),
             ours("memory_baseline", repeated("um.sqlite", NEW_EVENTS, EVENTS_OF_UM)),
         ),
-        row("CPU samples, 20 frames: report → collapsed stacks", ours("collapsed_stacks", samples()), None),
-        *(row(*measured) for measured in ncu.measured(OUT, RUNS)),
-        *(row(*measured) for measured in kineto.measured(OUT, RUNS)),
-        row("Nsight Compute report: metrics → Arrow", *ncu_rep.measure(RUNS)),
-        *(row(*measured) for measured in tfevents.measured(OUT, RUNS)),
-        row(*startup.measured(repeated("train_amp.nsys-rep", EVENTS_OF_1_MB), OUT, RUNS)),
-    ]
-    header = ["job", "rows", "s", "M rows/s", "peak MiB", "peer or baseline s", "times faster"]
-    lines = ["| " + " | ".join(r) + " |" for r in [header, ["---"] * len(header), *rows]]
-    lines.append(f"\n{machine()}; medians of {RUNS} runs.")
-    lines.append("Peer: `nsys-ai warm` 0.3.0, the whole process; of Nsight Compute reports NVIDIA's `ncu_report`,")
-    lines.append("of PyTorch traces `HolisticTraceAnalysis` 0.5.0, JSON to its frame;")
-    lines.append("of event files `tbparse` 0.0.9 and `tensorboard` 2.21.0, which keeps nothing, one run each.")
-    lines.append(
-        "Baseline: rows of sqlite3 put into Arrow columns; of 4 tables of the report its export; of CSV the csv module."
-    )
-    lines.append(
-        "Of the start the baseline is what the imports of pyarrow and polars take; importtime.txt lists all imports."
-    )
-    lines += ["", f"The viewer on {KERNELS / 1e6:.1f} M kernels of one process, seconds of one run:", "", *viewer(one)]
-    text = "\n".join(lines)
-    (OUT / "bench.md").write_text(text + "\n", "utf-8")
-    print(text)
+    ),
+    Job("CPU samples, 20 frames: report → collapsed stacks", lambda: (ours("collapsed_stacks", samples()), None)),
+    Job("cells of ncu-csv, raw page", lambda: ncu.raw_page(OUT)),
+    Job("cells of ncu-csv, details page", lambda: ncu.details_page(OUT)),
+    Job("PyTorch profiler trace: events → Arrow", lambda: kineto.plain_trace(OUT)),
+    Job("PyTorch profiler trace, gzipped: events → Arrow", lambda: kineto.gzipped_trace(OUT)),
+    Job("Nsight Compute report: metrics → Arrow", lambda: ncu_rep.measure(OUT)),
+    Job("TensorBoard events: points → Arrow, peer tbparse", lambda: tfevents.against("tbparse", OUT)),
+    Job("TensorBoard events, peer TensorBoard, which only reads", lambda: tfevents.against("tensorboard", OUT)),
+    Job(
+        "start of `stats`, report of 1 MB, beyond the interpreter",
+        lambda: startup.measured(repeated("train_amp.nsys-rep", EVENTS_OF_1_MB), OUT),
+    ),
+]
+VIEWER = "viewer: overview, pages, sorting, filters"
+HEADER = ["job", "rows", "s", "M rows/s", "peak MiB", "peer or baseline s", "times faster"]
+NOTES = """
+Medians of up to {runs} runs; a job is not repeated once its runs took {budget:.0f} s.
+Peer: `nsys-ai warm` 0.3.0, the whole process; of Nsight Compute reports NVIDIA's `ncu_report`, of PyTorch traces
+`HolisticTraceAnalysis` 0.5.0, JSON to its frame; of event files `tbparse` 0.0.9 and `tensorboard` 2.21.0.
+Baseline: rows of sqlite3 as Arrow columns; of 4 tables of the report its export; of CSV the csv module; of the start
+the imports of pyarrow and polars. importtime.txt lists all imports.
+"""
+
+
+def main(part: str = "") -> int:
+    """Measure the jobs whose names contain a text, print each line when it is measured, and return the exit status."""
+    jobs = [job for job in JOBS if part.casefold() in job.name.casefold()]
+    with_viewer = part.casefold() in VIEWER
+    if not jobs and not with_viewer:
+        print(
+            "no job contains", repr(part), "in its name; the jobs are:", *(job.name for job in JOBS), VIEWER, sep="\n"
+        )
+        return 1
+    OUT.mkdir(parents=True, exist_ok=True)
+    with (OUT / "bench.md").open("w", encoding="utf-8") as file:
+        failed = False
+        for line in measured_lines(jobs, with_viewer=with_viewer):
+            failed |= "| failed |" in line
+            print(line, flush=True)
+            print(line, file=file, flush=True)
+    return int(failed)
+
+
+def measured_lines(jobs: list[Job], *, with_viewer: bool) -> Iterator[str]:
+    """Measure each job, and yield its line of the table."""
+    yield machine()
+    yield ""
+    if jobs:
+        yield from ("| " + " | ".join(cells) + " |" for cells in (HEADER, ["---"] * len(HEADER)))
+        yield from ("| " + " | ".join(cells_of(job)) + " |" for job in jobs)
+        yield NOTES.format(runs=RUNS, budget=BUDGET_S)
+    if with_viewer:
+        yield f"The viewer on {KERNELS / 1e6:.1f} M kernels of one process, seconds of one run:"
+        yield ""
+        yield from viewer(one())
+
+
+def cells_of(job: Job) -> list[str]:
+    """Run a job; return the cells of its line. The others go on if it fails."""
+    try:
+        return row(job.name, *job.measure())
+    except subprocess.CalledProcessError as error:
+        print(error.stderr, file=sys.stderr)
+        return [job.name, "failed", *[""] * (len(HEADER) - 2)]
+
+
+def two() -> Path:
+    """Generate an export of two processes, once."""
+    return generate("two_processes", "--procs", "2")
+
+
+def one() -> Path:
+    """Generate an export of one process, once."""
+    return generate("one_process", "--procs", "1", "--gpus", "1")
+
+
+def both(own: str, baseline: str, path: Path) -> tuple[Measure, Measure]:
+    """Run a job of tracekit and its baseline on one file."""
+    return ours(own, path), ours(baseline, path)
 
 
 def generate(name: str, *options: str) -> Path:
@@ -139,41 +210,30 @@ def repeated(name: str, events: int, events_of_capture: int = EVENTS_OF_TRAIN_AM
     return path
 
 
-def ours(job: str, path: Path, runs: int = RUNS) -> dict[str, float]:
-    """Run a job of ours in fresh processes; medians."""
-    command = [sys.executable, str(Path(__file__).with_name("jobs.py")), job, str(path)]
-    found = [
-        json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(runs)
-    ]
-    return {key: statistics.median(f[key] for f in found) for key in found[0]}
+def ours(job: str, path: Path) -> Measure:
+    """Run a job of jobs.py in fresh processes; medians."""
+    return median_of_runs([sys.executable, str(Path(__file__).with_name("jobs.py")), job, str(path)])
 
 
-def peer(path: Path) -> dict[str, float]:
-    """Run the peer in an environment and home of its own, without its caches; medians."""
+def peer(path: Path) -> Measure:
+    """Run the peer once, in an environment and home of its own, without its caches."""
     install_peer()
-    times = []
-    for _ in range(RUNS):
-        for cache in path.parent.glob(f"{path.stem}*"):
-            if cache.is_dir():
-                shutil.rmtree(cache)
-        began = time.perf_counter()
-        subprocess.run(
-            [PEER / "bin" / "nsys-ai", "warm", path], check=True, capture_output=True, env=peer_environment()
-        )
-        times.append(time.perf_counter() - began)
-    return {"seconds": statistics.median(times)}
+    for cache in path.parent.glob(f"{path.stem}*"):
+        if cache.is_dir():
+            shutil.rmtree(cache)
+    began = time.perf_counter()
+    subprocess.run([PEER / "bin" / "nsys-ai", "warm", path], check=True, capture_output=True, env=peer_environment())
+    return {"seconds": time.perf_counter() - began}
 
 
 def install_peer() -> None:
     """Install the peer, and the DuckDB extension that it would download when run."""
-    if not (PEER / "bin" / "nsys-ai").exists():
-        venv.create(PEER, with_pip=True)
-        subprocess.run([PEER / "bin" / "pip", "install", "--quiet", *PEER_PACKAGES], check=True)
+    install(PEER, PEER_PACKAGES)
     name = "sqlite_scanner.duckdb_extension"
     target = PEER / "home" / ".duckdb" / "extensions" / "v1.5.5" / "linux_amd64" / name
     if not target.exists():
         extension = next(PEER.rglob(name))
-        target.parent.mkdir(parents=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(extension, target)
 
 
@@ -182,7 +242,7 @@ def peer_environment() -> dict[str, str]:
     return {**os.environ, "HOME": str(PEER / "home")}
 
 
-def row(job: str, own: dict[str, float], other: dict[str, float] | None) -> list[str]:
+def row(job: str, own: Measure, other: Measure | None) -> list[str]:
     """One line of the table."""
     rate = own["rows"] / own["seconds"] / 1e6
     compared = ["", ""] if other is None else [f"{other['seconds']:.2f}", f"{other['seconds'] / own['seconds']:.1f}"]
@@ -197,4 +257,4 @@ def machine() -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(*sys.argv[1:]))

@@ -16,26 +16,27 @@ import tempfile
 import time
 from pathlib import Path
 
+from measuring import RUNS, Measure
+
 INTERPRETER = ("-c", "pass")
 LIBRARIES = ("-c", "import pyarrow, pyarrow.compute, polars")
 STATS = ("-m", "tracekit", "stats", "--report", "cuda_gpu_kern_sum")
 
 
-def measured(report: Path, out: Path, runs: int) -> tuple[str, dict[str, float], dict[str, float]]:
+def measured(report: Path, out: Path) -> tuple[Measure, Measure]:
     """Measure the start, and what the libraries take of it, in turns; write the times of imports into a folder."""
     commands = {"interpreter": INTERPRETER, "libraries": LIBRARIES, "stats": (*STATS, str(report))}
     times: dict[str, list[float]] = {name: [] for name in commands}
     peaks = []
-    for _ in range(max(runs, 3)):
+    for _ in range(max(RUNS, 3)):
         for name, command in commands.items():
             seconds, peak = _run(command)
             times[name].append(seconds)
             peaks += [peak] if name == "stats" else []
-    taken = {name: statistics.median(found) for name, found in times.items()}
+    medians = {name: statistics.median(seconds) for name, seconds in times.items()}
     (out / "importtime.txt").write_text(imports(report), "utf-8")
-    own = {"rows": 1, "seconds": taken["stats"] - taken["interpreter"], "peak_mb": statistics.median(peaks)}
-    libraries = {"seconds": taken["libraries"] - taken["interpreter"]}
-    return "start of `stats`, report of 1 MB, beyond the interpreter", own, libraries
+    own = {"rows": 1, "seconds": medians["stats"] - medians["interpreter"], "peak_mb": statistics.median(peaks)}
+    return own, {"seconds": medians["libraries"] - medians["interpreter"]}
 
 
 def imports(report: Path) -> str:

@@ -1,8 +1,7 @@
-"""Event files against TensorBoard's own loader and tbparse, events a second: ``python tests/benchmarks/tfevents.py``.
+"""Event files against TensorBoard's own loader and tbparse, in events per second.
 
-The file holds one point of a curve an event, of 20 curves in turn. Ours makes the table of points with all its columns;
-tbparse makes its frame of them, with wall times; TensorBoard reads events one by one and keeps nothing. ``measured``
-gives the lines of the table to ``make bench``.
+The file holds one point of a curve per event, of 20 curves in turn. tracekit creates the table of points with all its
+columns; tbparse creates its frame of them, with wall times; TensorBoard reads events one by one and keeps nothing.
 """
 
 from __future__ import annotations
@@ -11,31 +10,24 @@ import importlib.util
 import json
 import os
 import resource
-import statistics
 import struct
-import subprocess
 import sys
 import time
-import venv
 from pathlib import Path
+
+from measuring import Measure, install, median_of_runs
 
 ROOT = Path(__file__).parents[2]
 EVENTS = int(os.environ.get("SCALAR_EVENTS", "500000"))
 PACKAGES = ("tensorboard==2.21.0", "tbparse==0.0.9", "setuptools<81")
 CURVES = 20
 
-Measure = dict[str, float]
 
-
-def measured(folder: Path, runs: int) -> list[tuple[str, Measure, Measure | None]]:
-    """Measure in fresh processes: what it is, medians of ours, medians of the peer."""
-    path = generate(folder)
-    peer = install(folder / "tbparse")
-    own = median(sys.executable, path, runs, "ours")
-    return [
-        ("TensorBoard events: points → Arrow, peer tbparse", own, median(peer, path, 1, "tbparse")),
-        ("the same, peer TensorBoard, which only reads", own, median(peer, path, 1, "tensorboard")),
-    ]
+def against(peer: str, folder: Path) -> tuple[Measure, Measure]:
+    """Run tracekit and a peer in fresh processes; medians."""
+    path = str(generate(folder))
+    python = install(folder / "tbparse", PACKAGES)
+    return median_of_runs([sys.executable, __file__, path, "ours"]), median_of_runs([python, __file__, path, peer])
 
 
 def generate(folder: Path) -> Path:
@@ -82,23 +74,6 @@ def point(number: int) -> bytes:
     )
 
 
-def install(folder: Path) -> str:
-    """Install the peers in an environment of their own, once."""
-    if not (folder / "installed").exists():
-        venv.create(folder, with_pip=True)
-        subprocess.run([folder / "bin" / "pip", "install", "--quiet", *PACKAGES], check=True)
-        (folder / "installed").touch()
-    return str(folder / "bin" / "python")
-
-
-def median(python: str, path: Path, runs: int, job: str) -> Measure:
-    """Run in fresh processes; medians."""
-    command = [python, __file__, str(path), job]
-    lines = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(runs)]
-    found = [json.loads(text.splitlines()[-1]) for text in lines]
-    return {key: statistics.median(f[key] for f in found) for key in found[0]}
-
-
 def ours(path: str) -> int:
     """All columns of all points."""
     import tracekit as tk
@@ -141,19 +116,5 @@ def run(path: str, name: str) -> Measure:
     return {"seconds": seconds, "rows": EVENTS, "peak_mb": peak}
 
 
-def main() -> None:
-    """Print the table."""
-    heads = ["job", "events", "s", "M events/s", "peak MB", "peer s", "peer MB", "times faster"]
-    print("|", " | ".join(heads), "|\n|", " | ".join(["---"] * len(heads)), "|")
-    for job, own, other in measured(ROOT / "out" / "bench", int(os.environ.get("RUNS", "3"))):
-        compared = "" if other is None else f"{other['seconds']:.2f} | {other['peak_mb']:.0f}"
-        faster = "" if other is None else f"{other['seconds'] / own['seconds']:.1f}"
-        rate = own["rows"] / own["seconds"] / 1e6
-        row = [job, f"{own['rows']:,.0f}", f"{own['seconds']:.2f}", f"{rate:.2f}", f"{own['peak_mb']:.0f}"]
-        print("|", " | ".join([*row, compared, faster]), "|")
-
-
-if __name__ == "__main__" and len(sys.argv) > 1:
+if __name__ == "__main__":
     print(json.dumps(run(*sys.argv[1:])))
-elif __name__ == "__main__":
-    main()

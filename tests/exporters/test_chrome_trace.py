@@ -14,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tracekit import schemas
 from tracekit.errors import UnknownFormatError
-from tracekit.exporters.chrome_trace import events, export, kinds, options, text
-from tracekit.exporters.chrome_trace.file import TextFile
-from tracekit.exporters.chrome_trace.options import BY_DEFAULT
+from tracekit.exporters.chrome_trace import export, text
+from tracekit.exporters.timeline import columns, kinds, options
+from tracekit.exporters.timeline.batches import BatchFile
+from tracekit.exporters.timeline.options import BY_DEFAULT
+from tracekit.exporters.timeline.text import concat_text
 from tracekit.plan import ROLLED_UP
 
 Event = dict[str, Any]
@@ -74,15 +76,15 @@ def test_every_kind_reads_columns_that_are_declared() -> None:
         assert len({kind.placement for kind in stage}) == 1
         for kind in stage:
             schema = schemas.correlated(kind.table)
-            columns = events.event_columns(kind, schema.names)
-            assert set(columns) <= set(schema.names)
-            if kind.key_value is None:
+            names = columns.event_columns(kind, schema.names)
+            assert set(names) <= set(schema.names)
+            if not kind.key_values:
                 assert not schema[kind.key].nullable
             else:
                 assert kind.where is not None
             assert [
-                *events.available_args(kind.row_args, columns),
-                *events.available_args(kind.repeated_args, columns),
+                *columns.available_args(kind.row_args, names),
+                *columns.available_args(kind.repeated_args, names),
             ] == [
                 *kind.row_args,
                 *kind.repeated_args,
@@ -341,7 +343,7 @@ def test_strings_are_quoted(value: str) -> None:
 @given(st.integers(0, 2**62))
 def test_thousandths_are_exact(number: int) -> None:
     whole, rest = (
-        pl.DataFrame({"n": [number]}).select(text.concat_text(text.format_thousandths(pl.col("n")))).item().split(".")
+        pl.DataFrame({"n": [number]}).select(concat_text(text.format_thousandths(pl.col("n")))).item().split(".")
     )
     assert (int(whole), len(rest), int(whole) * 1000 + int(rest)) == (number // 1000, 3, number)
 
@@ -365,10 +367,10 @@ def test_progress_comes_to_its_end(tmp_path: Path) -> None:
 
 
 def test_an_error_in_a_chunk_comes_out(tmp_path: Path) -> None:
-    def fails() -> pl.Series:
+    def fails() -> memoryview:
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError), TextFile(tmp_path / "x.json") as file:
+    with pytest.raises(ZeroDivisionError), BatchFile(tmp_path / "x.json") as file:
         file.write_jobs([fails] * 10)
 
 

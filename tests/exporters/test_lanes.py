@@ -7,7 +7,7 @@ import itertools
 import polars as pl
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tracekit.exporters.chrome_trace import lanes
+from tracekit.exporters.timeline import lanes
 
 Slice = tuple[int, int]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
-from tracekit.exporters.chrome_trace import layout
+from tracekit.exporters.timeline import layout
 
 SMALL = st.none() | st.integers(-3, 3)
 LARGE = st.none() | st.integers(-(2**63), 2**63 - 1)

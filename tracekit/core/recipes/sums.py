@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.core.recipes.projection import project
 from tracekit.core.recipes.recipe import Output, RankRequest, Tables, Value, recipe, with_rank_last
 from tracekit.core.recipes.sources import KERNEL_NAMES, NCCL_DOMAIN, kernels, memory_operations, ranges
 from tracekit.core.recipes.statistics import add_counts, count_values, describe
@@ -122,10 +123,10 @@ def _add_cpu_times(times: pl.DataFrame) -> pl.DataFrame:
 @recipe(*_outputs(_TEXT), combine=combine_sums, reductions={**REDUCTIONS, _CPU_TIMES: _add_cpu_times})
 def nvtx_gpu_proj_sum(request: RankRequest) -> Tables:
     """NVTX ranges that launched GPU activities, by name, with the extent of the activities."""
-    rows = project_ranges(request.frames).rename({"name": _TEXT}).drop_nulls(_TEXT)
-    tables = _sum_by(rows.lazy().select(_TEXT, value="gpu_ns"), _TEXT)
-    text, duration = pl.col(_TEXT).cast(pl.String), pl.col("duration_ns").cast(pl.Float64)
-    cpu_times = _add_cpu_times(rows.select(text, duration.alias(_CPU_SUM)))
+    rows = project(request.frames).rename({"name": _TEXT}).drop_nulls(_TEXT)
+    tables = _sum_by(rows.lazy().select(_TEXT, value=pl.col("gpu_end_ns") - pl.col("gpu_start_ns")), _TEXT)
+    text, duration = pl.col(_TEXT).cast(pl.String), DURATION.cast(pl.Float64)
+    cpu_times = _add_cpu_times(rows.filter(pl.col("activity").is_null()).select(text, duration.alias(_CPU_SUM)))
     tables[_RANK] = tables[_RANK].join(cpu_times, on=_TEXT, how="left", maintain_order="left")
     return {**tables, _CPU_TIMES: cpu_times}
 

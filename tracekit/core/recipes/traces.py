@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.recipes.coverage import CoveredTime
+from tracekit.core.recipes.projection import nest, project
 from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, Output, RankRequest, Tables, recipe, with_rank_last
 from tracekit.core.recipes.sources import KERNEL_NAMES, is_nccl_kernel, kernels
-from tracekit.core.reports.nvtx import project_ranges, with_stack
-from tracekit.core.reports.report import THREAD
 from tracekit.core.reports.summary import DURATION
 
 if TYPE_CHECKING:
@@ -41,24 +40,18 @@ def nvtx_gpu_proj_trace(request: RankRequest) -> Tables:
 
     The ranges of a rank are numbered from 0.
     """
-    ranges = project_ranges(request.frames)
-    keys = [*THREAD, "start_ns", "end_ns", "range_id"]
-    order = ranges.select(keys).with_row_index("at").sort(keys, descending=[c == "end_ns" for c in keys])
-    numbers = order.select("at", number=pl.int_range(pl.len(), dtype=pl.Int64)).sort("at")["number"]
-    tree = with_stack(ranges.with_columns(range_id=numbers)).sort("range_id")
-    stack = pl.col("stack").str.strip_prefix(":").str.split(":").cast(pl.List(pl.Int64))
-    end = pl.col("gpu_start_ns") + pl.col("gpu_ns")
+    tree = nest(project(request.frames))
     rows = tree.select(
         pl.col("name").cast(pl.String).alias("Text"),
         pl.col("gpu_start_ns").alias("Start"),
-        end.alias("End"),
+        pl.col("gpu_end_ns").alias("End"),
         pl.col("process_id").cast(pl.UInt64).alias("PID"),
         pl.col("thread_id").cast(pl.UInt64).alias("TID"),
         pl.col("level").alias("Stack Level"),
         pl.col("children").cast(pl.Int64).alias("Children Count"),
         pl.col("range_id").alias("Range ID"),
         pl.col("parent_id").alias("Parent ID"),
-        stack.alias("Range Stack"),
+        pl.col("stack").alias("Range Stack"),
     )
     return {_TRACE: rows.with_row_index(UNNAMED_INDEX)}
 

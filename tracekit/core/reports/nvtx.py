@@ -47,10 +47,13 @@ from tracekit.core.reports.summary import (
 from tracekit.core.reports.table import integer_column, mean_column, nanoseconds_column, text_column
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tracekit.core.reports.report import Frames
 
 _STYLE = pl.when(pl.col("kind") == "push_pop").then(pl.lit("PushPop")).otherwise(pl.lit("StartEnd")).alias("style")
-_CHILDREN = pl.len().alias("children")
+_ACTIVITIES = ("kernels", "memcpys", "memsets")
+CHILDREN = pl.len().alias("children")
 
 
 @report(*summary_columns("Instances"), text_column("Style", "style"), text_column("Range", "tag"))
@@ -96,7 +99,7 @@ def nvtx_pushpop_trace(request: Request) -> pl.LazyFrame:
     """Every push/pop range with its level, parent and children, in order of start and duration."""
     rows = end_open_ranges(read_ranges(request.frames).filter(pl.col("kind") == "push_pop"))
     tree = with_stack(_with_parents(rows.with_columns(DURATION, range_tag()).collect()))
-    tree = _with_children(tree, _CHILDREN, pl.col("duration_ns").sum().alias("children_ns"))
+    tree = with_children(tree, CHILDREN, pl.col("duration_ns").sum().alias("children_ns"))
     rows = tree.lazy().filter(pl.col("level").is_not_null()).sort("start_ns", "duration_ns", "range_id")
     indent = pl.lit("").str.pad_start(2 * pl.col("level"), "-")
     own_ns = pl.col("duration_ns") - pl.col("children_ns")
@@ -203,7 +206,7 @@ def with_stack(tree: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_children(tree: pl.DataFrame, *aggregates: pl.Expr) -> pl.DataFrame:
+def with_children(tree: pl.DataFrame, *aggregates: pl.Expr) -> pl.DataFrame:
     """Add aggregates of the direct children of each row of a tree. They are 0 for a row without children."""
     children = tree.filter(pl.col("parent").is_not_null()).group_by("parent").agg(*aggregates)
     added = children.columns[1:]
@@ -232,7 +235,7 @@ def _kernel_sums(owners: pl.DataFrame, launches: pl.DataFrame) -> list[pl.DataFr
 
     The two sums are separate frames.
     """
-    pairs = _range_launch_pairs(owners, launches)
+    pairs = range_launch_pairs(owners, launches)
     groups = _group_ranges(owners, pairs["row"].unique())
     members = groups.select("group", "range").explode("range")
     group = np.zeros(owners.height, np.uint32)
@@ -261,7 +264,7 @@ def _kernel_statistics() -> list[pl.Expr]:
     return [*statistics("duration_ns"), pl.col("kernel").n_unique().alias("kernels")]
 
 
-def _range_launch_pairs(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+def range_launch_pairs(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Return every pair of a range and a launch in it: ``row`` (of the range), ``member`` (row of the launch)."""
     range_positions, launch_positions = axis_positions(owners, launches, by=THREAD)
     return _containment_pairs(range_positions, launch_positions)
@@ -281,12 +284,9 @@ def project_ranges(frames: Frames) -> pl.DataFrame:
     ``children`` is the number of child ranges that launched activities. These ranges form a tree, because a range that
     contains one of them also contains its launches.
     """
-    owners, launches = read_owning_ranges(frames).collect(), _gpu_launches(frames)
+    owners, launches = read_owning_ranges(frames).collect(), gpu_launches(frames)
     range_positions, launch_positions = axis_positions(owners, launches, by=THREAD)
-    extents_by_chain = [_gpu_extents(range_positions, chain, launches) for chain in chains(launch_positions)]
-    extents = (
-        pl.concat(extents_by_chain).group_by("row").agg(pl.col("low").min(), pl.col("high").max(), pl.col("ops").sum())
-    )
+    extents = _gpu_extents(range_positions, launch_positions, launches)
     if launches["activity"].n_unique() < launches.height:
         extents = extents.drop("ops").join(
             _count_distinct_launches(range_positions, launch_positions, launches), on="row"
@@ -295,22 +295,42 @@ def project_ranges(frames: Frames) -> pl.DataFrame:
         "row"
     )
     projected = owners[gpu_extents["row"]].with_columns(DURATION, range_tag(), _STYLE).drop("kind")
-    return _with_children(_with_parents(projected.hstack(gpu_extents.drop("row"))), _CHILDREN)
+    return with_children(_with_parents(projected.hstack(gpu_extents.drop("row"))), CHILDREN)
 
 
-def _gpu_launches(frames: Frames) -> pl.DataFrame:
+def gpu_launches(frames: Frames, tables: Sequence[str] = _ACTIVITIES) -> pl.DataFrame:
     """Read the API calls that launched GPU activities, with the first start and last end of the activities.
 
     The columns ``activity``, ``gpu_start_ns`` and ``gpu_end_ns`` are added. Calls with the same correlation id have the
     same ``activity``.
     """
-    tables = (frames(t) for t in ("kernels", "memcpys", "memsets"))
-    activities = pl.concat([t.select(*CALL_KEY, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in tables])
+    times = (frames(t).select(*CALL_KEY, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in tables)
+    activities = pl.concat(times)
     extent = activities.group_by(*CALL_KEY).agg(pl.col("gpu_start_ns").min(), pl.col("gpu_end_ns").max())
     return read_api_calls(frames).join(extent.with_row_index("activity"), on=CALL_KEY, how="inner").collect()
 
 
-def _gpu_extents(range_positions: pl.DataFrame, chain: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+def gpu_extents(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """Return the extent of the GPU activities that were launched in each range.
+
+    Args:
+        owners: Ranges, with the columns of the thread, ``start_ns`` and ``end_ns``.
+        launches: API calls with these columns, ``gpu_start_ns`` and ``gpu_end_ns``.
+
+    Returns:
+        One row per range that contains launches, in the order of the ranges: ``row`` (of the range), ``low`` (first
+        start), ``high`` (last end) and ``ops`` (number of launches).
+    """
+    range_positions, launch_positions = axis_positions(owners, launches, by=THREAD)
+    return _gpu_extents(range_positions, launch_positions, launches).sort("row")
+
+
+def _gpu_extents(range_positions: pl.DataFrame, launch_positions: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    by_chain = [_chain_extents(range_positions, chain, launches) for chain in chains(launch_positions)]
+    return pl.concat(by_chain).group_by("row").agg(pl.col("low").min(), pl.col("high").max(), pl.col("ops").sum())
+
+
+def _chain_extents(range_positions: pl.DataFrame, chain: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Return the first GPU start, the last GPU end and the number of the launches of one chain inside each range."""
     inside = contained_slices(range_positions, chain)
     starts, ends = (launches[c].gather(chain["row"]) for c in ("gpu_start_ns", "gpu_end_ns"))

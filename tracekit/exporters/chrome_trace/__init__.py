@@ -1,8 +1,7 @@
 """Export Chrome trace events as JSON for Perfetto, chrome://tracing, speedscope and other viewers.
 
-``options`` declares the option that chooses tracks, ``kinds`` declares the kinds of events, and ``tracks`` declares
-their tracks. ``layout`` assigns events to tracks, and ``lanes`` separates overlapping slices. ``events`` and ``text``
-format JSON, ``file`` writes the JSON, and ``export`` runs all steps. ``many`` writes several traces to one file.
+The package ``timeline`` determines what is drawn on which tracks. ``events``, ``metadata`` and ``text`` format it as
+JSON, ``export`` writes the file, and ``many`` writes several traces to one file.
 
 Source: "Trace Event Format", the Chromium project. The actual behaviour of viewers is tested in ``tests/exporters``.
 """
@@ -12,7 +11,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from tracekit.exporters.chrome_trace.options import OPTIONS, parse_tracks
+from tracekit.exporters.timeline.options import OPTIONS, parse_tracks
 from tracekit.interface import Exporter
 
 if TYPE_CHECKING:

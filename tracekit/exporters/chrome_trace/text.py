@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.exporters.timeline import kinds
+from tracekit.exporters.timeline.text import concat_text
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from tracekit.exporters.timeline.kinds import Arg, Value
 
 _ESCAPES = {chr(code): f"\\u{code:04x}" for code in (*range(0x20), 0x7F, 0x2028, 0x2029)}
 _ESCAPES |= {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_HEX = pl.Series([f"{n:02X}" for n in range(256)])
 
 
 def quote_strings(text: pl.Expr) -> pl.Expr:
@@ -37,18 +39,28 @@ def _decimal_strings(suffix: str) -> pl.Series:
     return pl.Series([f".{n:03}{suffix}" for n in range(1000)])
 
 
-def format_colors(argb: pl.Expr) -> pl.Expr:
-    """Format ARGB colors as ``"#RRGGBB"`` without alpha."""
-    pairs = [pl.lit(_HEX).gather(argb // weight % 256) for weight in (1 << 16, 1 << 8, 1)]
-    return pl.concat_str(pl.lit('"#'), *pairs, pl.lit('"'))
+def format_arg(arg: Arg) -> pl.Expr:
+    """Format the value of an argument as a JSON value, or as a column of numbers. Null values remain null."""
+    values = [_format_value(value) for value in arg.values]
+    return values[0] if len(values) == 1 else pl.coalesce(value.cast(pl.String) for value in values)
 
 
-def concat_text(parts: Iterable[str | pl.Expr]) -> pl.Expr:
-    """Concatenate literal strings and columns for each row. The result is null where any column is null."""
-    merged: list[str | pl.Expr] = []
-    for part in parts:
-        if isinstance(part, str) and merged and isinstance(merged[-1], str):
-            merged[-1] += part
-        else:
-            merged.append(part)
-    return pl.concat_str([pl.lit(p) if isinstance(p, str) else p for p in merged])
+def _format_value(value: Value) -> pl.Expr:
+    """Format a value as a JSON value, or as a column of numbers."""
+    if value.form == kinds.STRING:
+        return quote_strings(value.expression)
+    if value.form == kinds.THOUSANDTHS:
+        return concat_text(format_thousandths(value.expression))
+    if value.form == kinds.TRUE:
+        return pl.when(value.expression).then(pl.lit("true"))
+    return value.expression
+
+
+def utf8_bytes(strings: pl.Series) -> memoryview:
+    """Return the concatenated UTF-8 bytes of all strings of a series, which is a view of their Arrow buffer."""
+    array = strings.to_arrow(compat_level=pl.CompatLevel.oldest())
+    _, offsets, data = array.buffers()
+    if not len(array):
+        return memoryview(b"")
+    ends = memoryview(offsets).cast("B").cast("q")
+    return memoryview(data)[ends[array.offset] : ends[array.offset + len(array)]]

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from tracekit import schemas
-from tracekit.exporters.chrome_trace import events, kinds, lanes
-from tracekit.exporters.chrome_trace.events import Clock
-from tracekit.exporters.chrome_trace.tracks import LaneRegistry, TrackNames
+from tracekit.errors import ExportError
+from tracekit.exporters.timeline import columns, kinds, lanes
+from tracekit.exporters.timeline.columns import Clock
+from tracekit.exporters.timeline.tracks import LaneRegistry, TrackNames
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracekit.exporters.chrome_trace.kinds import EventKind
-    from tracekit.exporters.chrome_trace.tracks import Placement
+    from tracekit.exporters.timeline.kinds import EventKind
+    from tracekit.exporters.timeline.tracks import Placement
     from tracekit.interface import View
 
     Stages = Sequence[Sequence[EventKind]]
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 _MAX_INT32_RANGE = 1 << 30
 _MAX_CODE = 1 << 62
 _TIMES = ("start_ns", "end_ns", "timestamp_ns")
+_TIMELESS = {
+    "ncu_launches": "Nsight Compute results have durations, but no timestamps",
+    "graph_nodes": "the nodes of a graph have no timestamps",
+}
 
 
 class Layout(NamedTuple):
@@ -60,27 +65,38 @@ def compute_layout(view: View, stages: Stages) -> Layout:
     return Layout(registry, lane_ids, clock._replace(shift_ns=-first))
 
 
+def check_drawable(view: View, layout: Layout) -> None:
+    """Check that a trace without events is not of a kind that never has any.
+
+    Raises:
+        ExportError: The trace has no events with timestamps, such as a graph or Nsight Compute results.
+    """
+    reasons = [reason for name, reason in _TIMELESS.items() if not layout.lane_ids and view.count(name)]
+    if reasons:
+        raise ExportError(f"nothing to draw: {reasons[0]}", hint="export tables: --to csv, parquet or arrow")
+
+
 def read_events(view: View, kind: EventKind) -> pl.DataFrame:
     """Read the columns that are used to draw the events of a kind, or no rows if a required column is missing."""
-    columns = _columns(view, kind)
-    if not columns:
+    names = _columns(view, kind)
+    if not names:
         return pl.DataFrame()
     frame = view.frame(kind.table)
-    return (frame if kind.where is None else frame.filter(kind.where)).select(columns).collect()
+    return (frame if kind.where is None else frame.filter(kind.where)).select(names).collect()
 
 
 def _columns(view: View, kind: EventKind) -> list[str]:
     """Return the columns that are used to draw a kind. Without API calls, columns from correlation are excluded."""
     schema = schemas.table(kind.table) if kind.launched and not view.count("api_calls") else view.schema(kind.table)
-    return events.event_columns(kind, schema.names)
+    return columns.event_columns(kind, schema.names)
 
 
 def _columns_by_table(view: View, stages: Stages) -> dict[str, list[str]]:
     """Return the columns that are used to draw some kinds of events, by table."""
-    columns: dict[str, list[str]] = {}
+    by_table: dict[str, list[str]] = {}
     for kind in (kind for stage in stages for kind in stage):
-        columns.setdefault(kind.table, []).extend(_columns(view, kind))
-    return columns
+        by_table.setdefault(kind.table, []).extend(_columns(view, kind))
+    return by_table
 
 
 def _read_positions(view: View, kind: EventKind) -> pl.DataFrame:
@@ -89,7 +105,7 @@ def _read_positions(view: View, kind: EventKind) -> pl.DataFrame:
     All columns of the events are read at once, because the trace caches them until the events are written.
     """
     rows = read_events(view, kind)
-    return rows.select(events.position_columns(kind)) if rows.width else rows
+    return rows.select(columns.position_columns(kind)) if rows.width else rows
 
 
 def assign_lane_ids(intervals: pl.DataFrame, placement: Placement, registry: LaneRegistry) -> pl.Series:

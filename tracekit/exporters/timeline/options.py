@@ -1,4 +1,4 @@
-"""The option that chooses the tracks of a Chrome trace."""
+"""The option that chooses the tracks of a timeline."""
 
 from __future__ import annotations
 

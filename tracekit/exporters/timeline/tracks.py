@@ -1,4 +1,4 @@
-"""Declare the tracks of a Chrome trace, their names, their order, and the events on them.
+"""Declare the tracks of a timeline, their names, their order, and the events on them.
 
 A viewer shows processes (``pid``), which contain threads (``tid``). tracekit shows each ``TrackGroup`` as a process of
 the viewer, and each lane of a track as a thread:
@@ -29,9 +29,8 @@ threads by ``tid`` and ignores the sort index. The thread id of the operating sy
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
@@ -198,6 +197,32 @@ class Numbering:
         return free
 
 
+class ShownProcess(NamedTuple):
+    """A track group as a process of the viewer, with its pid, its name and its place in the order of processes."""
+
+    pid: int
+    name: str
+    sort_index: int
+
+
+class ShownThread(NamedTuple):
+    """A lane as a thread of the viewer.
+
+    Attributes:
+        lane_id: Id of the lane.
+        pid: Pid of the process.
+        tid: Number of the lane, in the order of the viewer.
+        name: Name of the lane, or None for the lane of counters, which belong to the process itself.
+        attributes: Values of the columns that are equal for all events of the track.
+    """
+
+    lane_id: int
+    pid: int
+    tid: int
+    name: str | None
+    attributes: dict[str, int | str]
+
+
 class LaneRegistry:
     """The lanes of all tracks.
 
@@ -227,25 +252,19 @@ class LaneRegistry:
         """Return the ids of the first lanes of a track. Lanes that do not exist are created."""
         return [self._lane_ids.setdefault((track, lane), len(self._lane_ids)) for lane in range(lanes)]
 
-    def json_members(self) -> pl.Series:
-        """Return the JSON members ``"pid":…,"tid":…`` of every lane, by lane id. All lanes must have been created."""
-        members = {lane_id: f'"pid":{self._pid(track.group)},"tid":{tid}' for tid, track, _, lane_id in self._ordered()}
-        return pl.Series([members[lane_id] for lane_id in range(len(members))], dtype=pl.String)
-
-    def metadata_events(self) -> Iterator[str]:
-        """Yield the events that name and order the groups and lanes."""
+    def processes(self) -> Iterator[ShownProcess]:
+        """Yield the groups in the order of the viewer. All lanes must have been created."""
         for nth, group in enumerate(self._groups(), self._first_group):
             pid = self._pid(group)
             shown = group.name if pid == group.pid or group.pid >= FIRST_PID else f"{group.name} · pid {group.pid}"
-            yield _metadata_event("process_name", pid, 0, name=f"{self._prefix}{shown}")
-            yield _metadata_event("process_sort_index", pid, 0, sort_index=nth)
-        for tid, track, lane, _ in self._ordered():
-            if track.name is not None:
-                name = f"{track.name} · lane {lane + 1}" if lane else track.name
-                attributes = {column: value for column, value in track.attributes if value is not None}
-                pid = self._pid(track.group)
-                yield _metadata_event("thread_name", pid, tid, name=name, **attributes)
-                yield _metadata_event("thread_sort_index", pid, tid, sort_index=tid)
+            yield ShownProcess(pid, f"{self._prefix}{shown}", nth)
+
+    def threads(self) -> Iterator[ShownThread]:
+        """Yield the lanes in the order of the viewer. All lanes must have been created."""
+        for tid, track, lane, lane_id in self._ordered():
+            name = f"{track.name} · lane {lane + 1}" if track.name is not None and lane else track.name
+            attributes = {column: value for column, value in track.attributes if value is not None}
+            yield ShownThread(lane_id, self._pid(track.group), tid, name, attributes)
 
     def _groups(self) -> list[TrackGroup]:
         """Return the groups in the order of the viewer."""
@@ -260,12 +279,6 @@ class LaneRegistry:
         ordered = sorted(self._lane_ids.items(), key=lambda p: (p[0][0].group.order, p[0][0].order, p[0][1], p[1]))
         for tid, ((track, lane), lane_id) in enumerate(ordered, self._first_tid):
             yield tid, track, lane, lane_id
-
-
-def _metadata_event(name: str, pid: int, tid: int, /, **args: str | int) -> str:
-    """Return a metadata event as JSON."""
-    event = {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}
-    return json.dumps(event, separators=(",", ":"), ensure_ascii=False)
 
 
 NVTX, MPI, OPENMP, OPENACC, UCX, LIBRARIES, GRAPHICS, GRAPHICS_GPU, GRAPHICS_DEBUG = range(1, 10)

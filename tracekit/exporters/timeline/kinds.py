@@ -1,4 +1,4 @@
-"""Declare the kinds of events in a Chrome trace, each with its table, tracks, name and arguments.
+"""Declare the kinds of events on a timeline, each with its table, tracks, name and arguments.
 
 To add a kind of event, add an ``EventKind`` to ``_STAGES_BY_TRACK``, and a ``Placement`` to ``tracks`` if it needs new
 tracks.
@@ -11,21 +11,33 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
-from tracekit.exporters.chrome_trace import text, tracks
+from tracekit.exporters.timeline import tracks
+from tracekit.exporters.timeline.text import concat_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from tracekit.exporters.chrome_trace.tracks import Placement
+    from tracekit.exporters.timeline.tracks import Placement
 
 SLICE, INSTANT, COUNTER = "X", "i", "C"
 
 
+INTEGER, UNSIGNED, REAL, THOUSANDTHS, STRING, TRUE = "integer", "unsigned", "real", "thousandths", "string", "true"
+"""Forms of values: int64, uint64, a finite float64, an integer that is divided by 1000, a string, and true or null."""
+
+
+class Value(NamedTuple):
+    """A value of an argument in one of the forms above, or null."""
+
+    form: str
+    expression: pl.Expr
+
+
 class Arg(NamedTuple):
-    """A member of the ``args`` of an event, with its name and its JSON value. Null values are omitted."""
+    """An argument of an event. Its value is the first one that is not null. If all are null, it is omitted."""
 
     key: str
-    value: pl.Expr
+    values: tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +57,7 @@ class EventKind:
         where: Condition for the rows that are drawn. If None, all rows are drawn.
         launched: Whether an API call launched the event. If so, an arrow is drawn from the call to the event.
         links: Columns that correlation adds and that arrows between events of this kind are drawn from.
-        key_value: Value of the first argument. If None, it is the value of the column ``key``.
+        key_values: Values of the first argument. If empty, it is the value of the column ``key``.
     """
 
     table: str
@@ -60,23 +72,23 @@ class EventKind:
     where: pl.Expr | None = None
     launched: bool = False
     links: tuple[str, ...] = ()
-    key_value: pl.Expr | None = None
+    key_values: tuple[Value, ...] = ()
 
 
 def _number_arg(column: str, key: str | None = None) -> Arg:
     """Return the argument for a column of numbers. By default, the argument has the name of the column."""
-    return Arg(key or column, pl.col(column))
+    return Arg(key or column, (Value(INTEGER, pl.col(column)),))
 
 
 def _string_arg(column: str, key: str | None = None) -> Arg:
     """Return the argument for a column of strings. By default, the argument has the name of the column."""
-    return Arg(key or column, text.quote_strings(pl.col(column)))
+    return Arg(key or column, (Value(STRING, pl.col(column).cast(pl.String)),))
 
 
 def _triple_arg(prefix: str) -> Arg:
-    """Return the argument for three columns ``PREFIX_x``, ``PREFIX_y`` and ``PREFIX_z`` as ``"[x,y,z]"``."""
+    """Return the argument for three columns ``PREFIX_x``, ``PREFIX_y`` and ``PREFIX_z`` as ``[x,y,z]``."""
     x, y, z = (pl.col(f"{prefix}_{axis}") for axis in "xyz")
-    return Arg(prefix, text.concat_text(['"[', x, ",", y, ",", z, ']"']))
+    return Arg(prefix, (Value(STRING, concat_text(["[", x, ",", y, ",", z, "]"])),))
 
 
 def _first_name(*columns: str, default: str) -> pl.Expr:
@@ -88,21 +100,32 @@ def _throughput_arg() -> Arg:
     """Return the argument for the throughput in GB/s with three decimals. 1 GB/s equals 1 byte per ns."""
     duration = pl.col("end_ns") - pl.col("start_ns")
     thousandths = pl.when(duration > 0).then(pl.col("bytes") * 1000 // duration)
-    return Arg("throughput_gb_per_s", text.concat_text(text.format_thousandths(thousandths)))
+    return Arg("throughput_gb_per_s", (Value(THOUSANDTHS, thousandths),))
 
 
-def _integer_text(column: str, type_column: str) -> pl.Expr:
-    """Return integers as strings. A uint64 is stored as its two's complement."""
-    unsigned = pl.col(column).cast(pl.UInt64, wrap_numerical=True).cast(pl.String)
-    return pl.when(pl.col(type_column) == "uint64").then(unsigned).otherwise(pl.col(column).cast(pl.String))
+def _integer_values(column: str, type_column: str) -> tuple[Value, Value]:
+    """Return the values of a column of integers. A uint64 is stored as its two's complement."""
+    unsigned = pl.col(column).cast(pl.UInt64, wrap_numerical=True)
+    is_unsigned = pl.col(type_column).cast(pl.String) == "uint64"
+    return Value(UNSIGNED, pl.when(is_unsigned).then(unsigned)), Value(INTEGER, pl.col(column))
 
 
 def _payload_arg() -> Arg:
-    """Return the argument for the NVTX payload. It is a JSON number if JSON can represent the value as a number."""
-    whole, number = _integer_text("payload_int", "payload_type"), pl.col("payload_float")
-    real = number.cast(pl.String)
-    real = pl.when(number.is_finite()).then(real).otherwise(text.quote_strings(real))
-    return Arg("payload", pl.coalesce(whole, real, text.quote_strings(pl.col("payload_text"))))
+    """Return the argument for the NVTX payload, which is a string if it is not a finite number."""
+    number = pl.col("payload_float")
+    finite = Value(REAL, pl.when(number.is_finite()).then(number))
+    special = Value(STRING, pl.when(~number.is_finite()).then(number.cast(pl.String)))
+    text = Value(STRING, pl.col("payload_text").cast(pl.String))
+    return Arg("payload", (*_integer_values("payload_int", "payload_type"), finite, special, text))
+
+
+_HEX = pl.Series([f"{n:02X}" for n in range(256)])
+
+
+def _color_arg() -> Arg:
+    """Return the argument for a color as ``#RRGGBB``, without alpha."""
+    pairs = [pl.lit(_HEX).gather(pl.col("color") // weight % 256) for weight in (1 << 16, 1 << 8, 1)]
+    return Arg("color", (Value(STRING, concat_text(["#", *pairs])),))
 
 
 _API_NAME = pl.col("name").cast(pl.String).str.replace(r"_v\d{4}$", "").fill_null("API call")
@@ -114,7 +137,7 @@ _NVTX_REPEATED_ARGS = (
     _string_arg("domain"),
     _number_arg("category_id"),
     _string_arg("category"),
-    Arg("color", text.format_colors(pl.col("color"))),
+    _color_arg(),
     _string_arg("payload_type"),
 )
 _PUSH_POP, _START_END = pl.col("kind") == "push_pop", pl.col("kind") == "start_end"
@@ -170,7 +193,7 @@ MEMCPYS = EventKind(
     "memcpys",
     tracks.STREAM_TRACKS,
     "memcpy_id",
-    name=text.concat_text(["Memcpy ", _first_name("copy_kind", default="")]).str.strip_chars_end(),
+    name=concat_text(["Memcpy ", _first_name("copy_kind", default="")]).str.strip_chars_end(),
     row_args=(_number_arg("bytes"), _throughput_arg(), *_CORRELATION_ARGS),
     repeated_args=(
         _string_arg("copy_kind"),
@@ -185,7 +208,7 @@ MEMSETS = EventKind(
     "memsets",
     tracks.STREAM_TRACKS,
     "memset_id",
-    name=text.concat_text(["Memset ", _first_name("memory_kind", default="")]).str.strip_chars_end(),
+    name=concat_text(["Memset ", _first_name("memory_kind", default="")]).str.strip_chars_end(),
     row_args=(_number_arg("bytes"), _throughput_arg(), *_CORRELATION_ARGS),
     repeated_args=(_number_arg("value"), _string_arg("memory_kind"), *_RANGE_PATH),
     launched=True,
@@ -194,7 +217,7 @@ GRAPH_LAUNCHES = EventKind(
     "graph_launches",
     tracks.STREAM_TRACKS,
     "graph_launch_id",
-    name=text.concat_text(["Graph ", pl.col("graph_id")]),
+    name=concat_text(["Graph ", pl.col("graph_id")]),
     row_args=(_number_arg("correlation_id"),),
     repeated_args=(_number_arg("graph_id"), _number_arg("graph_exec_id"), *_RANGE_PATH),
     launched=True,
@@ -210,7 +233,7 @@ CUDA_EVENTS = EventKind(
     "cuda_events",
     tracks.EVENT_TRACKS,
     "cuda_event_id",
-    name=text.concat_text(["CUDA event ", pl.col("event_id")]),
+    name=concat_text(["CUDA event ", pl.col("event_id")]),
     row_args=(_number_arg("event_id"), _number_arg("event_sync_id"), _number_arg("correlation_id")),
     phase=INSTANT,
     start=pl.col("timestamp_ns"),
@@ -230,7 +253,7 @@ GPU_METRICS = EventKind(
     "gpu_metrics",
     tracks.METRIC_TRACKS,
     "value",
-    name=pl.coalesce(pl.col("metric").cast(pl.String), text.concat_text(["metric ", pl.col("metric_id")])),
+    name=pl.coalesce(pl.col("metric").cast(pl.String), concat_text(["metric ", pl.col("metric_id")])),
     phase=COUNTER,
     start=pl.col("timestamp_ns"),
 )
@@ -238,7 +261,7 @@ MEMORY = EventKind(
     "memory_events",
     tracks.METRIC_TRACKS,
     "used_bytes",
-    name=text.concat_text(["memory in use: ", _first_name("memory_kind", default="Unknown")]),
+    name=concat_text(["memory in use: ", _first_name("memory_kind", default="Unknown")]),
     phase=COUNTER,
     start=pl.col("timestamp_ns"),
 )
@@ -248,29 +271,29 @@ COUNTERS = EventKind(
     tracks.COUNTER_TRACKS,
     "value",
     name=pl.when(_COUNTER != _FIELD)
-    .then(text.concat_text([_COUNTER, ": ", _FIELD]))
+    .then(concat_text([_COUNTER, ": ", _FIELD]))
     .otherwise(pl.coalesce(_FIELD, _COUNTER, pl.lit("counter"))),
     phase=COUNTER,
     start=pl.col("timestamp_ns"),
     where=pl.col("value_int").is_not_null() | pl.col("value_float").is_finite(),
-    key_value=pl.coalesce(_integer_text("value_int", "value_type"), pl.col("value_float").cast(pl.String)),
+    key_values=(*_integer_values("value_int", "value_type"), Value(REAL, pl.col("value_float"))),
 )
 PERFORMANCE_COUNTERS = EventKind(
     "performance_counters",
     tracks.COMPONENT_TRACKS,
     "count",
-    name=pl.coalesce(pl.col("metric").cast(pl.String), text.concat_text(["metric ", pl.col("metric_id")])).fill_null(
+    name=pl.coalesce(pl.col("metric").cast(pl.String), concat_text(["metric ", pl.col("metric_id")])).fill_null(
         "events"
     ),
     phase=COUNTER,
     where=pl.col("count").is_not_null(),
-    key_value=pl.col("count"),
+    key_values=(Value(INTEGER, pl.col("count")),),
 )
 GPU_PAGE_FAULTS = EventKind(
     "gpu_page_faults",
     tracks.PAGE_FAULT_TRACKS,
     "gpu_page_fault_id",
-    name=text.concat_text(["page fault ", _first_name("access_type", default="")]).str.strip_chars_end(),
+    name=concat_text(["page fault ", _first_name("access_type", default="")]).str.strip_chars_end(),
     row_args=(_number_arg("virtual_address"), _number_arg("page_faults")),
     repeated_args=(_string_arg("access_type"),),
 )
@@ -443,7 +466,7 @@ THREAD_STATES = EventKind(
     tracks.thread_tracks("thread state", tracks.STATES),
     "cpu_scheduling_id",
     pl.when("is_scheduled_in")
-    .then(text.concat_text(["CPU ", pl.col("cpu")]))
+    .then(concat_text(["CPU ", pl.col("cpu")]))
     .otherwise(pl.coalesce(pl.col("thread_state").cast(pl.String).replace("Unknown", None), pl.lit("not running"))),
     start=pl.col("timestamp_ns"),
     end=pl.col("next_switch_ns"),

@@ -1,4 +1,4 @@
-"""Write a text file in batches. Several threads format and compress the batches, which are written in order."""
+"""Write a file in batches. Several threads format and compress the batches, which are written in order."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import zlib
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol, Self
-
-import polars as pl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -80,8 +78,8 @@ class GzipCompression:
         return last + self._crc.to_bytes(4, "little") + (self._size % (1 << 32)).to_bytes(4, "little")
 
 
-class TextFile:
-    """A text file that is written once, and gzipped if its name ends in ``.gz``. Equal texts result in equal bytes."""
+class BatchFile:
+    """A file that is written once, and gzipped if its name ends in ``.gz``. Equal batches result in equal bytes."""
 
     def __init__(self, path: Path) -> None:
         self._threads = min(MAX_THREADS, os.cpu_count() or 1)
@@ -89,13 +87,13 @@ class TextFile:
         self._pool = ThreadPoolExecutor(self._threads, "tracekit-export")
         self._file = path.open("wb", buffering=0)
 
-    def write(self, text: str) -> None:
-        """Append a string to the file."""
-        data = memoryview(text.encode())
+    def write(self, batch: bytes) -> None:
+        """Append bytes to the file."""
+        data = memoryview(batch)
         self._append(data, self._compression.compress(data))
 
-    def write_jobs(self, jobs: Iterable[Callable[[], pl.Series]]) -> None:
-        """Append the strings that jobs return, in the order of the jobs.
+    def write_jobs(self, jobs: Iterable[Callable[[], memoryview]]) -> None:
+        """Append the bytes that jobs return, in the order of the jobs.
 
         The jobs run in several threads. The number of results in memory exceeds the number of threads by at most one.
         """
@@ -118,9 +116,9 @@ class TextFile:
             if kind is None:
                 self._file.write(self._compression.finish())
 
-    def _run_job(self, job: Callable[[], pl.Series]) -> tuple[memoryview, memoryview | bytes]:
-        """Run a job, and return its strings as UTF-8, both uncompressed and compressed."""
-        data = utf8_bytes(job())
+    def _run_job(self, job: Callable[[], memoryview]) -> tuple[memoryview, memoryview | bytes]:
+        """Run a job, and return its bytes, both uncompressed and compressed."""
+        data = job()
         return data, self._compression.compress(data)
 
     def _append(self, data: memoryview, compressed: memoryview | bytes) -> None:
@@ -128,13 +126,3 @@ class TextFile:
         rest = memoryview(self._compression.next_bytes(data, compressed))
         while rest:
             rest = rest[self._file.write(rest) :]
-
-
-def utf8_bytes(strings: pl.Series) -> memoryview:
-    """Return the concatenated UTF-8 bytes of all strings of a series, which is a view of their Arrow buffer."""
-    array = strings.to_arrow(compat_level=pl.CompatLevel.oldest())
-    _, offsets, data = array.buffers()
-    if not len(array):
-        return memoryview(b"")
-    ends = memoryview(offsets).cast("B").cast("q")
-    return memoryview(data)[ends[array.offset] : ends[array.offset + len(array)]]

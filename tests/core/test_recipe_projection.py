@@ -1,0 +1,95 @@
+"""Projections of NVTX ranges as the recipes make them: nodes of CUDA graphs, and nesting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.core.test_recipes import launch, outputs
+from tests.core.test_reports import Row, call, kernel, nvtx
+
+NODE, COPY, COPY_OF_COPY = 1, 2, 3
+
+
+def created(time: int, node: int, original: int | None = None) -> Row:
+    thread = {"process_id": 7, "thread_id": 1}
+    return {"start_ns": time, "end_ns": time, "graph_node_id": node, "original_graph_node_id": original, **thread}
+
+
+def of_graph(start: int, end: int, correlation: int, node: int = COPY) -> Row:
+    return kernel(start, end, correlation_id=correlation, graph_node_id=node)
+
+
+def trace(**tables: list[Row]) -> list[tuple[Any, ...]]:
+    rows = outputs("nvtx_gpu_proj_trace", tables)["trace"]
+    return rows.select("Text", "Start", "End", "Stack Level", "Children Count", "Parent ID").rows()
+
+
+GRAPH = {
+    "nvtx_ranges": [
+        nvtx(0, 10, "capture", range_id=1),
+        nvtx(2, 8, "layer", range_id=2),
+        nvtx(11, 15, "instantiate", range_id=3),
+        nvtx(20, 25, "replay", range_id=4),
+    ],
+    "cuda_graph_node_events": [created(5, NODE), created(12, COPY), created(12, COPY, NODE), created(22, 99, 98)],
+    "api_calls": [call(21, 22, correlation_id=1), call(23, 24, correlation_id=2)],
+    "kernels": [of_graph(30, 32, 1), of_graph(40, 43, 2), of_graph(50, 51, 2, node=99)],
+}
+
+
+def test_nodes_of_graphs_belong_to_the_ranges_in_which_they_were_created() -> None:
+    assert trace(**GRAPH) == [
+        ("replay", 30, 51, 0, 1, None),
+        ("capture", 30, 43, 1, 3, 0),
+        ("layer", 30, 43, 2, 0, 1),
+        ("capture", 30, 32, 2, 1, 1),
+        ("layer", 30, 32, 3, 0, 3),
+        ("capture", 40, 43, 2, 1, 1),
+        ("layer", 40, 43, 3, 0, 5),
+    ]
+
+
+def test_ranges_of_graphs_are_counted_once_on_the_cpu() -> None:
+    sums = outputs("nvtx_gpu_proj_sum", GRAPH)["all_stats"]
+    columns = ("Text", "Count", "Sum", "Sum of NVTX Ranges on CPU")
+    assert sums.select(columns).rows() == [("capture", 3, 18, 10.0), ("layer", 3, 18, 6.0), ("replay", 1, 21, 5.0)]
+
+
+def test_copies_of_copies_of_nodes_are_followed() -> None:
+    events = [created(5, NODE), created(12, COPY, NODE), created(13, COPY_OF_COPY, COPY)]
+    kernels = [of_graph(30, 32, 1, node=COPY_OF_COPY)]
+    rows = trace(**{**GRAPH, "cuda_graph_node_events": events, "kernels": kernels, "api_calls": []})
+    assert {text for text, *_ in rows} == {"capture", "layer"}
+
+
+def test_nodes_that_copy_one_another_belong_to_no_range() -> None:
+    events = [created(5, NODE, COPY), created(6, COPY, NODE)]
+    assert [r[0] for r in trace(**{**GRAPH, "cuda_graph_node_events": events})] == ["replay"]
+
+
+def test_launches_of_whole_graphs_are_activities() -> None:
+    graphs = [{"start_ns": 30, "end_ns": 39, "process_id": 7, "correlation_id": 1}]
+    rows = trace(nvtx_ranges=[nvtx(20, 25)], api_calls=[call(21, 22)], graph_launches=graphs)
+    assert rows == [("r", 30, 39, 0, 0, None)]
+
+
+def test_projections_of_ranges_one_after_the_other_are_nested() -> None:
+    launches = [launch(1, (30, 31), 1), launch(3, (35, 90), 2), launch(11, (40, 45), 3), launch(21, (89, 95), 4)]
+    ranges = [nvtx(0, 10, "long"), nvtx(2, 5, "collective"), nvtx(10, 20, "next"), nvtx(20, 30, "crossing")]
+    rows = trace(
+        nvtx_ranges=[{**r, "range_id": i} for i, r in enumerate(ranges)],
+        api_calls=[c for c, _ in launches],
+        kernels=[k for _, k in launches],
+    )
+    assert rows == [
+        ("long", 30, 90, 0, 2, None),
+        ("collective", 35, 90, 1, 0, 0),
+        ("next", 40, 45, 1, 0, 0),
+        ("crossing", 89, 95, 0, 0, None),
+    ]
+
+
+def test_equal_ranges_contain_one_another_in_order() -> None:
+    c, k = launch(1, (30, 31), 1)
+    rows = trace(nvtx_ranges=[nvtx(0, 5, f"r{i}", range_id=i) for i in range(3)], api_calls=[c], kernels=[k])
+    assert [(r[0], r[3], r[5]) for r in rows] == [("r0", 0, None), ("r1", 1, 0), ("r2", 2, 1)]

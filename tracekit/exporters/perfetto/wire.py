@@ -1,0 +1,226 @@
+"""Encode protobuf messages of equal structure by whole columns.
+
+The messages of a batch are rows of a matrix of bytes, in which every field has the width of its longest value. Bytes that
+a row does not need are removed from the matrix at the end.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tracekit import schemas
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Numbers = np.ndarray[tuple[int], np.dtype[np.uint64]]
+    Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+_PAYLOAD_BITS = 7
+_CONTINUES = 0x80
+
+
+class Constant(NamedTuple):
+    """Bytes that are equal in all rows, or in the rows in which they are present."""
+
+    data: bytes
+    present: Mask | None = None
+
+
+class Varints(NamedTuple):
+    """Integers of variable length. Negative ones are written as their two's complement."""
+
+    values: Numbers
+    present: Mask | None = None
+
+
+class Fixed64s(NamedTuple):
+    """Numbers of 8 bytes."""
+
+    values: Numbers
+    present: Mask | None = None
+
+
+class Tails(NamedTuple):
+    """Bytes of any length at the end of each row. Nothing may follow them in the message, nor in those around it.
+
+    Attributes:
+        data: The bytes of all rows, one after another.
+        sizes: Number of bytes in each row.
+    """
+
+    data: np.ndarray[tuple[int], np.dtype[np.uint8]]
+    sizes: np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+Column = Constant | Varints | Fixed64s | Tails
+FIXED64_BYTES = 8
+
+
+@functools.cache
+def field_tag(message: str, field: str) -> bytes:
+    """Return the bytes before the value of a field, which are its number and the encoding of its values."""
+    descriptor = schemas.message("perfetto", message).DESCRIPTOR.fields_by_name[field]
+    fixed = (descriptor.TYPE_FIXED64, descriptor.TYPE_DOUBLE)
+    sized = (descriptor.TYPE_STRING, descriptor.TYPE_BYTES, descriptor.TYPE_MESSAGE)
+    encoding = 1 if descriptor.type in fixed else 2 if descriptor.type in sized else 0
+    return varint(descriptor.number << 3 | encoding)
+
+
+def varint(number: int) -> bytes:
+    """Return a non-negative integer of variable length."""
+    encoded = bytearray()
+    while number >= _CONTINUES:
+        encoded.append(number & ~_CONTINUES & 0xFF | _CONTINUES)
+        number >>= _PAYLOAD_BITS
+    return bytes([*encoded, number])
+
+
+def sized(tag: bytes, content: bytes) -> bytes:
+    """Return a field whose value is a message, a string or bytes."""
+    return tag + varint(len(content)) + content
+
+
+def submessage(tag: bytes, columns: Sequence[Column], present: Mask | None = None) -> list[Column]:
+    """Return the columns of a field whose values are messages.
+
+    Args:
+        tag: The tag of the field.
+        columns: The columns of the messages.
+        present: Rows that have the field. If None, all rows have it.
+    """
+    size = _size(columns)
+    lead: list[Column]
+    if isinstance(size, int):
+        lead = [Constant(tag + varint(size))]
+    else:
+        lead = [Constant(tag), Varints(size.astype(np.uint64))]
+    return [*lead, *columns] if present is None else [_restrict(column, present) for column in (*lead, *columns)]
+
+
+def _restrict(column: Column, present: Mask) -> Column:
+    """Return a column that is present in some rows only."""
+    if isinstance(column, Tails):
+        raise TypeError("messages with tails are present in all rows")
+    return column._replace(present=present if column.present is None else column.present & present)
+
+
+def _size(columns: Sequence[Column]) -> int | np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return the number of bytes of each row, as one number if it is equal in all rows."""
+    size: int | np.ndarray[tuple[int], np.dtype[np.int64]] = 0
+    for column in columns:
+        size = size + _column_size(column)
+    return size
+
+
+def _column_size(column: Column) -> int | np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return the number of bytes of a column in each row, as one number if it is equal in all rows."""
+    if isinstance(column, Tails):
+        return column.sizes
+    if isinstance(column, Varints):
+        widths = _varint_widths(column.values)
+        low, high = _extremes(widths)
+        if column.present is None:
+            return high if low == high else widths.astype(np.int64)
+        return np.where(column.present, widths, 0).astype(np.int64)
+    width = len(column.data) if isinstance(column, Constant) else FIXED64_BYTES
+    return width if column.present is None else column.present * np.int64(width)
+
+
+def _varint_widths(values: Numbers) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """Return the number of bytes of each integer."""
+    widths = np.ones(len(values), np.uint8)
+    bits = int(values.max()).bit_length() if len(values) else 0
+    for shift in range(_PAYLOAD_BITS, bits, _PAYLOAD_BITS):
+        widths += values >= np.uint64(1 << shift)
+    return widths
+
+
+def _extremes(widths: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> tuple[int, int]:
+    """Return the smallest and the largest width."""
+    return (int(widths.min()), int(widths.max())) if len(widths) else (0, 0)
+
+
+def assemble(columns: Sequence[Column], rows: int) -> memoryview:
+    """Return the bytes of all rows, one after another."""
+    tails = next((column for column in columns if isinstance(column, Tails)), None)
+    matrix_columns = [column for column in columns if not isinstance(column, Tails)]
+    widths = [_varint_widths(column.values) if isinstance(column, Varints) else None for column in matrix_columns]
+    spans: list[tuple[int, int]] = []
+    end = 0
+    for column, width in zip(matrix_columns, widths, strict=True):
+        start, end = end, end + _matrix_width(column, width)
+        spans.append((start, end))
+    matrix = np.empty((rows, end), np.uint8)
+    matrix[:] = _template(matrix_columns, spans, end)
+    kept = np.ones((rows, end), np.bool_)
+    ragged = False
+    for column, width, (start, stop) in zip(matrix_columns, widths, spans, strict=True):
+        if isinstance(column, Varints) and width is not None:
+            ragged |= _fill_varints(matrix[:, start:stop], kept[:, start:stop], column.values, width)
+        elif isinstance(column, Fixed64s):
+            matrix[:, start:stop] = column.values.astype("<u8").view(np.uint8).reshape(rows, FIXED64_BYTES)
+        if column.present is not None:
+            kept[:, start:stop] &= column.present[:, None]
+            ragged = True
+    flat = matrix[kept] if ragged else matrix.reshape(-1)
+    if tails is not None:
+        flat = _append_tails(flat, kept.sum(axis=1, dtype=np.int64), tails)
+    return memoryview(np.ascontiguousarray(flat))
+
+
+def _matrix_width(column: Column, widths: np.ndarray[tuple[int], np.dtype[np.uint8]] | None) -> int:
+    """Return the number of bytes of a column in the matrix."""
+    if widths is not None:
+        return _extremes(widths)[1]
+    return len(column.data) if isinstance(column, Constant) else FIXED64_BYTES
+
+
+def _template(
+    columns: Sequence[Column], spans: Sequence[tuple[int, int]], width: int
+) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """Return a row of the matrix with all constant bytes."""
+    template = np.zeros(width, np.uint8)
+    for column, (start, stop) in zip(columns, spans, strict=True):
+        if isinstance(column, Constant):
+            template[start:stop] = np.frombuffer(column.data, np.uint8)
+    return template
+
+
+def _fill_varints(
+    matrix: np.ndarray[tuple[int, int], np.dtype[np.uint8]],
+    kept: np.ndarray[tuple[int, int], np.dtype[np.bool_]],
+    values: Numbers,
+    widths: np.ndarray[tuple[int], np.dtype[np.uint8]],
+) -> bool:
+    """Write integers to columns of the matrix, and return whether their widths differ."""
+    low, high = _extremes(widths)
+    for nth in range(high):
+        digits = (values >> np.uint64(_PAYLOAD_BITS * nth)).astype(np.uint8)
+        if nth + 1 < low:
+            digits |= _CONTINUES
+        else:
+            digits &= ~_CONTINUES & 0xFF
+            if nth + 1 < high:
+                digits |= (widths > nth + 1).astype(np.uint8) << _PAYLOAD_BITS
+        matrix[:, nth] = digits
+        if nth >= low:
+            kept[:, nth] = widths > nth
+    return low != high
+
+
+def _append_tails(
+    flat: np.ndarray[tuple[int], np.dtype[np.uint8]],
+    sizes: np.ndarray[tuple[int], np.dtype[np.int64]],
+    tails: Tails,
+) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """Return the bytes of all rows, each followed by its tail."""
+    lengths = np.stack([sizes, tails.sizes], axis=1).reshape(-1)
+    is_tail = np.repeat(np.tile([False, True], len(sizes)), lengths)
+    both = np.empty(len(is_tail), np.uint8)
+    both[is_tail] = tails.data
+    both[~is_tail] = flat
+    return both

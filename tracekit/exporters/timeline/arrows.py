@@ -1,0 +1,72 @@
+"""Find the arrows from API calls to the activities that they launched, and between MPI calls.
+
+A table of arrows has one row per arrow with the columns ``from_ns``, ``from_lane_id`` and ``from_row`` of the event
+where it begins, and the same with ``to_`` of the event where it ends. Rows are numbered as by ``read_events``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.exporters.timeline import kinds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracekit.exporters.timeline.kinds import EventKind
+
+_ROW = pl.int_range(pl.len(), dtype=pl.UInt32)
+LAUNCH, MESSAGE, COLLECTIVE = "launch", "message", "collective"
+
+
+def mpi_links(kind: EventKind, rows: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Yield the name and the arrows of each sort of arrows between MPI calls.
+
+    Args:
+        kind: The kind of the events. Other kinds than MPI calls have no arrows.
+        rows: The events, with their lane ids.
+    """
+    if kind is kinds.MPI_CALLS and set(kind.links) <= set(rows.columns):
+        yield MESSAGE, _forward(_messages(rows))
+        yield COLLECTIVE, _forward(_collectives(rows))
+
+
+def launch_links(calls: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the arrows from API calls to activities, in the order of the activities.
+
+    Args:
+        calls: The API calls as returned by ``launching_calls``.
+        rows: The activities, with their lane ids.
+    """
+    activities = rows.select("api_call_id", to_ns="start_ns", to_lane_id="lane_id", to_row=_ROW)
+    return _forward(activities.join(calls, "api_call_id", maintain_order="left"))
+
+
+def launching_calls(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the ends of arrows that begin at API calls."""
+    return rows.select("api_call_id", from_ns="start_ns", from_lane_id="lane_id", from_row=_ROW)
+
+
+def _forward(links: pl.DataFrame) -> pl.DataFrame:
+    """Return the arrows that do not lead back in time. An event that ends before the arrow begins has no arrow."""
+    return links.filter(pl.col("from_ns") <= pl.col("to_ns"))
+
+
+def _messages(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the arrows from the calls that send messages to the ends of the calls that receive them."""
+    rows = rows.with_row_index("row")
+    sent = rows.select(sender_call_id="mpi_call_id", from_ns="start_ns", from_lane_id="lane_id", from_row="row")
+    last = pl.max_horizontal("start_ns", pl.col("end_ns").fill_null(pl.col("start_ns")) - 1)
+    receivers = rows.drop_nulls("sender_call_id")
+    received = receivers.select("sender_call_id", to_ns=last, to_lane_id="lane_id", to_row="row")
+    return received.join(sent, "sender_call_id", maintain_order="left")
+
+
+def _collectives(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the arrows from each call of a collective operation to the next one, in another process."""
+    calls = rows.with_row_index("row").drop_nulls("collective_id").sort("start_ns", "mpi_call_id")
+    ends = {"ns": pl.col("start_ns"), "lane_id": pl.col("lane_id"), "row": pl.col("row")}
+    before = {f"from_{name}": end.shift(1).over("collective_id") for name, end in ends.items()}
+    return calls.select(**before, **{f"to_{name}": end for name, end in ends.items()}).drop_nulls()

@@ -1,0 +1,101 @@
+"""Evaluate what the kinds of events declare: columns, arguments and times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import polars as pl
+
+from tracekit.exporters.timeline import kinds
+from tracekit.exporters.timeline.kinds import INTEGER, Arg, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from tracekit.exporters.timeline.kinds import EventKind
+
+
+class Clock(NamedTuple):
+    """The conversion of times of the capture to times in the file.
+
+    Attributes:
+        shift_ns: Number of ns that is added to every time so that no time is negative.
+        end_ns: End of the capture in ns, which is used as the end of events that were never closed. 0 if unused.
+        drift: Number of ns per ns that is added to every time, so that several traces share one clock.
+    """
+
+    shift_ns: int = 0
+    end_ns: int = 0
+    drift: float = 0.0
+
+    def convert(self, time: pl.Expr) -> pl.Expr:
+        """Return a time of the capture in ns, as written to the file."""
+        drifted = time + (time * self.drift).round().cast(pl.Int64) if self.drift else time
+        return drifted + self.shift_ns if self.shift_ns else drifted
+
+
+def event_columns(kind: EventKind, names: Collection[str]) -> list[str]:
+    """Return the columns that are used to draw a kind of event, or no columns if the table lacks a required one.
+
+    Args:
+        kind: The kind of event.
+        names: The columns of the table.
+    """
+    required = [*position_columns(kind), *column_names(*values_of(key_arg(kind)), kind.name, kind.where)]
+    if not set(required) <= set(names):
+        return []
+    args = available_args(kind.row_args + kind.repeated_args, names)
+    links = [c for c in (*kind.links, *(["api_call_id"] if kind.launched else [])) if c in names]
+    return list(dict.fromkeys([*required, *column_names(*values_of(*args)), *links]))
+
+
+def key_arg(kind: EventKind) -> Arg:
+    """Return the first argument of a kind, which has no nulls."""
+    return Arg(kind.key, kind.key_values or (Value(INTEGER, pl.col(kind.key)),))
+
+
+def values_of(*args: Arg) -> list[pl.Expr]:
+    """Return the expressions of the alternative values of arguments."""
+    return [value.expression for arg in args for value in arg.values]
+
+
+def position_columns(kind: EventKind) -> list[str]:
+    """Return the columns that determine the position of an event, which are the keys of its track and its times."""
+    times = column_names(kind.start, kind.end) if kind.phase == kinds.SLICE else column_names(kind.start)
+    return list(dict.fromkeys([*kind.placement.keys, *times]))
+
+
+def available_args(args: tuple[Arg, ...], names: Collection[str]) -> list[Arg]:
+    """Return the arguments whose columns are all in a table."""
+    return [arg for arg in args if set(column_names(*values_of(arg))) <= set(names)]
+
+
+def exception_args(kind: EventKind) -> list[Arg]:
+    """Return the arguments of slices that were never closed, or that end before they start."""
+    if kind.phase != kinds.SLICE:
+        return []
+    duration = kind.end - kind.start
+    return [
+        Arg("open", (Value(kinds.TRUE, pl.when(kind.end.is_null()).then(pl.lit(value=True))),)),
+        Arg("negative_duration_ns", (Value(INTEGER, pl.when(duration < 0).then(duration)),)),
+    ]
+
+
+def column_names(*expressions: pl.Expr | None) -> list[str]:
+    """Return the names of the columns that the given expressions use."""
+    return [name for e in expressions if e is not None for name in e.meta.root_names()]
+
+
+def start_time(kind: EventKind, clock: Clock) -> pl.Expr:
+    """Return the start of an event in ns, as written to the file."""
+    return clock.convert(kind.start)
+
+
+def slice_duration(kind: EventKind, clock: Clock) -> pl.Expr:
+    """Return the duration of a slice in ns, as written to the file.
+
+    A slice that was never closed ends with the capture. The duration is 0 for a slice that ends before it starts.
+    """
+    end = kind.end.fill_null(clock.end_ns)
+    duration = clock.convert(end) - clock.convert(kind.start) if clock.drift else end - kind.start
+    return duration.clip(lower_bound=0)

@@ -1,0 +1,21 @@
+"""Concatenate strings and columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def concat_text(parts: Iterable[str | pl.Expr]) -> pl.Expr:
+    """Concatenate literal strings and columns for each row. The result is null where any column is null."""
+    merged: list[str | pl.Expr] = []
+    for part in parts:
+        if isinstance(part, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += part
+        else:
+            merged.append(part)
+    return pl.concat_str([pl.lit(p) if isinstance(p, str) else p for p in merged])
