@@ -207,7 +207,7 @@ class Summarizer:
             return side if isinstance(side, compare.Summary) else self._opened(side)
         if is_baseline(side):
             return read_baseline(side)
-        if paths.expand(side) == [Path(side)]:
+        if paths.expand_paths(side) == [Path(side)]:
             with load(side) as trace:
                 return self(trace)
         return self._opened(load_many(side))
@@ -223,5 +223,5 @@ def side_inputs(side: Side) -> tuple[targets.Input, ...]:
     if isinstance(side, Trace | TraceSet):
         return side.inputs
     if isinstance(side, str | os.PathLike):
-        return tuple(targets.Input.from_path(path) for path in paths.expand(side))
+        return tuple(targets.Input.from_path(path) for path in paths.expand_paths(side))
     return ()

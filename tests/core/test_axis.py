@@ -82,7 +82,7 @@ def merged_by_hand(rows: list[tuple[int | None, ...]]) -> list[tuple[int | None,
 @given(tracks_and_times())
 def test_merged_intervals_of_any_tracks_and_times(drawn) -> None:
     frame, _, by = drawn
-    merged = intervals.merge(frame, by=by)
+    merged = intervals.merge_intervals(frame, by=by)
     assert merged.schema == frame.schema
     assert merged.rows() == merged_by_hand(frame.rows())
 
@@ -92,11 +92,11 @@ def test_gaps_and_overlaps_of_any_tracks_and_times(drawn) -> None:
     left, right, by = drawn
     sides = [merged_by_hand(f.rows()) for f in (left, right)]
     between = [(*a[:-2], a[-1], b[-2]) for a, b in itertools.pairwise(sides[0]) if a[:-2] == b[:-2]]
-    assert intervals.gaps(left, by=by).rows() == between
+    assert intervals.gaps_between(left, by=by).rows() == between
     both = [
         (*a[:-2], max(a[-2], b[-2]), min(a[-1], b[-1]))
         for a in sides[0]
         for b in sides[1]
         if a[:-2] == b[:-2] and max(a[-2], b[-2]) < min(a[-1], b[-1])
     ]
-    assert intervals.overlap(left, right, by=by).rows() == sorted(both)
+    assert intervals.intersection_of_unions(left, right, by=by).rows() == sorted(both)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.scenes import declared, launches, nvtx
 from tracekit import schemas
-from tracekit.core.correlate import ACTIVITIES, MAX_PATH_LEVELS, Correlation, find_first_rows, paths
+from tracekit.core.correlate import ACTIVITIES, MAX_PATH_LEVELS, Correlation, find_first_rows, range_paths
 from tracekit.plan.stages import correlation_required_columns
 
 ADDED = [c for c in schemas.correlated("kernels").names if c not in schemas.table("kernels").names]
@@ -170,7 +170,7 @@ def test_first_rows_finds_the_first_row_of_a_key(table, wanted, spread) -> None:
 def test_paths_below_the_deepest_level_end_in_an_ellipsis() -> None:
     n = MAX_PATH_LEVELS + 5
     parent = pl.Series([None, *range(n - 1)], dtype=pl.Int64)
-    made = paths(parent, pl.Series(range(1, n + 1)), pl.Series(["x"] * n, dtype=pl.Categorical)).to_list()
+    made = range_paths(parent, pl.Series(range(1, n + 1)), pl.Series(["x"] * n, dtype=pl.Categorical)).to_list()
     assert made[MAX_PATH_LEVELS - 1] == "/".join("x" * MAX_PATH_LEVELS)
     assert set(made[MAX_PATH_LEVELS:]) == {made[MAX_PATH_LEVELS - 1] + "/…"}
 

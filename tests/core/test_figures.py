@@ -65,7 +65,7 @@ def test_activities_of_one_gpu() -> None:
 def test_extremes_of_each_bin_are_kept(rows: list[tuple[int, int, int]], bins: int) -> None:
     samples = pl.DataFrame(sorted(rows, key=lambda r: r[1]), ["s", "timestamp_ns", "v"], orient="row")
     samples = samples.cast(pl.Int64).with_row_index("id")
-    found = timeline.extremes(samples, by=["s"], value="v", bins=bins)
+    found = timeline.sample_extremes(samples, by=["s"], value="v", bins=bins)
     assert found["id"].is_sorted()
     assert found.height == len(set(found["id"])) <= max(bins, 2 * 3 * bins)
     if samples.height <= bins:
@@ -114,12 +114,12 @@ def test_metrics_in_percent_come_first() -> None:
     with tk.load(FIXTURES / "gpu_metrics.sqlite") as trace:
         names = timeline.metric_names(trace.frame)
         assert len(names) == 30
-        assert timeline.main_metrics(trace.frame, 2) == ["GR Active [Throughput %]", "SMs Active [Throughput %]"]
+        assert timeline.highest_metrics(trace.frame, 2) == ["GR Active [Throughput %]", "SMs Active [Throughput %]"]
         rows = timeline.metric_samples(trace.frame, names[:2], 100_000)
         assert rows.height == 672
         assert timeline.metric_samples(trace.frame, names[:2], 60)["value"].max() == rows["value"].max()
     clocks = pl.DataFrame({"timestamp_ns": [1], "device_id": [0], "metric": ["Clock [MHz]"], "value": [5]})
-    assert timeline.main_metrics(declared(gpu_metrics=clocks), 2) == ["Clock [MHz]"]
+    assert timeline.highest_metrics(declared(gpu_metrics=clocks), 2) == ["Clock [MHz]"]
 
 
 def test_overview_is_that_of_the_tables() -> None:

@@ -174,26 +174,26 @@ def test_merge_union_and_gaps(rows) -> None:
     data = intervals_frame(rows)
     expected = {track: stretches(covered(rows, track)) for track in (0, 1)}
     merged = [(track, *s) for track in (0, 1) for s in expected[track]]
-    assert intervals.merge(data, by=["thread"]).rows() == merged
+    assert intervals.merge_intervals(data, by=["thread"]).rows() == merged
     lengths = {track: sum(e - s for s, e in expected[track]) for track in (0, 1) if expected[track]}
     assert dict(intervals.union_duration(data, by=["thread"]).rows()) == lengths
     between = [(t, a[1], b[0]) for t in (0, 1) for a, b in zip(expected[t], expected[t][1:], strict=False)]
-    assert intervals.gaps(data, by=["thread"]).rows() == between
+    assert intervals.gaps_between(data, by=["thread"]).rows() == between
 
 
 @given(covered_rows)
 def test_without_tracks_all_intervals_share_one(rows) -> None:
     data = intervals_frame(rows).drop("thread")
     moments = covered(rows, 0) | covered(rows, 1)
-    assert intervals.merge(data, by=[]).rows() == stretches(moments)
+    assert intervals.merge_intervals(data, by=[]).rows() == stretches(moments)
     assert intervals.union_duration(data, by=[]).item() == len(moments)
-    assert len(intervals.gaps(data, by=[])) == max(len(stretches(moments)) - 1, 0)
-    assert intervals.overlap(data, data, by=[]).rows() == stretches(moments)
+    assert len(intervals.gaps_between(data, by=[])) == max(len(stretches(moments)) - 1, 0)
+    assert intervals.intersection_of_unions(data, data, by=[]).rows() == stretches(moments)
 
 
 @given(covered_rows, covered_rows)
 def test_overlap_is_where_both_are_open(left, right) -> None:
-    found = intervals.overlap(intervals_frame(left), intervals_frame(right), by=["thread"]).rows()
+    found = intervals.intersection_of_unions(intervals_frame(left), intervals_frame(right), by=["thread"]).rows()
     assert found == [(t, *s) for t in (0, 1) for s in stretches(covered(left, t) & covered(right, t))]
 
 

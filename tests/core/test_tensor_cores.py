@@ -166,12 +166,14 @@ def test_support_of_op_types() -> None:
         None,
     ]
     frame = pl.DataFrame({"type": types})
-    old = frame.select(tensor_cores.support(pl.col("type"), mode="dlprof"))["type"].to_list()
-    new = frame.select(tensor_cores.support(pl.col("type").cast(pl.Categorical)))["type"].to_list()
+    old = frame.select(tensor_cores.support_status(pl.col("type"), mode="dlprof"))["type"].to_list()
+    new = frame.select(tensor_cores.support_status(pl.col("type").cast(pl.Categorical)))["type"].to_list()
     assert old == [0, 0, 2, 3, 3, 3, 3, None]
     assert new == [0, 0, 2, 3, 0, 0, 0, None]
     theirs = pl.DataFrame({"type": ["CudnnRNNV3", "_XlaRun", "Cast"]})
-    found = theirs.select(tensor_cores.support(pl.col("type"), framework="tensorflow", mode="dlprof"))["type"].to_list()
+    found = theirs.select(tensor_cores.support_status(pl.col("type"), framework="tensorflow", mode="dlprof"))[
+        "type"
+    ].to_list()
     assert found == [0, 2, 3]
     could = frame.select(tensor_cores.eligible(pl.col("type")))["type"].to_list()
     assert could == [True, True, False, False, True, True, True, None]
@@ -362,9 +364,9 @@ def test_dlprof_mode_answers_as_dlprof(path: Path) -> None:
     with sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True) as db:
         kernels, ops = db.execute(query).fetchall(), db.execute(types).fetchall()
     assert uses([k[0] for k in kernels], "dlprof") == [bool(k[1]) for k in kernels]
-    said = pl.DataFrame({"type": [o[0] for o in ops]}).select(tensor_cores.support(pl.col("type"), mode="dlprof"))[
-        "type"
-    ]
+    said = pl.DataFrame({"type": [o[0] for o in ops]}).select(
+        tensor_cores.support_status(pl.col("type"), mode="dlprof")
+    )["type"]
     # types that stand for kernels and calls outside of ops are "may use"
     assert all(
         mine == theirs or (mine, theirs) == (3, 2) for mine, theirs in zip(said, (o[1] for o in ops), strict=True)

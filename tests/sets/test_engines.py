@@ -165,10 +165,10 @@ def test_a_worker_returns_warnings_and_errors() -> None:
     member: Any = SimpleNamespace()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        answer = pickle.loads(pickle.dumps(workers.answer(warn_of_rank, member)))
+        answer = pickle.loads(pickle.dumps(workers.call_with_warnings(warn_of_rank, member)))
     with pytest.warns(TracekitWarning, match="of this rank"):
         assert answer.deliver() == os.getpid()
-    assert isinstance(workers.answer(fail, member).outcome, PermissionError)
+    assert isinstance(workers.call_with_warnings(fail, member).outcome, PermissionError)
 
 
 def fail(_: object) -> None:

@@ -11,7 +11,7 @@ from tests.readers.databases import edited
 from tests.sets.made import kernel, mpi_rank, nccl_init, write_capture
 from tracekit.errors import TracekitError, TracekitWarning
 from tracekit.sets.member import Evidence, Recorded, _variable_evidence
-from tracekit.sets.ranks import assign, name_ranks, varying_numbers
+from tracekit.sets.ranks import assign_ranks, ranks_in_name, varying_numbers
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from tracekit.sets.ranks import assign, name_ranks, varying_numbers
     ],
 )
 def test_ranks_in_names(name: str, ranks: set[int]) -> None:
-    assert name_ranks(name) == ranks
+    assert ranks_in_name(name) == ranks
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def recorded(name: str, *evidence: Evidence) -> Recorded:
 
 
 def ranks_of(*captures: Recorded, **given: int) -> dict[str, tuple[int, str]]:
-    return {m.path.stem: (m.rank, m.source) for m in assign(captures, given)}
+    return {m.path.stem: (m.rank, m.source) for m in assign_ranks(captures, given)}
 
 
 def mpi(rank: int, size: int | None = 2) -> Evidence:
@@ -88,7 +88,7 @@ def test_sources_must_agree() -> None:
 def test_given_ranks_override_all_other_sources() -> None:
     captures = recorded("rank0.nsys-rep", mpi(1)), recorded("x/rank1.nsys-rep", mpi(0))
     given = {"rank0.nsys-rep": 1, "x/rank1.nsys-rep": 0}
-    assert [(m.rank, m.source) for m in assign(captures, given)] == [(0, "given"), (1, "given")]
+    assert [(m.rank, m.source) for m in assign_ranks(captures, given)] == [(0, "given"), (1, "given")]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_given_ranks_override_all_other_sources() -> None:
 )
 def test_given_ranks_are_checked(given: dict[str, int], message: str) -> None:
     with pytest.raises(TracekitError, match=message):
-        assign([recorded("a"), recorded("b")], given)
+        assign_ranks([recorded("a"), recorded("b")], given)
 
 
 def test_a_communicator_of_some_ranks_says_nothing() -> None:
@@ -155,7 +155,7 @@ def test_a_capture_of_several_ranks_has_the_rank_of_its_name() -> None:
     several = Evidence("MPI", (2, 3), 4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        members = assign([recorded("rank0", Evidence("MPI", (0, 1), 4)), recorded("rank3", several)])
+        members = assign_ranks([recorded("rank0", Evidence("MPI", (0, 1), 4)), recorded("rank3", several)])
     assert [(m.rank, m.recorded_ranks) for m in members] == [(0, (0, 1)), (3, (2, 3))]
     with pytest.raises(TracekitError, match="MPI says 2 and 3, the file name says 0"):
         ranks_of(recorded("rank0", several))

@@ -469,11 +469,11 @@ def load_set(paths: Sequence[Path], from_: str | None) -> TraceSet:
     from tracekit import no_pandas
     from tracekit.sets import LocalEngine, load_many
     from tracekit.sets.engines import default_jobs
-    from tracekit.sets.paths import expand
+    from tracekit.sets.paths import expand_paths
 
     no_pandas.hide_pandas()
     meta = click.get_current_context().meta
-    files = expand(paths)
+    files = expand_paths(paths)
     jobs = meta.get(_JOBS, 1) or default_jobs(files)
     return load_many(files, from_, ranks=meta.get(_RANKS) or None, via=meta.get(_VIA), engine=LocalEngine(jobs))
 
@@ -502,9 +502,9 @@ def expand_folder(path: Path) -> list[Path]:
     """Return the captures in a folder of captures, or the path itself."""
     if not _is_folder_of_captures(path):
         return [path]
-    from tracekit.sets.paths import expand
+    from tracekit.sets.paths import expand_paths
 
-    return expand(path)
+    return expand_paths(path)
 
 
 def _is_folder_of_captures(path: Path) -> bool:

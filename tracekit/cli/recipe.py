@@ -168,7 +168,7 @@ def command(
         )
         return
     shown = tables[table or main]
-    rows = recipe_files.readable_rows(shown, recipe_files.index_columns(recipe, table or main, shown))
+    rows = recipe_files.printable_rows(shown, recipe_files.index_columns(recipe, table or main, shown))
     _print_rows(rows, Printing(style or "table", None, force=False, spreadsheet=spreadsheet), limit)
 
 

@@ -67,17 +67,19 @@ class Correlation:
             names: The columns to compute. ``_correlation.toml`` declares all of them.
         """
         if table in WITH_STACKS:
-            return stacks.paths(self._stacks, self.frames(table).select("stack_id").collect()["stack_id"]).to_frame()
+            return stacks.stack_paths(
+                self._stack_table, self.frames(table).select("stack_id").collect()["stack_id"]
+            ).to_frame()
         if table == scheduling.TABLE:
-            return scheduling.ends(self.frames(table).select(scheduling.READ).collect())
+            return scheduling.next_switch_times(self.frames(table).select(scheduling.READ).collect())
         if table == mpi.CALLS:
-            return mpi.columns(self.frames)
+            return mpi.call_columns(self.frames)
         correlated = self.ranges if table == "nvtx_ranges" else self.activities(table)
         known: dict[str, pl.Series] = {}
         if table == "memory_events" and {*memory.ADDED} & {*names}:
             known |= self._memory_usage.to_dict()
         if table == "memory_events" and stacks.COLUMN in names:
-            known[stacks.COLUMN] = self._memory_stacks
+            known[stacks.COLUMN] = self._memory_stack_paths
         return pl.DataFrame([known[n] if n in known else correlated.column(n).alias(n) for n in names])
 
     def projections(self) -> pl.DataFrame:
@@ -97,17 +99,17 @@ class Correlation:
     @functools.cached_property
     def _memory_usage(self) -> pl.DataFrame:
         """The columns ``memory.ADDED`` of the table ``memory_events``."""
-        return memory.columns(self.frames("memory_events").select(memory.READ).collect())
+        return memory.event_columns(self.frames("memory_events").select(memory.READ).collect())
 
     @functools.cached_property
-    def _stacks(self) -> pl.DataFrame:
+    def _stack_table(self) -> pl.DataFrame:
         return self.frames("stacks").select(stacks.READ).collect()
 
     @property
-    def _memory_stacks(self) -> pl.Series:
+    def _memory_stack_paths(self) -> pl.Series:
         """The call stack of the API call of each row of ``memory_events``, as a path."""
         calls = self.frames("memory_events").select(CALL).collect()
-        return stacks.paths(self._stacks, stacks.of_calls(calls, self.frames))
+        return stacks.stack_paths(self._stack_table, stacks.stack_ids_of_calls(calls, self.frames))
 
     @functools.cached_property
     def ranges(self) -> Ranges:
@@ -254,14 +256,14 @@ class Ranges:
         """
         nearest = forests.nearest_ancestors(self.parent, self.depth <= MAX_PATH_LEVELS)
         inside = launches.drop_nulls("range_row").with_columns(row=nearest.gather(launches["range_row"].drop_nulls()))
-        direct = _by_stream(inside.with_columns(gpu_op_count=pl.lit(1, pl.Int64), gpu_time_ns=_DURATION))
+        direct = _sum_by_stream(inside.with_columns(gpu_op_count=pl.lit(1, pl.Int64), gpu_time_ns=_DURATION))
         levels = direct.with_columns(depth=self.depth.gather(direct["row"])).partition_by("depth", as_dict=True)
         by_level = [direct.clear()]
         for level in range(_deepest_level(self.depth), 0, -1):
             below = by_level[-1]
             below = below.with_columns(row=self.parent.gather(below["row"])).drop_nulls("row")
             here = levels.get((level,), direct.clear().with_columns(depth=pl.lit(0, pl.Int32))).drop("depth")
-            by_level.append(_by_stream(pl.concat([here, below])))
+            by_level.append(_sum_by_stream(pl.concat([here, below])))
         summed = pl.concat(by_level)
         return summed.with_columns(row=self.push_pop_ranges["row"].gather(summed["row"]))
 
@@ -390,13 +392,13 @@ def find_first_rows(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
         numbered = table.with_columns(row=pl.int_range(pl.len())).unique(CALL, keep="first")
         return keys.join(numbered, on=CALL, how="left", maintain_order="left")["row"]
     lows = lows.with_columns(offset=pl.col("size").cum_sum() - pl.col("size"))
-    slots, key_slots = (_slots(f, lows) for f in (table, keys))
+    slots, key_slots = (_lookup_slots(f, lows) for f in (table, keys))
     row_of_slot = pl.repeat(None, size, dtype=pl.Int64, eager=True)
     backwards = slots.with_columns(row=pl.int_range(pl.len())).drop_nulls().reverse()
     return row_of_slot.scatter(backwards["slot"], backwards["row"]).gather(key_slots["slot"])
 
 
-def paths(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
+def range_paths(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
     """Return the path of each range: the names of its ancestors, outermost first, and its own name, joined by "/".
 
     Args:
@@ -444,7 +446,7 @@ def project_onto_gpu(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[
     return pl.DataFrame([_scatter(column, slices["row"], ranges.height) for column in projected])
 
 
-def _slots(keys: pl.DataFrame, lows: pl.DataFrame) -> pl.DataFrame:
+def _lookup_slots(keys: pl.DataFrame, lows: pl.DataFrame) -> pl.DataFrame:
     """Return the index of each correlation id in a lookup array that has one slot per possible id: the column ``slot``.
 
     The ids of a process, from the smallest to the largest, have consecutive slots. The slot is null if the id is
@@ -456,7 +458,7 @@ def _slots(keys: pl.DataFrame, lows: pl.DataFrame) -> pl.DataFrame:
     return joined.select(slot=pl.when((slot >= 0) & (slot < pl.col("size"))).then(slot + pl.col("offset")))
 
 
-def _by_stream(launches: pl.DataFrame) -> pl.DataFrame:
+def _sum_by_stream(launches: pl.DataFrame) -> pl.DataFrame:
     """Sum launches by range (``row``) and stream, with the first start and the last end."""
     return launches.group_by("row", *STREAM).agg(
         pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("gpu_op_count", "gpu_time_ns").sum()

@@ -79,7 +79,7 @@ def idle_times(frames: Frames) -> pl.DataFrame:
     Returns:
         One row per idle interval, sorted: ``device_id``, ``start_ns``, ``end_ns``.
     """
-    return intervals.gaps(_activities(frames).select("device_id", *_TIMES), by=["device_id"])
+    return intervals.gaps_between(_gpu_activities(frames).select("device_id", *_TIMES), by=["device_id"])
 
 
 def divide_by_cause(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
@@ -94,47 +94,47 @@ def divide_by_cause(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
         and ``thread_id`` are those of the thread that was examined, and ``name`` is the innermost API call, OS call or
         range of the cause. They are null if they are unknown.
     """
-    waits = _with_launching_threads(idle, _launches(frames))
+    waits = _with_launching_threads(idle, _gpu_launches(frames))
     rest = waits.select(*_TRACK, "start_ns", end_ns=pl.col("launched_ns"))
-    pieces = [waits.select(*_TRACK, start_ns="launched_ns", end_ns="end_ns").with_columns(_cause("launched"))]
-    rest = rest.filter(_is_not_empty())
+    pieces = [waits.select(*_TRACK, start_ns="launched_ns", end_ns="end_ns").with_columns(_cause_expr("launched"))]
+    rest = rest.filter(_has_duration())
     has_thread = pl.col("thread_id").is_not_null() & pl.col("process_id").is_not_null()
-    pieces.append(rest.filter(~has_thread).with_columns(_cause("other")))
+    pieces.append(rest.filter(~has_thread).with_columns(_cause_expr("other")))
     rest = rest.filter(has_thread)
     tracks = rest.select(_TRACK).unique()
-    for cause, events in _events(frames):
+    for cause, events in _cpu_events_by_cause(frames):
         layer = events.join(tracks, on=_THREAD, how="inner")
         if layer.is_empty():
             continue
-        covered, rest = _split_by_layer(rest, layer)
+        covered, rest = _split_by_overlap(rest, layer)
         names = layer["name"].gather(NestingIndex.from_intervals(layer, _TRACK).innermost(covered, "start_ns"))
-        pieces.append(covered.with_columns(_cause(cause), names.alias("name")))
-    pieces.append(rest.with_columns(_cause("other")))
-    typed = [_cast_pieces(p) for p in pieces]
-    return pl.concat(typed).filter(_is_not_empty()).sort("device_id", "start_ns")
+        pieces.append(covered.with_columns(_cause_expr(cause), names.alias("name")))
+    pieces.append(rest.with_columns(_cause_expr("other")))
+    typed = [_cast_intervals(p) for p in pieces]
+    return pl.concat(typed).filter(_has_duration()).sort("device_id", "start_ns")
 
 
-def _cast_pieces(pieces: pl.DataFrame) -> pl.DataFrame:
+def _cast_intervals(pieces: pl.DataFrame) -> pl.DataFrame:
     """Cast intervals to the columns and types of ``PIECES``. If there is no column ``name``, it is null."""
     named = pieces if "name" in pieces.columns else pieces.with_columns(name=pl.lit(None))
     return named.select(pl.col(column).cast(dtype) for column, dtype in PIECES.items())
 
 
-def _cause(cause: str) -> pl.Expr:
+def _cause_expr(cause: str) -> pl.Expr:
     return pl.lit(cause, PIECES["cause"]).alias("cause")
 
 
-def _is_not_empty() -> pl.Expr:
+def _has_duration() -> pl.Expr:
     return pl.col("start_ns") < pl.col("end_ns")
 
 
-def _activities(frames: Frames) -> pl.DataFrame:
+def _gpu_activities(frames: Frames) -> pl.DataFrame:
     """Return all GPU activities with a positive duration: ``device_id``, the key of the API call, start and end."""
     rows = [frames(table).select("device_id", *_CALL_KEY, *_TIMES) for table in ACTIVITIES]
-    return pl.concat(rows).filter(_is_not_empty()).collect()
+    return pl.concat(rows).filter(_has_duration()).collect()
 
 
-def _launches(frames: Frames) -> pl.DataFrame:
+def _gpu_launches(frames: Frames) -> pl.DataFrame:
     """Return all GPU activities in order of device and start, with the thread and the end of the launching call.
 
     The columns are ``device_id``, ``process_id``, ``thread_id``, ``start_ns`` and ``call_end_ns``. If the call was not
@@ -142,7 +142,7 @@ def _launches(frames: Frames) -> pl.DataFrame:
     """
     calls = frames("api_calls").select(*_CALL_KEY, "thread_id", call_end_ns="end_ns").collect()
     calls = calls.unique(_CALL_KEY, keep="first", maintain_order=True)
-    rows = _activities(frames).sort("device_id", "start_ns", maintain_order=True)
+    rows = _gpu_activities(frames).sort("device_id", "start_ns", maintain_order=True)
     rows = rows.join(calls, on=_CALL_KEY, how="left", maintain_order="left")
     thread = pl.when(pl.col("thread_id").is_not_null())
     neighbours = (
@@ -179,7 +179,7 @@ def _with_launching_threads(idle: pl.DataFrame, launches: pl.DataFrame) -> pl.Da
     return waits.with_columns(*threads, launched.alias("launched_ns"))
 
 
-def _events(frames: Frames) -> Iterator[tuple[str, pl.DataFrame]]:
+def _cpu_events_by_cause(frames: Frames) -> Iterator[tuple[str, pl.DataFrame]]:
     """Yield the events of CPU threads by cause, in the order of ``CAUSES``.
 
     The columns are those of the thread, ``start_ns``, ``end_ns`` and ``name``.
@@ -228,7 +228,7 @@ def _sampled_times(frames: Frames) -> pl.DataFrame:
     return sampled.drop_nulls("end_ns")
 
 
-def _split_by_layer(times: pl.DataFrame, layer: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _split_by_overlap(times: pl.DataFrame, layer: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Divide disjoint intervals into the times in which an interval of another table is open, and all other times.
 
     Args:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.intervals.axis import where
+from tracekit.core.intervals.axis import null_unless
 from tracekit.core.loop_iterations import BOUNDS, find_loop_iterations
 from tracekit.core.ops.calls import ON_GPU
 from tracekit.core.trees import ELLIPSIS
@@ -75,7 +75,7 @@ class Iterations:
     @property
     def merged_times(self) -> pl.DataFrame:
         """The times covered by the aggregated iterations, merged and in order: ``start_ns``, ``end_ns``."""
-        return intervals.merge(self.aggregated.select(_TIMES), by=[])
+        return intervals.merge_intervals(self.aggregated.select(_TIMES), by=[])
 
     def instance_iterations(self, instances: pl.DataFrame) -> pl.Series:
         """Return the number of the aggregated iteration of each op instance. It is null outside these iterations.
@@ -88,7 +88,7 @@ class Iterations:
         for (process,), bounds in self.by_process.group_by("process_id"):
             in_process = instances["process_id"].eq_missing(pl.Series([process], dtype=pl.Int64))
             number = _iteration_at(bounds, ends).zip_with(in_process, number)
-        return where(number.is_in(self.aggregated["iteration"].implode()), number)
+        return null_unless(number.is_in(self.aggregated["iteration"].implode()), number)
 
 
 def _iteration_at(bounds: pl.DataFrame, ends: pl.Series) -> pl.Series:
@@ -99,8 +99,8 @@ def _iteration_at(bounds: pl.DataFrame, ends: pl.Series) -> pl.Series:
     """
     ordered = bounds.sort("start_ns", maintain_order=True)
     row = ordered["start_ns"].search_sorted(ends, side="left").cast(pl.Int64) - 1
-    row = where(row >= 0, row)
-    return ordered["iteration"].gather(where(ends <= ordered["end_ns"].gather(row), row))
+    row = null_unless(row >= 0, row)
+    return ordered["iteration"].gather(null_unless(ends <= ordered["end_ns"].gather(row), row))
 
 
 def find_iterations(
@@ -122,14 +122,14 @@ def find_iterations(
     row = _key_row(ops, key_op)
     if row is None and key_op and mode == "extended":
         raise TracekitError(
-            f"the capture has no op {key_op!r}, which was given as key op", hint=_op_choices(ops, key_op)
+            f"the capture has no op {key_op!r}, which was given as key op", hint=_op_names_hint(ops, key_op)
         )
     by_process = pl.DataFrame(schema=BOUNDS)
     if row is not None and mode == "extended":
-        by_process = find_loop_iterations(_instances_of_loop(ops), row, _key_position(ops))
+        by_process = find_loop_iterations(_loop_instances(ops), row, _key_position(ops))
         frame = by_process.group_by("iteration").agg(pl.col("start_ns").min(), pl.col("end_ns").max()).sort("iteration")
     else:
-        frame = _contiguous(ops, row, mode)
+        frame = _divide_capture(ops, row, mode)
     first, last = _aggregated_range(span, frame.height - 1, mode)
     frame = frame.with_columns(aggregated=pl.col("iteration").is_between(first, last))
     key = key_op or ("" if row is None else str(ops.ops["op_name"][row]))
@@ -141,7 +141,7 @@ def _key_position(ops: Ops) -> KeyPosition:
     return "end" if ops.dialect.key_op == "backward" else "start"
 
 
-def _op_choices(ops: Ops, name: str) -> str:
+def _op_names_hint(ops: Ops, name: str) -> str:
     """Return a hint that lists the names of ops, beginning with the most similar to the given name."""
     names = ops.ops.select(pl.concat_list(pl.col("op_name").cast(pl.String), "op_id")).to_series().explode()
     compared = names.unique(maintain_order=True).head(_COMPARED).to_list()
@@ -150,7 +150,7 @@ def _op_choices(ops: Ops, name: str) -> str:
     return choices_hint("ops", listed[:_SHOWN], name) + (", …" if len(listed) > _SHOWN else "")
 
 
-def _instances_of_loop(ops: Ops) -> pl.DataFrame:
+def _loop_instances(ops: Ops) -> pl.DataFrame:
     """Return the op instances with the columns that ``find_loop_iterations`` needs.
 
     An instance can end an iteration early (``ends_loop``) if it is a range or has GPU activities.
@@ -160,25 +160,29 @@ def _instances_of_loop(ops: Ops) -> pl.DataFrame:
     return ops.instances.select("process_id", "thread_id", *_TIMES, "op", "parent", ends_loop=ends_loop)
 
 
-def _contiguous(ops: Ops, row: int | None, mode: Mode) -> pl.DataFrame:
+def _divide_capture(ops: Ops, row: int | None, mode: Mode) -> pl.DataFrame:
     """Divide the whole capture into contiguous iterations: ``iteration``, ``start_ns``, ``end_ns``.
 
     A capture without ops has one iteration with the duration of the capture, because DLProf's viewer cannot draw an
     empty iteration.
     """
     last_end = ops.instances["end_ns"].max()
-    last = last_end if isinstance(last_end, int) else _duration(ops) if mode == "extended" else 0
+    last = last_end if isinstance(last_end, int) else _capture_duration(ops) if mode == "extended" else 0
     if row is None:
         bounds = [0, last]
     else:
         keys = ops.instances.filter(pl.col("op") == row)
         at_end = _key_position(ops) == "end"
-        bounds = _bounds_at_ends(keys, last) if at_end else _bounds_at_starts(keys, ops.instances, last)
+        bounds = (
+            _bounds_of_iterations_ending_with_keys(keys, last)
+            if at_end
+            else _bounds_of_iterations_starting_with_keys(keys, ops.instances, last)
+        )
     frame = pl.DataFrame({"start_ns": bounds[:-1], "end_ns": bounds[1:]}, schema=dict.fromkeys(_TIMES, pl.Int64))
     return frame.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("iteration"), *_TIMES)
 
 
-def _duration(ops: Ops) -> int:
+def _capture_duration(ops: Ops) -> int:
     """Return the duration of the capture in ns. It is 1 if the duration is unknown."""
     values = ops.capture.frames("capture_info").filter(pl.col("name") == "duration_ns").select("value").collect()
     text = next((v for v in values["value"] if v), "")
@@ -216,10 +220,10 @@ def _key_row(ops: Ops, key_op: str | None) -> int | None:
         ending = rows.filter(pl.col("ends_iteration") & (pl.col("op_type").cast(pl.String) == "backward"))
         ending = ending.sort("instance_count", "op_id", descending=[True, False])
         return int(ending["row"][0]) if ending.height else None
-    return _longest_repeated(ops, rows)
+    return _longest_repeated_op(ops, rows)
 
 
-def _longest_repeated(ops: Ops, rows: pl.DataFrame) -> int | None:
+def _longest_repeated_op(ops: Ops, rows: pl.DataFrame) -> int | None:
     """Return the row number of the repeated op with the longest total duration, or None if no op is suitable.
 
     Three kinds of op are excluded: ops of the backward pass; ops with instances on several threads of one process,
@@ -242,26 +246,26 @@ def _longest_repeated(ops: Ops, rows: pl.DataFrame) -> int | None:
     return int(candidates["row"][0]) if candidates.height else None
 
 
-def _bounds_at_ends(keys: pl.DataFrame, last: int) -> list[int]:
+def _bounds_of_iterations_ending_with_keys(keys: pl.DataFrame, last: int) -> list[int]:
     """Return the bounds of iterations that end with key ops.
 
     The bounds are 0, the ends of the key ops, and the end of the capture if it is later than the last key op. If all
     processes have the same number of key ops, the n-th key ops of all processes give one bound, at which the last of
-    them ends. The same applies if one process has more key ops than the others (see ``_paired_ends``).
+    them ends. The same applies if one process has more key ops than the others (see ``_latest_key_ends``).
     """
     counts = keys.group_by("process_id").len()["len"]
     sizes = counts.unique().sort().to_list()
     if len(counts) > 1 and len(sizes) == 1:
-        cuts = _numbered_keys(keys, "end_ns").group_by("nth").agg(pl.col("end_ns").max())["end_ns"]
+        cuts = _number_keys(keys, "end_ns").group_by("nth").agg(pl.col("end_ns").max())["end_ns"]
     elif len(counts) > 1 and len(sizes) == _TWO and (counts == sizes[1]).sum() == 1:
-        cuts = _paired_ends(keys, sizes[1])
+        cuts = _latest_key_ends(keys, sizes[1])
     else:
         cuts = keys["end_ns"]
     bounds = [0, *(c for c in cuts.unique().sort().to_list() if c >= 0)]
     return [*bounds, last] if last > bounds[-1] or len(bounds) == 1 else bounds
 
 
-def _bounds_at_starts(keys: pl.DataFrame, instances: pl.DataFrame, last: int) -> list[int]:
+def _bounds_of_iterations_starting_with_keys(keys: pl.DataFrame, instances: pl.DataFrame, last: int) -> list[int]:
     """Return the bounds of iterations that begin with key ops.
 
     The bounds are the start of the first op, the starts of all key ops except the first one, and the end of the
@@ -270,19 +274,19 @@ def _bounds_at_starts(keys: pl.DataFrame, instances: pl.DataFrame, last: int) ->
     """
     counts = keys.group_by("process_id").len()["len"]
     same = len(counts) > 1 and counts.n_unique() == 1
-    starts = _numbered_keys(keys, "start_ns").group_by("nth").agg(pl.col("start_ns").min()) if same else keys
+    starts = _number_keys(keys, "start_ns").group_by("nth").agg(pl.col("start_ns").min()) if same else keys
     first_start = instances["start_ns"].min()
     first = first_start if isinstance(first_start, int) else 0
     cuts = [c for c in starts["start_ns"].unique().sort().to_list()[1:] if first < c < last]
     return [first, *cuts, last]
 
 
-def _numbered_keys(keys: pl.DataFrame, column: str) -> pl.DataFrame:
+def _number_keys(keys: pl.DataFrame, column: str) -> pl.DataFrame:
     """Number the key ops of each process in order of the time in ``column``: ``process_id``, ``column``, ``nth``."""
     return keys.sort(column).select("process_id", column, nth=pl.int_range(pl.len()).over("process_id"))
 
 
-def _paired_ends(keys: pl.DataFrame, most: int) -> pl.Series:
+def _latest_key_ends(keys: pl.DataFrame, most: int) -> pl.Series:
     """Return, for each n, the time at which all processes have ended their n-th key op.
 
     One process has more key ops than the others. Its key op that ends nearest to the n-th key ops of the other
@@ -292,7 +296,7 @@ def _paired_ends(keys: pl.DataFrame, most: int) -> pl.Series:
         keys: The instances of the key op.
         most: Number of key ops of the process with additional key ops.
     """
-    ends = _numbered_keys(keys, "end_ns").with_columns(count=pl.len().over("process_id"))
+    ends = _number_keys(keys, "end_ns").with_columns(count=pl.len().over("process_id"))
     late = ends.filter(pl.col("count") != most).group_by("nth").agg(pl.col("end_ns").max()).sort("end_ns")
     primary = ends.filter(pl.col("count") == most).select("end_ns", nearest="end_ns").sort("end_ns")
     pairs = late.join_asof(primary, on="end_ns", strategy="nearest")

@@ -37,12 +37,12 @@ def find_loop_iterations(instances: pl.DataFrame, key: int, key_position: KeyPos
     """
     if key_position == "start":
         return _iterations_started_by_key(instances, key, ends_early=True)
-    mirrored = _iterations_started_by_key(_time_reversed(instances), key, ends_early=False)
+    mirrored = _iterations_started_by_key(_reverse_time(instances), key, ends_early=False)
     last = pl.col("iteration").max().over("process_id")
-    return _time_reversed(mirrored).with_columns(last - pl.col("iteration")).sort("process_id", "iteration")
+    return _reverse_time(mirrored).with_columns(last - pl.col("iteration")).sort("process_id", "iteration")
 
 
-def _time_reversed(frame: pl.DataFrame) -> pl.DataFrame:
+def _reverse_time(frame: pl.DataFrame) -> pl.DataFrame:
     """Reverse the direction of time in a frame of intervals. The order of the rows does not change."""
     return frame.with_columns(start_ns=-pl.col("end_ns"), end_ns=-pl.col("start_ns"))
 
@@ -52,9 +52,9 @@ def _iterations_started_by_key(instances: pl.DataFrame, key: int, *, ends_early:
 
     With ``ends_early``, an iteration ends at the first op that is not part of the loop.
     """
-    keys = _numbered_keys(instances.filter(pl.col("op") == key))
+    keys = _number_keys(instances.filter(pl.col("op") == key))
     between = _outermost_instances_between_keys(instances, keys)
-    looped = _ops_of_loop(between, keys) if ends_early or (keys["slot"] > 0).any() else between["op"].unique()
+    looped = _loop_ops(between, keys) if ends_early or (keys["slot"] > 0).any() else between["op"].unique()
     others = between.filter(pl.col("ends_loop") & ~pl.col("op").is_in(looped.implode()))
     first_other = others.group_by(_SLOT).agg(other=pl.col("start_ns").min())
     slots = keys.join(first_other, on=_SLOT, how="left", maintain_order="left", nulls_equal=True)
@@ -68,7 +68,7 @@ def _iterations_started_by_key(instances: pl.DataFrame, key: int, *, ends_early:
     return bounds.rename({"slot": "iteration"}).cast(BOUNDS).sort("process_id", "iteration")  # type: ignore[arg-type]
 
 
-def _numbered_keys(keys: pl.DataFrame) -> pl.DataFrame:
+def _number_keys(keys: pl.DataFrame) -> pl.DataFrame:
     """Number the keys of each process, in order of time.
 
     The columns are ``process_id``, ``thread_id``, ``start_ns``, ``end_ns``, ``slot`` (the number of the key) and
@@ -93,11 +93,11 @@ def _outermost_instances_between_keys(instances: pl.DataFrame, keys: pl.DataFram
     rows = instances.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     rows = rows.join(keys.select("process_id", "thread_id").unique(), on=["process_id", "thread_id"], nulls_equal=True)
     by_process = keys.group_by("process_id", maintain_order=True)
-    between = pl.concat([_with_slot(rows, process_keys) for _, process_keys in by_process]).sort("row")
+    between = pl.concat([_instances_between_keys(rows, process_keys) for _, process_keys in by_process]).sort("row")
     return between.filter(pl.col("parent").is_null() | ~pl.col("parent").is_in(between["row"].implode()))
 
 
-def _with_slot(rows: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
+def _instances_between_keys(rows: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
     """Return the instances of one process that overlap none of its keys.
 
     The column ``slot`` is added, which is the number of the preceding key or -1.
@@ -112,7 +112,7 @@ def _with_slot(rows: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
     return instances.hstack(bounds).filter(beside).drop("key_end", "next")
 
 
-def _ops_of_loop(between: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
+def _loop_ops(between: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
     """Return the ops that are part of the loop: those that run in more than half of the slots of all processes."""
     slots = keys.height + keys["process_id"].n_unique()
     counts = between.unique([*_SLOT, "op"]).group_by("op").len("slots")

@@ -14,10 +14,10 @@ READ = (
     *("memory_event_id", "timestamp_ns", "process_id", "device_id", "operation", "memory_kind", "address", "bytes"),
 )
 ADDED = ("used_bytes", "freed_ns")
-"""Columns of the table ``memory_events`` that ``columns`` reads (``READ``) and computes (``ADDED``)."""
+"""Columns of the table ``memory_events`` that ``event_columns`` reads (``READ``) and computes (``ADDED``)."""
 
 
-def columns(events: pl.DataFrame) -> pl.DataFrame:
+def event_columns(events: pl.DataFrame) -> pl.DataFrame:
     """Return the memory in use after each event, and the time at which each allocation was freed.
 
     Args:
@@ -26,8 +26,8 @@ def columns(events: pl.DataFrame) -> pl.DataFrame:
     Returns:
         The columns ``ADDED``, with one row per event, in the same order.
     """
-    rows = allocations(events)
-    used = usage(rows).group_by("memory_event_id", *GROUP).agg(pl.col("used_bytes").last())
+    rows = pair_allocations(events)
+    used = memory_usage(rows).group_by("memory_event_id", *GROUP).agg(pl.col("used_bytes").last())
     kinds = events.with_columns(pl.col("memory_kind").cast(pl.String))
     known = kinds.join(used, on=["memory_event_id", *GROUP], how="left", nulls_equal=True, maintain_order="left")
     known = known.join(
@@ -37,7 +37,7 @@ def columns(events: pl.DataFrame) -> pl.DataFrame:
     return known.select(latest, "freed_ns")
 
 
-def allocations(events: pl.DataFrame) -> pl.DataFrame:
+def pair_allocations(events: pl.DataFrame) -> pl.DataFrame:
     """Pair each allocation with the event that ends it, in the order of allocation.
 
     An allocation ends with the next deallocation of its address in the same process and on the same device. If its
@@ -60,11 +60,11 @@ def allocations(events: pl.DataFrame) -> pl.DataFrame:
     return paired.with_columns(freed).drop("operation", "next").rename({"timestamp_ns": "start_ns"})
 
 
-def usage(rows: pl.DataFrame) -> pl.DataFrame:
+def memory_usage(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the memory in use after each allocation and each end of an allocation.
 
     Args:
-        rows: Allocations, as ``allocations`` returns them.
+        rows: Allocations, as ``pair_allocations`` returns them.
 
     Returns:
         One row per change, in order: ``timestamp_ns``, ``memory_event_id``, ``device_id``, ``memory_kind``, ``bytes``
@@ -92,7 +92,7 @@ def changes_in_window(changes: pl.DataFrame, window: tuple[int | None, int | Non
     The earlier change states the memory in use at the start of the window. It is left out if no memory is in use.
 
     Args:
-        changes: Memory in use, as ``usage`` returns it.
+        changes: Memory in use, as ``memory_usage`` returns it.
         window: Start and end ``[a, b)`` in ns. Either may be None.
 
     Returns:
@@ -108,11 +108,11 @@ def changes_in_window(changes: pl.DataFrame, window: tuple[int | None, int | Non
     return chosen.with_columns(pl.col("used_bytes").cum_max().over(GROUP).alias("peak_bytes"))
 
 
-def peaks(changes: pl.DataFrame) -> pl.DataFrame:
+def memory_peaks(changes: pl.DataFrame) -> pl.DataFrame:
     """Return the first peak of each kind of memory on each device.
 
     Args:
-        changes: Memory in use, as ``usage`` returns it.
+        changes: Memory in use, as ``memory_usage`` returns it.
 
     Returns:
         One row per device and kind, in this order: ``peak_ns``, ``peak_event_id`` and ``peak_bytes`` of the first
@@ -128,12 +128,12 @@ def peaks(changes: pl.DataFrame) -> pl.DataFrame:
     return grouped.sort(GROUP)
 
 
-def alive_at_peak(rows: pl.DataFrame, highest: pl.DataFrame) -> pl.DataFrame:
+def allocations_at_peak(rows: pl.DataFrame, highest: pl.DataFrame) -> pl.DataFrame:
     """Return the allocations that exist at the peak of their kind of memory on their device.
 
     Args:
-        rows: Allocations, as ``allocations`` returns them.
-        highest: Peaks, as ``peaks`` returns them.
+        rows: Allocations, as ``pair_allocations`` returns them.
+        highest: Peaks, as ``memory_peaks`` returns them.
 
     Returns:
         The allocations in order, with the columns of their peak.

@@ -30,15 +30,15 @@ _MESSAGE = [*_COMMUNICATOR, "source", "target", "tag"]
 _BEGINNING = -(1 << 62)
 
 
-def columns(frames: Frames) -> pl.DataFrame:
+def call_columns(frames: Frames) -> pl.DataFrame:
     """Return the columns ``ADDED`` of the table ``mpi_calls``, with one row per call, in the same order."""
-    calls = placed_calls(frames)
-    senders = _completing_calls(_receives_with_senders(calls), calls)
+    calls = calls_with_communicators(frames)
+    senders = _completing_calls(_match_receives_to_sends(calls), calls)
     added = calls.select("mpi_call_id").join(senders, on="mpi_call_id", how="left", maintain_order="left")
-    return added.join(_collectives(calls), on="mpi_call_id", how="left", maintain_order="left").select(ADDED)
+    return added.join(_number_collectives(calls), on="mpi_call_id", how="left", maintain_order="left").select(ADDED)
 
 
-def placed_calls(frames: Frames) -> pl.DataFrame:
+def calls_with_communicators(frames: Frames) -> pl.DataFrame:
     """Return the calls with the properties of their communicator, and the rank of their process in it."""
     names = ("mpi_call_id", "start_ns", "process_id", "communicator", "tag", "remote_rank", "request")
     texts = [pl.col(c).cast(pl.String) for c in ("kind", "name")]
@@ -56,7 +56,7 @@ def placed_calls(frames: Frames) -> pl.DataFrame:
     return placed.sort("row")
 
 
-def _receives_with_senders(calls: pl.DataFrame) -> pl.DataFrame:
+def _match_receives_to_sends(calls: pl.DataFrame) -> pl.DataFrame:
     """Return the receives whose send is known, with the columns ``mpi_call_id`` and ``sender_call_id``."""
     transfers = calls.filter(pl.col("kind") == "p2p", ~pl.col("name").is_in(_NO_TRANSFERS).fill_null(value=False))
     sends, receives = (pl.col("name").is_in(names).fill_null(value=False) for names in (_SENDS, _RECEIVES))
@@ -96,7 +96,7 @@ def _completing_calls(receives: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
     return completed.unique("mpi_call_id", keep="first", maintain_order=True)
 
 
-def _collectives(calls: pl.DataFrame) -> pl.DataFrame:
+def _number_collectives(calls: pl.DataFrame) -> pl.DataFrame:
     """Return the number of the collective operation of each collective call in a known communicator.
 
     The processes of a communicator call its collective operations in the same order.

@@ -83,7 +83,7 @@ def find_instance(ranges: pl.LazyFrame, text: str, path: Path | None = None) -> 
     matching = rows.filter((domain == target.domain) & (name == target.name)).sort("start_ns", maintain_order=True)
     if matching.is_empty():
         message = f"there is no NVTX range {target.name!r} in {_domain_text(target.domain)}"
-        raise TracekitError(message, path=path, hint=_hint(target, domain, name))
+        raise TracekitError(message, path=path, hint=_ranges_hint(target, domain, name))
     if target.number >= matching.height:
         message = f"there is no NVTX range {target.name!r} with index {target.number} in {_domain_text(target.domain)}"
         raise TracekitError(message, path=path, hint=f"choose an index from 0 to {matching.height - 1}")
@@ -98,7 +98,7 @@ def _domain_text(domain: str) -> str:
     return f"domain {domain!r}" if domain else "the default domain"
 
 
-def _hint(target: RangeName, domains: pl.Series, names: pl.Series) -> str:
+def _ranges_hint(target: RangeName, domains: pl.Series, names: pl.Series) -> str:
     """Return a hint with the domains that have such a range, else the ranges of the domain, else all domains."""
     elsewhere = domains.filter(names == target.name).unique().sort().to_list()
     if elsewhere:

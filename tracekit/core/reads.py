@@ -41,7 +41,7 @@ def find_read_columns(
         use.
     """
     if key is None:
-        return _find(compute, example)
+        return _record_reads(compute, example)
     known = _known.get(key)
     if known is not None and all(example(table) is frame for table, frame in known[0].items()):
         return known[1]
@@ -50,14 +50,14 @@ def find_read_columns(
     def remembered_example(table: str) -> pl.DataFrame:
         return examples.setdefault(table, example(table))
 
-    reads = _find(compute, remembered_example)
+    reads = _record_reads(compute, remembered_example)
     if len(_known) >= _MAX_KNOWN:
         _known.clear()
     _known[key] = examples, reads
     return reads
 
 
-def _find(compute: Callable[[Frames], object], example: Callable[[str], pl.DataFrame]) -> Reads:
+def _record_reads(compute: Callable[[Frames], object], example: Callable[[str], pl.DataFrame]) -> Reads:
     recorder = ReadRecorder(example)
     with contextlib.suppress(TracekitError):
         compute(recorder.frame)

@@ -9,7 +9,7 @@ READ = ("process_id", "thread_id", "timestamp_ns")
 """Columns of the table ``cpu_scheduling`` from which columns are computed."""
 
 
-def ends(switches: pl.DataFrame) -> pl.DataFrame:
+def next_switch_times(switches: pl.DataFrame) -> pl.DataFrame:
     """Return the time of the next switch of the thread of each switch.
 
     Args:

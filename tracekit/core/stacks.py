@@ -26,7 +26,7 @@ MAX_PATH_BYTES, MAX_TOTAL_BYTES = 1 << 14, 1 << 30
 """Maximum size of a path, and of all distinct paths together. Outer functions of larger paths are left out."""
 
 
-def paths(stacks: pl.DataFrame, ids: pl.Series) -> pl.Series:
+def stack_paths(stacks: pl.DataFrame, ids: pl.Series) -> pl.Series:
     """Return the functions of call stacks, from the outermost one to the innermost one, joined by ";".
 
     A semicolon in the name of a function is replaced by a colon. If a path is too long, "…" replaces its outer
@@ -48,7 +48,7 @@ def paths(stacks: pl.DataFrame, ids: pl.Series) -> pl.Series:
     return texts.gather(rows).alias(COLUMN)
 
 
-def of_calls(calls: pl.DataFrame, frames: Callable[[str], pl.LazyFrame]) -> pl.Series:
+def stack_ids_of_calls(calls: pl.DataFrame, frames: Callable[[str], pl.LazyFrame]) -> pl.Series:
     """Return the id of the call stack of API calls, or of their Python stack if they have no other.
 
     Args:
@@ -74,19 +74,19 @@ def _distinct_paths(stacks: pl.DataFrame, ids: Int64Array) -> pa.ChunkedArray:
     encoded = names.str.replace_all(SEPARATOR, ":", literal=True).to_arrow().dictionary_encode()
     texts = pa.concat_arrays([pa.array([UNKNOWN, ELLIPSIS]), encoded.dictionary.cast(pa.string())])
     codes = np.concatenate(([0], encoded.indices.to_numpy().astype(np.int64) + 2))
-    parents = _parents(stacks)
+    parents = _parent_ids(stacks)
     sizes = pc.binary_length(texts).to_numpy()[codes] + 1
     limit = _path_limit(parents, sizes, ids)
     depths = np.concatenate(([0], stacks["depth"].to_numpy().astype(np.int64)))
     made = [pa.array([], pa.string())]
     for _, whole, frames in batches_of_frames(parents, np.maximum(depths, 1), ids):
-        edges, labels = _shortened(whole, codes[frames], sizes[frames], limit)
+        edges, labels = _shorten_paths(whole, codes[frames], sizes[frames], limit)
         lists = pa.ListArray.from_arrays(pa.array(edges, pa.int32()), texts.take(pa.array(labels)))
         made.append(pc.binary_join(lists, SEPARATOR))
     return pa.chunked_array(made)
 
 
-def _parents(stacks: pl.DataFrame) -> Int64Array:
+def _parent_ids(stacks: pl.DataFrame) -> Int64Array:
     """Return the parent of each stack by id, which is 0 without a parent."""
     parent = stacks["parent_id"].fill_null(0).to_numpy().astype(np.int64)
     return np.concatenate(([0], np.where((parent < 0) | (parent > len(parent)), 0, parent)))
@@ -103,7 +103,9 @@ def _path_limit(parents: Int64Array, sizes: Int64Array, ids: Int64Array) -> int:
     return limit
 
 
-def _shortened(edges: Int64Array, labels: Int64Array, sizes: Int64Array, limit: int) -> tuple[Int64Array, Int64Array]:
+def _shorten_paths(
+    edges: Int64Array, labels: Int64Array, sizes: Int64Array, limit: int
+) -> tuple[Int64Array, Int64Array]:
     """Leave out the outer frames of stacks whose frames are larger than the limit, and put an ellipsis before the rest.
 
     Return the index of the first frame of each stack followed by the number of frames, and the frames.

@@ -45,7 +45,7 @@ def uses_tensor_cores(name: pl.Expr, *, mode: Mode = "extended") -> pl.Expr:
     return name.map_batches(lambda names: _map_distinct(names, classify), return_dtype=pl.Boolean, is_elementwise=True)
 
 
-def support(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = "extended") -> pl.Expr:
+def support_status(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = "extended") -> pl.Expr:
     """Return whether each op type can run on Tensor Cores.
 
     Args:
@@ -70,10 +70,10 @@ def support(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = 
 def eligible(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = "extended") -> pl.Expr:
     """Return whether each op type is eligible for Tensor Cores. Nulls stay null.
 
-    The arguments are those of ``support``. This function does not consider kernels. An op with a Tensor Core kernel is
-    always eligible, whatever its type is.
+    The arguments are those of ``support_status``. This function does not consider kernels. An op with a Tensor Core
+    kernel is always eligible, whatever its type is.
     """
-    return support(op_type, framework=framework, mode=mode) == ELIGIBLE
+    return support_status(op_type, framework=framework, mode=mode) == ELIGIBLE
 
 
 def patterns() -> list[dict[str, str]]:
@@ -101,13 +101,13 @@ def _map_distinct(names: pl.Series, classify: Callable[[pl.Series], pl.Series]) 
 def _uses_by_extended_rules(names: pl.Series) -> pl.Series:
     """Return whether each kernel uses Tensor Cores by the extended rules, or null if its name does not show it."""
     never, uses, unknown = (
-        pl.any_horizontal(map(_matches, _load_declarations()[k])) for k in ("never", "uses", "unknown")
+        pl.any_horizontal(map(_matches_rule_expr, _load_declarations()[k])) for k in ("never", "uses", "unknown")
     )
     uses_or_null = pl.when(never).then(pl.lit(value=False)).when(uses).then(pl.lit(value=True))
     return names.to_frame("name").select(uses_or_null.when(~unknown).then(pl.lit(value=False))).to_series()
 
 
-def _matches(rule: Mapping[str, str]) -> pl.Expr:
+def _matches_rule_expr(rule: Mapping[str, str]) -> pl.Expr:
     """Return an expression for whether ``name`` matches the ``regex`` of a rule but not its optional ``unless``."""
     matches = pl.col("name").str.contains(rule["regex"])
     return matches & ~pl.col("name").str.contains(rule["unless"]) if "unless" in rule else matches
@@ -126,14 +126,14 @@ def _contains_substrings(names: pl.Series, rules: Mapping[str, Any]) -> pl.Serie
 
     Args:
         names: Kernel names (String).
-        rules: ``any`` lists required substrings, ``sizes`` lists groups of required substrings for ``_expanded_sizes``,
+        rules: ``any`` lists required substrings, ``sizes`` lists groups of required substrings for ``_expand_sizes``,
             and ``none`` lists excluded substrings.
     """
-    contains_any = pl.col("name").str.contains_any([*rules["any"], *_expanded_sizes(rules["sizes"])])
+    contains_any = pl.col("name").str.contains_any([*rules["any"], *_expand_sizes(rules["sizes"])])
     return names.to_frame("name").select(contains_any & ~pl.col("name").str.contains_any(rules["none"])).to_series()
 
 
-def _expanded_sizes(groups: Iterable[Mapping[str, Any]]) -> list[str]:
+def _expand_sizes(groups: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the substrings of all groups, with ``{n}`` replaced with each number of the group.
 
     Args:

@@ -56,7 +56,7 @@ class Tree:
         rows = pl.DataFrame({"node": distinct["base"].cast(pl.Int64), "parts": parts, "size": parts.list.len()})
         tree, pending = self, rows.with_row_index("row")
         nodes = rows["node"]
-        for level in range(_largest(rows["size"])):
+        for level in range(_largest_number(rows["size"])):
             pending = pending.filter(pl.col("size") > level)
             tree, children = tree.with_children(pending.select(up="node", part=pl.col("parts").list.get(level)))
             pending = pending.with_columns(node=children)
@@ -165,12 +165,12 @@ def _exceeds_limits(rows: pl.DataFrame) -> pl.Series:
     """Return whether the path of each range has more than ``MAX_LEVELS`` levels or ``MAX_PATH_BYTES`` bytes."""
     size = rows["name"].cat.len_bytes().cast(pl.Int64) + 1
     too_deep = rows["depth"] > MAX_LEVELS
-    if _largest(rows["depth"]) * _largest(size) <= MAX_PATH_BYTES:
+    if _largest_number(rows["depth"]) * _largest_number(size) <= MAX_PATH_BYTES:
         return too_deep
     return too_deep | ((rows["depth"] > 1) & (ancestor_sums(rows["up"], size) > MAX_PATH_BYTES))
 
 
-def _largest(numbers: pl.Series) -> int:
+def _largest_number(numbers: pl.Series) -> int:
     """Return the largest of the integers, or 0 if there are none."""
     largest = numbers.max()
     return largest if isinstance(largest, int) else 0

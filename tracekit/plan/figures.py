@@ -268,7 +268,7 @@ class Plots:
         known, frames = self._rows.metric_names(), self._rows.view.frame
         for name in names or ():
             _check("metric", "metrics", name, known)
-        chosen = list(names) if names else timeline.main_metrics(frames, MAX_METRICS)
+        chosen = list(names) if names else timeline.highest_metrics(frames, MAX_METRICS)
         return lines.metrics(timeline.metric_samples(frames, chosen, MAX_POINTS), dark=dark)
 
     def roofline(self, *, dark: bool = False) -> Figure:

@@ -127,11 +127,11 @@ class TraceView:
         if analyze.is_known(name):
             return self.analyze(name)
         if not reports.is_known(name):
-            from tracekit.core.dlprof.reports import REPORTS, run
+            from tracekit.core.dlprof.reports import REPORTS, run_report
 
             if name not in REPORTS:
                 raise reports.unknown_report_error(name, REPORTS)
-            return run(rollup_of(self.plan), name)
+            return run_report(rollup_of(self.plan), name)
         window = self.plan.window
         unlimited = None if window == (None, None) else functools.partial(to_frame, tables_of(self.plan.without_time()))
         return reports.run(self.frame, name, self._prefetch_for, window=window, unlimited=unlimited)

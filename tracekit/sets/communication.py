@@ -28,37 +28,39 @@ def analyze(traces: TraceSet) -> Communication:
     """Return the analysis of the communication of all ranks. It warns of ranks that collectives do not align."""
     from tracekit.core.communication import Communication, rank_tables
 
-    found = Communication(all_tables(traces, rank_tables))
+    found = Communication(collect_rank_tables(traces, rank_tables))
     warn_of_unaligned(found.clocks)
     return found
 
 
-def clocks(traces: TraceSet) -> pl.DataFrame:
+def clock_conversions(traces: TraceSet) -> pl.DataFrame:
     """Return how the times of each rank are converted to the clock of the first one (see ``align_clocks``)."""
     from tracekit.core.communication import Communication, call_tables
 
-    return Communication(all_tables(traces, call_tables)).clocks
+    return Communication(collect_rank_tables(traces, call_tables)).clocks
 
 
-def all_tables(traces: TraceSet, function: Compute) -> Tables:
+def collect_rank_tables(traces: TraceSet, function: Compute) -> Tables:
     """Return the tables of all ranks, with the column ``rank``."""
     import polars as pl
 
-    results = traces.map(functools.partial(_compute, function))
+    results = traces.map(functools.partial(_compute_tables, function))
     ranked = [
         {name: rows.with_columns(pl.lit(rank, pl.Int64).alias(RANK)) for name, rows in tables.items()}
         for rank, tables in zip(traces.ranks, results, strict=True)
     ]
     if not ranked:
-        return {name: rows.with_columns(pl.lit(0, pl.Int64).alias(RANK)).clear() for name, rows in _nothing(function)}
+        return {
+            name: rows.with_columns(pl.lit(0, pl.Int64).alias(RANK)).clear() for name, rows in _empty_tables(function)
+        }
     return {name: pl.concat([tables[name] for tables in ranked]) for name in ranked[0]}
 
 
-def _nothing(function: Compute) -> Iterable[tuple[str, pl.DataFrame]]:
+def _empty_tables(function: Compute) -> Iterable[tuple[str, pl.DataFrame]]:
     return function(Trace.from_tables({}).frame).items()
 
 
-def _compute(function: Compute, trace: Trace) -> Tables:
+def _compute_tables(function: Compute, trace: Trace) -> Tables:
     return compute(trace, function, key=function)
 
 

@@ -7,7 +7,7 @@ import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit.errors import TracekitError
-from tracekit.sets.workers import Answer, answer
+from tracekit.sets.workers import Answer, call_with_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -52,8 +52,8 @@ class DaskEngine:
         Raises:
             TracekitError: Dask is not installed.
         """
-        task = functools.partial(_answer_or_raise, function)
-        with self._connection() as client:
+        task = functools.partial(_process_member, function)
+        with self._connect() as client:
             threads = sum(client.nthreads().values()) or 1
             pending: list[tuple[Member, Any]] = []
             left = iter(members)
@@ -64,10 +64,10 @@ class DaskEngine:
                 if not pending:
                     return
                 member, future = pending.pop(0)
-                yield member, _outcome_of(future, member)
+                yield member, _task_outcome(future, member)
 
     @contextlib.contextmanager
-    def _connection(self) -> Iterator[Any]:
+    def _connect(self) -> Iterator[Any]:
         """Yield the client. One that this engine made is closed afterwards, with its cluster."""
         if self._client is not None:
             yield self._client
@@ -92,15 +92,15 @@ def _import_distributed() -> Any:
     return distributed
 
 
-def _answer_or_raise(function: Callable[[Member], Result], member: Member) -> Answer[Result]:
+def _process_member(function: Callable[[Member], Result], member: Member) -> Answer[Result]:
     """Return the answer for a member. An ``OSError`` is raised, so that Dask repeats the task."""
-    result = answer(function, member)
+    result = call_with_warnings(function, member)
     if isinstance(result.outcome, OSError) and not isinstance(result.outcome, FileNotFoundError):
         raise result.outcome
     return result
 
 
-def _outcome_of(future: Any, member: Member) -> Any:
+def _task_outcome(future: Any, member: Member) -> Any:
     """Return the result of a task or its error. Workers that die while they process a member are an error, too."""
     from distributed.scheduler import KilledWorker
 

@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tracekit.errors import TracekitError, choices_hint
-from tracekit.sets.workers import answer, check_function, outcome, start_worker
+from tracekit.sets.workers import call_or_return_error, call_with_warnings, check_function, start_worker
 from tracekit.threads import available_cores
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class LocalEngine:
         jobs = min(self.jobs, len(members))
         if jobs > 1:
             return _map_in_processes(function, members, jobs)
-        return ((member, outcome(function, member)) for member in members)
+        return ((member, call_or_return_error(function, member)) for member in members)
 
 
 def find_engine(engine: Any) -> Engine:
@@ -138,7 +138,7 @@ def _map_in_processes(
     try:
         while True:
             while len(pending) < 2 * jobs and (member := next(left, None)) is not None:
-                pending.append((member, pool.submit(answer, function, member)))
+                pending.append((member, pool.submit(call_with_warnings, function, member)))
             if not pending:
                 return
             member, future = pending.popleft()

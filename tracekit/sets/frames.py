@@ -37,7 +37,7 @@ def with_rank_column(frame: pl.DataFrame, rank: int) -> pl.DataFrame:
     return own.select(pl.lit(rank, pl.Int64).alias(RANK), pl.all())
 
 
-def own_name(column: str) -> str:
+def name_in_trace(column: str) -> str:
     """Return the name of a column of a set, other than ``rank``, in the table of one trace."""
     return RANK if column == RECORDED_RANK else column
 
@@ -64,11 +64,11 @@ def scan(
         check_polars()
         names = list(columns) if with_columns is None else with_columns or [RANK]
         left = n_rows
-        for member in _matching(members, predicate):
+        for member in _members_matching(members, predicate):
             if left is not None and left <= 0:
                 return
             with open_member(member) as trace:
-                frame = _read(trace, name, names, member.rank)
+                frame = _read_columns(trace, name, names, member.rank)
             frame = frame if left is None else frame.head(left)
             left = None if left is None else left - frame.height
             yield frame if predicate is None else frame.filter(predicate)
@@ -76,7 +76,7 @@ def scan(
     return register_io_source(read, schema=columns)
 
 
-def _matching(members: Sequence[Member], predicate: pl.Expr | None) -> list[Member]:
+def _members_matching(members: Sequence[Member], predicate: pl.Expr | None) -> list[Member]:
     """Return the members that a filter does not exclude, which is known if it uses only the column ``rank``."""
     import polars as pl
 
@@ -87,14 +87,14 @@ def _matching(members: Sequence[Member], predicate: pl.Expr | None) -> list[Memb
     return [m for m in members if m.rank in chosen]
 
 
-def _read(trace: Trace, name: str, columns: Sequence[str], rank: int) -> pl.DataFrame:
+def _read_columns(trace: Trace, name: str, columns: Sequence[str], rank: int) -> pl.DataFrame:
     """Return columns of a table of one member. The column ``rank`` is among them if it is requested."""
     import polars as pl
 
     own = [c for c in columns if c != RANK]
     if not own:
         return pl.DataFrame({RANK: pl.repeat(rank, trace.count(name), dtype=pl.Int64, eager=True)})
-    frame = trace.frame(name).select(pl.col(own_name(c)).alias(c) for c in own).collect()
+    frame = trace.frame(name).select(pl.col(name_in_trace(c)).alias(c) for c in own).collect()
     return frame.select(pl.lit(rank, pl.Int64).alias(RANK) if c == RANK else pl.col(c) for c in columns)
 
 

@@ -146,7 +146,7 @@ def _variable_evidence(variables: Mapping[str, int]) -> Iterator[Evidence]:
     stated = [name for name in _RANK_VARIABLES if name in variables] or ["SLURM_PROCID"]
     for name in stated:
         if name in variables:
-            yield Evidence(f"the variable {name}", _ranks([variables[name]]), variables.get("WORLD_SIZE"))
+            yield Evidence(f"the variable {name}", _valid_ranks([variables[name]]), variables.get("WORLD_SIZE"))
 
 
 def _devices(trace: Trace) -> tuple[int, ...]:
@@ -163,7 +163,7 @@ def _mpi_evidence(trace: Trace) -> Iterator[Evidence]:
     sizes = trace.frame("mpi_communicators").select("size").collect().to_series().drop_nulls()
     if len(ranks):
         size: Any = sizes.max()
-        yield Evidence("MPI", _ranks(ranks.to_list()), size)
+        yield Evidence("MPI", _valid_ranks(ranks.to_list()), size)
 
 
 def _nccl_evidence(trace: Trace) -> Iterator[Evidence]:
@@ -180,7 +180,7 @@ def _nccl_evidence(trace: Trace) -> Iterator[Evidence]:
             by_size[size].add(rank)
     if by_size:
         size = max(by_size)
-        yield Evidence(NCCL, _ranks(by_size[size]), size)
+        yield Evidence(NCCL, _valid_ranks(by_size[size]), size)
 
 
 def _rank_of_payload(payload: str) -> tuple[int | None, int | None]:
@@ -204,10 +204,10 @@ def _profiler_evidence(info: dict[str, str]) -> Iterator[Evidence]:
     """Yield the rank that the profiler of PyTorch recorded."""
     rank = _parse_int(info.get("distributed_rank"))
     if rank is not None:
-        yield Evidence("the profiler", _ranks([rank]), _parse_int(info.get("distributed_world_size")))
+        yield Evidence("the profiler", _valid_ranks([rank]), _parse_int(info.get("distributed_world_size")))
 
 
-def _ranks(ranks: list[int] | set[int]) -> tuple[int, ...]:
+def _valid_ranks(ranks: list[int] | set[int]) -> tuple[int, ...]:
     return tuple(sorted({rank for rank in ranks if _is_rank(rank)}))
 
 

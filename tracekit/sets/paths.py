@@ -23,7 +23,7 @@ _EXPORTED = ("nsys-sqlite", "nsys-rep")
 """Formats of which the first is an export of the second if both files have the same name."""
 
 
-def expand(paths: PathLike | Iterable[PathLike]) -> list[Path]:
+def expand_paths(paths: PathLike | Iterable[PathLike]) -> list[Path]:
     """Return the captures that paths name, in the given order. A folder or pattern is expanded in natural order.
 
     Args:
@@ -37,7 +37,7 @@ def expand(paths: PathLike | Iterable[PathLike]) -> list[Path]:
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not given:
         raise TracekitError("no capture was given", hint="pass files, a folder or a pattern")
-    captures = [file for path in given for file in _expand_one(path)]
+    captures = [file for path in given for file in _expand_path(path)]
     seen: set[Path] = set()
     for file in captures:
         real = Path(os.path.realpath(file))
@@ -59,7 +59,7 @@ def natural_key(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(t), t) if t.isdecimal() else (1, 0, t) for t in tokens]
 
 
-def _expand_one(given: PathLike) -> list[Path]:
+def _expand_path(given: PathLike) -> list[Path]:
     text, path = os.fspath(given), Path(given)
     if path.is_dir():
         return _captures_of_folder(path)

@@ -24,7 +24,7 @@ _IN_NAME = re.compile(
 _DOTTED = re.compile(r"\.([0-9]{1,7})(?=\.|$)")
 
 
-def name_ranks(name: str) -> set[int]:
+def ranks_in_name(name: str) -> set[int]:
     """Return the ranks that a file name states, as in ``rank0``, ``rank_0`` or ``run_r12``."""
     stem = _stem(name)
     return {int(m["rank"]) for m in _IN_NAME.finditer(stem) if not m["local"]}
@@ -48,7 +48,7 @@ def varying_numbers(names: Sequence[str]) -> dict[str, int]:
     return {name: int(s[varying[0]]) for name, s in zip(names, split, strict=True)}
 
 
-def assign(captures: Sequence[Recorded], given: Mapping[str, int] | None = None) -> tuple[Member, ...]:
+def assign_ranks(captures: Sequence[Recorded], given: Mapping[str, int] | None = None) -> tuple[Member, ...]:
     """Return the members of a set, sorted by rank.
 
     A rank that is given overrides all other sources. Otherwise, what a capture records and what its name states must
@@ -63,7 +63,7 @@ def assign(captures: Sequence[Recorded], given: Mapping[str, int] | None = None)
         TracekitError: The sources of a rank contradict one another, two captures have the same rank, the rank of some
             captures is unknown, or a name matches no capture.
     """
-    chosen = _given_ranks(captures, given or {})
+    chosen = _specified_ranks(captures, given or {})
     size = _world_size(captures, chosen)
     weak = varying_numbers([c.path.name for c in captures])
     members, unknown = [], []
@@ -76,8 +76,8 @@ def assign(captures: Sequence[Recorded], given: Mapping[str, int] | None = None)
         else:
             members.append(make_member(capture, *rank))
     if unknown and members:
-        message = f"the rank of {_names(unknown)} is unknown, while others have one"
-        raise TracekitError(message, hint=_hint(unknown[0].path))
+        message = f"the rank of {_format_names(unknown)} is unknown, while others have one"
+        raise TracekitError(message, hint=_rank_option_hint(unknown[0].path))
     if unknown:
         members = [make_member(capture, number, POSITION) for number, capture in enumerate(unknown)]
         if len(unknown) > 1:
@@ -89,7 +89,7 @@ def assign(captures: Sequence[Recorded], given: Mapping[str, int] | None = None)
     return tuple(sorted(members, key=lambda m: m.rank))
 
 
-def _given_ranks(captures: Sequence[Recorded], given: Mapping[str, int]) -> dict[Path, int]:
+def _specified_ranks(captures: Sequence[Recorded], given: Mapping[str, int]) -> dict[Path, int]:
     """Return the given ranks by path of the capture.
 
     Raises:
@@ -102,7 +102,8 @@ def _given_ranks(captures: Sequence[Recorded], given: Mapping[str, int]) -> dict
         if len(matches) != 1:
             how_many = "no capture" if not matches else f"{len(matches)} captures"
             raise TracekitError(
-                f"the rank {rank} is given for {name!r}, which names {how_many}", hint=f"captures: {_names(captures)}"
+                f"the rank {rank} is given for {name!r}, which names {how_many}",
+                hint=f"captures: {_format_names(captures)}",
             )
         if not 0 <= rank < MAX_RANK:
             raise TracekitError(f"{rank} is not a rank", path=matches[0], hint="ranks are counted from 0")
@@ -117,7 +118,7 @@ def _world_size(captures: Sequence[Recorded], chosen: Mapping[Path, int]) -> int
     """
     known = [len(captures), *(rank + 1 for rank in chosen.values())]
     for capture in captures:
-        known += [rank + 1 for rank in name_ranks(capture.path.name)]
+        known += [rank + 1 for rank in ranks_in_name(capture.path.name)]
         known += [e.size or 0 for e in capture.evidence]
         known += [rank + 1 for e in capture.evidence if e.source != NCCL for rank in e.ranks]
     return max(known)
@@ -131,7 +132,7 @@ def _agreed_rank(capture: Recorded, size: int) -> tuple[int, str] | None:
     Raises:
         TracekitError: The sources contradict one another.
     """
-    in_name = name_ranks(capture.path.name)
+    in_name = ranks_in_name(capture.path.name)
     evidence = [*capture.evidence, *([Evidence(FILE_NAME, tuple(in_name))] if len(in_name) == 1 else [])]
     evidence = [e for e in evidence if e.ranks and (e.source != NCCL or (e.size or 0) >= size)]
     single = [e for e in evidence if len(e.ranks) == 1]
@@ -141,17 +142,17 @@ def _agreed_rank(capture: Recorded, size: int) -> tuple[int, str] | None:
     if any(first.ranks[0] not in e.ranks for e in evidence):
         said = ", ".join(f"{e.source} says {' and '.join(map(str, e.ranks))}" for e in evidence)
         message = f"the sources of its rank contradict one another: {said}"
-        raise TracekitError(message, path=capture.path, hint=_hint(capture.path))
+        raise TracekitError(message, path=capture.path, hint=_rank_option_hint(capture.path))
     too_small = next((e for e in evidence if e.size is not None and first.ranks[0] >= e.size), None)
     if too_small is not None:
         message = (
             f"its rank is {first.ranks[0]} by {first.source}, but {too_small.source} states {too_small.size} ranks"
         )
-        raise TracekitError(message, path=capture.path, hint=_hint(capture.path))
+        raise TracekitError(message, path=capture.path, hint=_rank_option_hint(capture.path))
     return first.ranks[0], first.source
 
 
-def are_given(paths: Sequence[Path], given: Mapping[str, int]) -> bool:
+def are_all_specified(paths: Sequence[Path], given: Mapping[str, int]) -> bool:
     """Return whether the ranks of all files are given, so that the files need not be read to determine them."""
     return all(path.is_file() and (path.name in given or path.stem in given or str(path) in given) for path in paths)
 
@@ -183,7 +184,7 @@ def _check_unique(members: Iterable[Member]) -> None:
         if len(same) > 1:
             sources = ", ".join(f"{printable_path(m.name)} (by {m.source})" for m in same[:_LISTED])
             message = f"{len(same)} captures have rank {rank}: {sources}"
-            raise TracekitError(message, hint=f"leave one out, or {_hint(same[1].path)}")
+            raise TracekitError(message, hint=f"leave one out, or {_rank_option_hint(same[1].path)}")
 
 
 def _check_complete(members: Sequence[Member]) -> None:
@@ -200,12 +201,12 @@ def _check_complete(members: Sequence[Member]) -> None:
         warn(f"{len(missing)} of {size} ranks are missing: {listed}")
 
 
-def _names(captures: Sequence[Recorded]) -> str:
+def _format_names(captures: Sequence[Recorded]) -> str:
     more = ", …" if len(captures) > _LISTED else ""
     return ", ".join(printable_path(c.path.name) for c in captures[:_LISTED]) + more
 
 
-def _hint(path: Path) -> str:
+def _rank_option_hint(path: Path) -> str:
     name = printable_path(path.name)
     return f"state the rank: ranks={{{name!r}: N}}, or --rank {name}=N"
 

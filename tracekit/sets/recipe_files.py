@@ -92,7 +92,7 @@ def write_folder(
             index = index_columns(recipe, name, table)
             path = new / f"{name}.{format}"
             if format == "csv":
-                _write_csv(readable_rows(table, index), path, spreadsheet=spreadsheet)
+                _write_csv(printable_rows(table, index), path, spreadsheet=spreadsheet)
             else:
                 _write_parquet(table, index, recipe, path)
 
@@ -179,7 +179,7 @@ def index_columns(recipe: str, name: str, table: pl.DataFrame) -> tuple[str, ...
     return tuple(c for c in declared if c in table.columns)
 
 
-def readable_rows(table: pl.DataFrame, index: Sequence[str]) -> pl.DataFrame:
+def printable_rows(table: pl.DataFrame, index: Sequence[str]) -> pl.DataFrame:
     """Return the rows of a table for people: the index first, without a mere row number, and lists as strings."""
     import polars as pl
 
@@ -225,7 +225,7 @@ def _write_page(tables: Mapping[str, pl.DataFrame], recipe: str, path: Path) -> 
     from tracekit.sets.recipe_page import page
 
     def readable(name: str) -> pl.DataFrame:
-        return readable_rows(tables[name], index_columns(recipe, name, tables[name]))
+        return printable_rows(tables[name], index_columns(recipe, name, tables[name]))
 
     path.write_text(page(recipe, tables, readable), "utf-8", newline="\n")
 
@@ -239,13 +239,13 @@ def _write_parquet(table: pl.DataFrame, index: Sequence[str], recipe: str, path:
     import polars as pl
     from pyarrow import parquet
 
-    arrow = _with_small_lists(table.to_arrow(compat_level=pl.CompatLevel.oldest()))
+    arrow = _use_32_bit_list_offsets(table.to_arrow(compat_level=pl.CompatLevel.oldest()))
     metadata = {_RECIPE_KEY: recipe.encode(), b"pandas": json.dumps(_pandas_metadata(table, index)).encode()}
     with path.open("wb") as file:
         parquet.write_table(arrow.replace_schema_metadata(metadata), file)
 
 
-def _with_small_lists(table: pa.Table) -> pa.Table:
+def _use_32_bit_list_offsets(table: pa.Table) -> pa.Table:
     """Return a table in which the offsets of lists have 32 bits, as in the files of nsys."""
     import pyarrow as pa
 

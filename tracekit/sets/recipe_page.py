@@ -35,8 +35,8 @@ def page(recipe: str, tables: Mapping[str, pl.DataFrame], readable: Callable[[st
     Raises:
         TracekitError: plotly is not installed.
     """
-    figures = {name: _content(drawn) for name, drawn in plots.figures(tables).items()}
-    shown = [_table(name, readable(name)) for name, rows in tables.items() if not rows.is_empty()]
+    figures = {name: _figure_json(drawn) for name, drawn in plots.figures(tables).items()}
+    shown = [_html_table(name, readable(name)) for name, rows in tables.items() if not rows.is_empty()]
     section = Section(recipe, recipe, notes=[find_recipe(recipe).doc], figures=figures, tables=shown)
     return html_page.page(Contents(f"Recipe {recipe}", [section], []))
 
@@ -49,12 +49,12 @@ def is_page(path: Path) -> bool:
     return title is not None and title[1] == path.stem and path.stem in RECIPES
 
 
-def _content(drawn: Figure) -> Any:
+def _figure_json(drawn: Figure) -> Any:
     """Return a figure as an object of plotly, without its template, which the page has."""
     content = json.loads(drawn.to_json())
     del content["layout"]["template"]
     return content
 
 
-def _table(name: str, rows: pl.DataFrame) -> Table:
+def _html_table(name: str, rows: pl.DataFrame) -> Table:
     return Table.from_frame(name, rows, rows.columns, _ROWS, rows.columns[0])

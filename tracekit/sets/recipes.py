@@ -60,7 +60,7 @@ def _merge_all(
 ) -> Tables:
     """Return the merged tables of all ranks."""
     results: list[Tables] = []
-    for done, (member, result) in enumerate(traces.readable(traces.outcomes(function)), 1):
+    for done, (member, result) in enumerate(traces.skip_unreadable(traces.outcomes(function)), 1):
         results.append(recipe.with_rank(result, member.rank))
         if len(results) == _MERGED:
             results = [recipe.merge(results)]

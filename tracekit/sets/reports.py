@@ -67,13 +67,13 @@ class RankedReport:
         header = b""
         for rank, report in self.parts:
             content = io.BytesIO()
-            _ranked(report, rank).csv(content)
+            _with_rank_column(report, rank).csv(content)
             titles, rest = _split_header(content.getvalue(), report)
             sink.write((b"" if titles == header else titles) + rest)
             header = titles or header
 
 
-def _ranked(report: Report, rank: int) -> Report:
+def _with_rank_column(report: Report, rank: int) -> Report:
     """Return the report of one capture with the additional column ``rank``."""
     data = report.data.with_columns(pl.lit(rank, pl.Int64).alias(_SOURCE))
     if isinstance(report, ReportTable):

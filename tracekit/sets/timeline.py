@@ -37,7 +37,7 @@ def many_traces(traces: TraceSet) -> ManyTraces:
     from tracekit.sets.trace_set import TraceSet
 
     whole = TraceSet(traces.members, engine=traces.engine)
-    analysis = Communication(communication.all_tables(whole, call_tables))
+    analysis = Communication(communication.collect_rank_tables(whole, call_tables))
     clocks = {row["rank"]: row for row in analysis.clocks.iter_rows(named=True)}
     unaligned = [rank for rank, row in clocks.items() if row["method"] == NONE]
     if unaligned:
@@ -50,8 +50,8 @@ def many_traces(traces: TraceSet) -> ManyTraces:
         Part(f"rank {rank}", _Opener(traces, rank), clocks[rank]["offset_ns"], clocks[rank]["drift_ppm"] / 1e6)
         for rank in traces.ranks
     ]
-    facts = {"ranks": str(len(parts))} | {f"clock_rank_{rank}": _clock_text(row) for rank, row in clocks.items()}
-    return ManyTraces(parts, links(analysis.calls, traces.ranks), traces.members[0].origin_utc_ns, facts)
+    facts = {"ranks": str(len(parts))} | {f"clock_rank_{rank}": _describe_clock(row) for rank, row in clocks.items()}
+    return ManyTraces(parts, rank_links(analysis.calls, traces.ranks), traces.members[0].origin_utc_ns, facts)
 
 
 class _Opener:
@@ -68,7 +68,7 @@ class _Opener:
             yield view_of(trace)
 
 
-def links(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:
+def rank_links(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:
     """Return the arrows between the members of collectives and messages, as ``ManyTraces.links``.
 
     An arrow leads from each member of a collective to the one that starts next, and from the start of a call that sends
@@ -124,7 +124,7 @@ def _message_links(members: pl.DataFrame) -> pl.DataFrame:
     return joined.select(pl.lit("message").alias("name"), pl.all().exclude("collective_id"))
 
 
-def _clock_text(row: dict[str, object]) -> str:
+def _describe_clock(row: dict[str, object]) -> str:
     """Describe how the times of a rank were converted."""
     if row["method"] == "reference":
         return "reference"

@@ -79,15 +79,15 @@ def load_many(
         [(0, 15), (1, 15)]
     """
     chosen = find_engine(engine)
-    files = path_lists.expand(paths)
+    files = path_lists.expand_paths(paths)
     given = ranks or {}
     errors: list[tuple[Member, Exception]] = []
-    if rank_sources.are_given(files, given):
+    if rank_sources.are_all_specified(files, given):
         recorded = [Recorded(path.absolute(), format or "", is_read=False) for path in files]
     else:
         unread = [Member(path, n, format or "", via=via, is_read=False) for n, path in enumerate(files)]
-        recorded = [result for _, result in readable(chosen, chosen.map(_read_recorded, unread), errors)]
-    members = tuple(replace(m, via=via) for m in rank_sources.assign(recorded, given))
+        recorded = [result for _, result in skip_unreadable(chosen, chosen.map(_read_recorded, unread), errors)]
+    members = tuple(replace(m, via=via) for m in rank_sources.assign_ranks(recorded, given))
     return TraceSet(members, engine=chosen, errors=[error for _, error in errors])
 
 
@@ -97,7 +97,7 @@ def _read_recorded(member: Member) -> Recorded:
         return members_module.read_recorded(trace, member.path)
 
 
-def readable(
+def skip_unreadable(
     engine: Engine, outcomes: Iterable[tuple[Member, Result | Exception]], errors: list[tuple[Member, Exception]]
 ) -> Iterator[tuple[Member, Result]]:
     """Yield each member with its result. The first error is raised, unless the engine leaves out unreadable captures.
@@ -165,7 +165,7 @@ class TraceSet:
     @functools.cached_property
     def members(self) -> tuple[Member, ...]:
         """The profiles, sorted by rank, with what they record. Profiles are opened if that is not known yet."""
-        return tuple(map(_with_facts, self.captures))
+        return tuple(map(_with_recorded_facts, self.captures))
 
     @property
     def ranks(self) -> list[int]:
@@ -190,7 +190,7 @@ class TraceSet:
         """
         member = next((m for m in self.captures if m.rank == rank), None)
         if member is None:
-            raise self._no_rank_error(rank)
+            raise self._missing_rank_error(rank)
         return open_member(member, self._operations)
 
     def map(self, function: Callable[[Trace], Result]) -> list[Result]:
@@ -231,7 +231,7 @@ class TraceSet:
         """
         import polars as pl
 
-        ranked = [frames.with_rank_column(frame, member.rank) for member, frame in self._results(function)]
+        ranked = [frames.with_rank_column(frame, member.rank) for member, frame in self._readable_results(function)]
         return pl.concat(ranked, how="diagonal_relaxed")
 
     def outcomes(self, function: Callable[[Trace], Result]) -> Iterator[tuple[Member, Result | Exception]]:
@@ -252,7 +252,7 @@ class TraceSet:
         Raises:
             SchemaError: The table does not exist.
         """
-        return frames.with_rank(_schema(name, self._operations))
+        return frames.with_rank(_schema_after(name, self._operations))
 
     def frame(self, name: str) -> pl.LazyFrame:
         """Return a table of all ranks as a polars LazyFrame, whose first column is ``rank``.
@@ -282,8 +282,10 @@ class TraceSet:
         schema = self.schema(name)
         names = schema.names[1:] if columns is None else [schema[c].name for c in columns if c != RANK]
         columns_to_read = names or schema.names[1:2]
-        read = functools.partial(_read_table, name, [frames.own_name(c) for c in columns_to_read])
-        return frames.concat_tables(schema, [RANK, *columns_to_read], self._results(read)).select([RANK, *names])
+        read = functools.partial(_read_table, name, [frames.name_in_trace(c) for c in columns_to_read])
+        return frames.concat_tables(schema, [RANK, *columns_to_read], self._readable_results(read)).select(
+            [RANK, *names]
+        )
 
     def __getitem__(self, name: str) -> pa.Table:
         return self.table(name)
@@ -295,7 +297,7 @@ class TraceSet:
             SchemaError: The table does not exist.
         """
         schemas.table(name)
-        return sum(self.map(functools.partial(_count, name)))
+        return sum(self.map(functools.partial(_count_rows, name)))
 
     def count_all(self) -> dict[str, int]:
         """Return the number of rows of every table in all ranks.
@@ -320,7 +322,7 @@ class TraceSet:
         """
         from tracekit.sets.reports import RankedReport
 
-        return RankedReport.from_results(name, list(self._results(functools.partial(_report, name))))
+        return RankedReport.from_results(name, list(self._readable_results(functools.partial(_compute_report, name))))
 
     def stats(self, report: str) -> pl.DataFrame:
         """Return the rows of a report of every rank, with the column ``rank`` before those of the report.
@@ -344,7 +346,7 @@ class TraceSet:
         Raises:
             UnknownFormatError: The rule or one of its options does not exist, or the value of an option is not allowed.
         """
-        return self.frames(functools.partial(_analyze, rule))
+        return self.frames(functools.partial(_apply_rule, rule))
 
     def recipe(
         self,
@@ -454,11 +456,11 @@ class TraceSet:
         """
         from tracekit.sets import communication
 
-        return communication.clocks(self)
+        return communication.clock_conversions(self)
 
     def correlate(self) -> TraceSet:
         """Join GPU activities with their API calls and NVTX ranges in every rank, as ``Trace.correlate`` does."""
-        return self._then("correlate")
+        return self._with_operation("correlate")
 
     def rollup(
         self,
@@ -479,7 +481,9 @@ class TraceSet:
         Returns:
             The rolled-up set.
         """
-        return self._then("rollup", key_op=key_op, iterations=iterations, dialect=dialect, tensor_cores=tensor_cores)
+        return self._with_operation(
+            "rollup", key_op=key_op, iterations=iterations, dialect=dialect, tensor_cores=tensor_cores
+        )
 
     def select(
         self,
@@ -511,7 +515,7 @@ class TraceSet:
         """
         chosen = self.ranks if ranks is None else list(ranks)
         if missing := [rank for rank in chosen if rank not in self.ranks]:
-            raise self._no_rank_error(missing[0])
+            raise self._missing_rank_error(missing[0])
         arguments = {
             "time": time,
             "devices": devices,
@@ -523,7 +527,7 @@ class TraceSet:
         narrowed = [m for m in self.captures if m.rank in chosen]
         selected = TraceSet(narrowed, operations=self._operations, engine=self.engine, errors=self.errors)
         arguments = {name: value for name, value in arguments.items() if value is not None}
-        return selected._then("select", **arguments) if arguments else selected
+        return selected._with_operation("select", **arguments) if arguments else selected
 
     def export(
         self,
@@ -602,23 +606,23 @@ class TraceSet:
         listed = ", ".join(f"{m.rank}: {m.name}" for m in self.captures[:3])
         return f"<tracekit.TraceSet of {len(self)} ranks ({listed}{', …' if len(self) > 3 else ''})>"  # noqa: PLR2004
 
-    def _then(self, method: Literal["correlate", "rollup", "select"], **arguments: Any) -> TraceSet:
+    def _with_operation(self, method: Literal["correlate", "rollup", "select"], **arguments: Any) -> TraceSet:
         operations = (*self._operations, Operation(method, arguments))
         return TraceSet(self.captures, operations=operations, engine=self.engine, errors=self.errors)
 
-    def _no_rank_error(self, rank: int) -> TracekitError:
+    def _missing_rank_error(self, rank: int) -> TracekitError:
         listed = ", ".join(map(str, self.ranks[:_LISTED])) + (", …" if len(self) > _LISTED else "")
         return TracekitError(f"there is no rank {rank}", hint=f"ranks: {listed}")
 
-    def _results(self, function: Callable[[Trace], Result]) -> Iterator[tuple[Member, Result]]:
+    def _readable_results(self, function: Callable[[Trace], Result]) -> Iterator[tuple[Member, Result]]:
         """Yield each member with the result of a function, except those that the engine leaves out."""
-        return self.readable(self.outcomes(function))
+        return self.skip_unreadable(self.outcomes(function))
 
-    def readable(self, outcomes: Iterable[tuple[Member, Result | Exception]]) -> Iterator[tuple[Member, Result]]:
+    def skip_unreadable(self, outcomes: Iterable[tuple[Member, Result | Exception]]) -> Iterator[tuple[Member, Result]]:
         """Yield each member with its result. The first error is raised, unless the engine leaves out such members."""
         errors: list[tuple[Member, Exception]] = []
         try:
-            yield from readable(self.engine, outcomes, errors)
+            yield from skip_unreadable(self.engine, outcomes, errors)
         finally:
             self.errors += [error for _, error in errors]
 
@@ -635,7 +639,7 @@ def open_member(member: Member, operations: Sequence[Operation] = ()) -> Trace:
     return trace
 
 
-def _with_facts(member: Member) -> Member:
+def _with_recorded_facts(member: Member) -> Member:
     """Return a member with what its capture records."""
     if member.is_read:
         return member
@@ -649,7 +653,7 @@ def call_with_trace(function: Callable[[Trace], Result], operations: Sequence[Op
         return function(trace)
 
 
-def _schema(name: str, operations: Sequence[Operation]) -> schemas.TableSchema:
+def _schema_after(name: str, operations: Sequence[Operation]) -> schemas.TableSchema:
     """Return the schema of a table with the columns that operations add, which do not depend on the capture."""
     trace = Trace.from_tables({})
     for operation in operations:
@@ -662,15 +666,15 @@ def _read_table(name: str, columns: Sequence[str], trace: Trace) -> pa.Table:
     return trace.table(name, columns)
 
 
-def _count(name: str, trace: Trace) -> int:
+def _count_rows(name: str, trace: Trace) -> int:
     return trace.count(name)
 
 
-def _report(name: str, trace: Trace) -> ReportTable | DlprofReport:
+def _compute_report(name: str, trace: Trace) -> ReportTable | DlprofReport:
     return trace.report(name)
 
 
-def _analyze(rule: str, trace: Trace) -> pl.DataFrame:
+def _apply_rule(rule: str, trace: Trace) -> pl.DataFrame:
     return trace.analyze(rule)
 
 

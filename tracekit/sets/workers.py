@@ -38,16 +38,16 @@ class Answer(Generic[Result]):
         return self.outcome
 
 
-def answer(function: Callable[[Member], Result], member: Member) -> Answer[Result]:
+def call_with_warnings(function: Callable[[Member], Result], member: Member) -> Answer[Result]:
     """Return what a function returns or raises for a member, and its warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TracekitWarning)
-        result = outcome(function, member)
+        result = call_or_return_error(function, member)
     texts = [str(w.message) for w in caught if issubclass(w.category, TracekitWarning)]
     return Answer(result, tuple(texts))
 
 
-def outcome(function: Callable[[Member], Result], member: Member) -> Result | Exception:
+def call_or_return_error(function: Callable[[Member], Result], member: Member) -> Result | Exception:
     """Return the result of a function for a member. A ``TracekitError`` or an ``OSError`` is returned, not raised."""
     try:
         return function(member)
@@ -81,10 +81,10 @@ def start_worker(polars_threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()
+        threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
 
 
-def _exit_after(parent: Any) -> None:
+def _exit_with_parent(parent: Any) -> None:
     """Wait until the parent process has ended, and end this process."""
     parent.join()
     os._exit(1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tracekit.core.communication import Communication, rank_tables
 from tracekit.errors import TracekitError, TracekitWarning
 from tracekit.sets import load_many
-from tracekit.sets.communication import all_tables
+from tracekit.sets.communication import collect_rank_tables
 from tracekit.view.captures import Rows
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ def _of_ranks(paths: list[Path]) -> Communication | None:
     if any(issubclass(each.category, TracekitWarning) for each in problems):  # the ranks are only guessed
         return None
     with traces:
-        return Communication(all_tables(traces, rank_tables))
+        return Communication(collect_rank_tables(traces, rank_tables))
 
 
 def _of_one(path: Path) -> Communication:
     """Return the analysis of one capture."""
     with load_many([path]) as traces:
-        return Communication(all_tables(traces, rank_tables))
+        return Communication(collect_rank_tables(traces, rank_tables))
 
 
 def present(found: Communication) -> list[str]:

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.communication.made_ranks import Row, calls, nccl
 from tests.readers.nsys_rep_files import SHARED
-from tracekit.core.communication import align_clocks, communication_calls, match, on_common_clock
-from tracekit.core.communication.clocks import robust_line
+from tracekit.core.communication import align_clocks, communication_calls, convert_to_common_clock, match_calls
+from tracekit.core.communication.clocks import fit_robust_line
 
 MORE = SHARED / "captures" / "h200_more"
 
 
 def clocks(rows: list[Row], origins: dict[int, int | None]) -> pl.DataFrame:
-    return align_clocks(match(calls(rows), origins), origins)
+    return align_clocks(match_calls(calls(rows), origins), origins)
 
 
 def collectives(rank: int, clock: int, numbers: range, **more: object) -> list[Row]:
@@ -43,7 +43,7 @@ def test_offset_and_drift_are_recovered_in_spite_of_outliers(offset: int, ppm: f
     outliers = random.choice(count, count // 8, replace=False)
     noise[outliers] += random.integers(-(10**7), 10**7, len(outliers))
     differences = offset + np.round(times * ppm / 1e6).astype(np.int64) + noise
-    found, drift, residuals = robust_line(times, differences)
+    found, drift, residuals = fit_robust_line(times, differences)
     expected = offset + times * ppm / 1e6
     assert np.abs(found + drift * times - expected).max() < 12_000
     assert np.median(residuals) < 12_000
@@ -52,13 +52,13 @@ def test_offset_and_drift_are_recovered_in_spite_of_outliers(offset: int, ppm: f
 def test_noise_is_no_drift() -> None:
     times = np.arange(0, 10**9, 10**7)
     noise = np.random.default_rng(1).integers(-3_000, 3_001, len(times))
-    assert robust_line(times, noise)[1] == 0
+    assert fit_robust_line(times, noise)[1] == 0
 
 
 def test_few_collectives_or_one_time_give_no_drift() -> None:
     times = np.arange(8, dtype=np.int64) * 10**9
-    assert robust_line(times, times // 10**5)[1] == 0
-    assert robust_line(np.zeros(40, np.int64), np.arange(40, dtype=np.int64))[:2] == (20, 0.0)
+    assert fit_robust_line(times, times // 10**5)[1] == 0
+    assert fit_robust_line(np.zeros(40, np.int64), np.arange(40, dtype=np.int64))[:2] == (20, 0.0)
 
 
 def test_a_rank_is_aligned_through_another_one() -> None:
@@ -108,7 +108,7 @@ def test_calls_of_mpi_count_if_they_block() -> None:
 def test_times_are_converted_to_the_common_clock() -> None:
     rows = {"rank": [0, 1, 2], "t": [10, 10**9, 5], "u": [1, None, 1]}
     facts = {"rank": [0, 1, 2], "offset_ns": [0, -7, None], "drift_ppm": [0.0, 2.0, 0.0]}
-    converted = on_common_clock(pl.DataFrame(rows), pl.DataFrame(facts), ["t", "u"])
+    converted = convert_to_common_clock(pl.DataFrame(rows), pl.DataFrame(facts), ["t", "u"])
     assert converted.to_dict(as_series=False) == {
         "rank": [0, 1, 2],
         "t": [10, 10**9 + 1993, None],
@@ -130,7 +130,7 @@ def test_captures_of_two_ranks(name: str, count: int, bound: int) -> None:
             rows.append(communication_calls(trace.correlate().frame).with_columns(rank=pl.lit(rank, pl.Int64)))
             info = dict(itertools.zip_longest(*trace.frame("capture_info").collect()))
             origins[rank] = int(info["origin_utc_ns"])
-    matched = match(pl.concat(rows), origins)
+    matched = match_calls(pl.concat(rows), origins)
     row = align_clocks(matched, origins).row(1, named=True)
     assert (row["method"], row["collective_count"], row["drift_ppm"]) == ("collectives", count, 0.0)
     assert row["max_residual_ns"] <= bound

@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.communication.made_ranks import Row, calls, nccl, nccl_range
 from tests.exporters.test_chrome_trace import call, kernel, push, trace
-from tracekit.core.communication import match
+from tracekit.core.communication import match_calls
 from tracekit.core.communication.iterations import rank_iterations
 from tracekit.core.communication.operations import rank_operations
 from tracekit.core.communication.stragglers import (
-    align_iterations,
+    find_stragglers,
+    iteration_shifts,
     iteration_spread,
     lost_times,
-    stragglers_of_iterations,
     summarize_stragglers,
 )
 
-NO_OPERATIONS = rank_operations(match(calls([]), {}))
+NO_OPERATIONS = rank_operations(match_calls(calls([]), {}))
 
 
 def loop(count: int = 3) -> list[Row]:
@@ -161,14 +161,14 @@ def test_a_rank_that_is_always_slow_is_always_the_straggler() -> None:
 def test_time_on_the_gpu_counts_as_well() -> None:
     iterations, rows = made({})
     slow = rows.with_columns(gpu_ns=pl.when(pl.col("path") == "step", rank=1, iteration=4).then(400).otherwise(10))
-    found = stragglers_of_iterations(iterations, slow, NO_OPERATIONS)
+    found = find_stragglers(iterations, slow, NO_OPERATIONS)
     assert found.rows() == [(4, 1, "step", 390, "GPU", None)]
 
 
 def test_time_outside_of_all_phases_is_lost_in_the_iteration() -> None:
     iterations, rows = made({})
     more = pl.when(pl.col("path") == "", rank=1, iteration=4).then(400).otherwise(0)
-    found = stragglers_of_iterations(iterations, rows.with_columns(pl.col("cpu_ns") + more), NO_OPERATIONS)
+    found = find_stragglers(iterations, rows.with_columns(pl.col("cpu_ns") + more), NO_OPERATIONS)
     assert found.select("iteration", "straggler", "phase").rows() == [(4, 1, "")]
 
 
@@ -182,7 +182,7 @@ def test_a_rank_for_which_nobody_waits_is_no_straggler() -> None:
     iterations = iterations.with_columns(start_ns=1000 * pl.col("iteration"), end_ns=1000 * pl.col("iteration") + 1000)
     for late, expected in (([50, 550, 50], [(1, 500)]), ([50, 50, 50], [])):
         operations = [o for n in range(6) for o in operation(n, late if n == 3 else [50, 50, 50])]
-        ranks = rank_operations(match(calls(operations), dict.fromkeys(range(3), 0)))
+        ranks = rank_operations(match_calls(calls(operations), dict.fromkeys(range(3), 0)))
         spread = iteration_spread(iterations, rows, ranks)
         assert spread.drop_nulls("straggler").select("straggler", "delay_ns").rows() == expected
         assert spread["wait_ns"].to_list() == [0, 0, 0, 1000 if expected else 0, 0, 0]
@@ -198,14 +198,14 @@ def test_iterations_are_aligned_by_their_operations(first: int, second: int) -> 
             start = 1_000_000 * n + 1000 * (n * n * 7919 % 977)
             rows.append(nccl(rank, start + 100, start + 200))
             iterations.append({"rank": rank, "iteration": n - skipped, "start_ns": start, "end_ns": start + 900})
-    ranks = rank_operations(match(calls(rows), {0: 0, 1: 0}))
-    assert align_iterations(pl.DataFrame(iterations), ranks) == {0: 0, 1: second - first}
+    ranks = rank_operations(match_calls(calls(rows), {0: 0, 1: 0}))
+    assert iteration_shifts(pl.DataFrame(iterations), ranks) == {0: 0, 1: second - first}
 
 
 def test_no_iterations() -> None:
     iterations = pl.DataFrame(
         schema={"rank": pl.Int64, "iteration": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
     )
-    assert align_iterations(iterations, NO_OPERATIONS) == {}
+    assert iteration_shifts(iterations, NO_OPERATIONS) == {}
     spread = iteration_spread(iterations, frame([]), NO_OPERATIONS)
     assert (spread.height, summarize_stragglers(spread).height) == (0, 0)

@@ -6,13 +6,13 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.communication.made_ranks import Row, calls, nccl
-from tracekit.core.communication import match
+from tracekit.core.communication import match_calls
 
 NO_ORIGINS = dict.fromkeys(range(8), 0)
 
 
 def matched(rows: list[Row], *columns: str) -> list[tuple[object, ...]]:
-    return match(calls(rows), NO_ORIGINS).select(columns).rows()
+    return match_calls(calls(rows), NO_ORIGINS).select(columns).rows()
 
 
 def at(number: int) -> int:
@@ -33,7 +33,7 @@ def test_collectives_match_in_the_order_of_each_communicator(data: st.DataObject
             end = at(n) + clock + data.draw(st.integers(0, 900))
             truth[rank, end] = n
             rows.append(nccl(rank, end - 1000, end, communicator=communicator, message_bytes=size))
-    found = match(calls(data.draw(st.permutations(rows))), NO_ORIGINS)
+    found = match_calls(calls(data.draw(st.permutations(rows))), NO_ORIGINS)
     groups: dict[int, set[int]] = {}
     for group, rank, end in found.select("collective_id", "rank", "end_ns").rows():
         groups.setdefault(group, set()).add(truth[rank, end])
@@ -72,7 +72,7 @@ def test_an_equal_number_of_calls_may_still_be_shifted() -> None:
     """One capture lacks the first collective and the other one the last. Only times show that."""
     first = [nccl(0, at(n) - 10, at(n)) for n in range(11)]
     second = [nccl(1, at(n) - 10 + 5, at(n) + 5) for n in range(1, 12)]
-    found = match(calls([*first, *second]), NO_ORIGINS)
+    found = match_calls(calls([*first, *second]), NO_ORIGINS)
     assert found["sequence"].to_list() == [0, *(n for n in range(1, 11) for _ in (0, 1)), 11]
     assert found["rank_count"].to_list() == [1] + [2] * 20 + [1]
 
@@ -81,21 +81,21 @@ def test_times_of_the_cpu_do_not_tell_that_equally_many_calls_differ() -> None:
     """The ranks send at different times, and the times of the kernels are unknown."""
     first = [nccl(0, at(n), at(n) + 10, kernel_id=None) for n in range(12)]
     second = [nccl(1, at(n + 1), at(n + 1) + 10, kernel_id=None) for n in range(12)]
-    found = match(calls([*first, *second]), NO_ORIGINS)
+    found = match_calls(calls([*first, *second]), NO_ORIGINS)
     assert found["sequence"].to_list() == [n for n in range(12) for _ in (0, 1)]
 
 
 def test_a_capture_of_a_small_part_is_matched_by_time() -> None:
     whole = [nccl(0, at(n) - 10, at(n)) for n in range(400)]
     part = [nccl(1, at(n) - 10, at(n) + 3) for n in range(200, 206)]
-    found = match(calls([*whole, *part]), NO_ORIGINS).filter(rank=1)
+    found = match_calls(calls([*whole, *part]), NO_ORIGINS).filter(rank=1)
     assert found["sequence"].to_list() == list(range(200, 206))
 
 
 def test_of_equally_good_shifts_the_nearest_one_counts() -> None:
     whole = [nccl(0, 1000 * n, 1000 * n + 10) for n in range(400)]
     part = [nccl(1, 1000 * n, 1000 * n + 13) for n in range(200, 300)]
-    found = match(calls([*whole, *part]), NO_ORIGINS).filter(rank=1)
+    found = match_calls(calls([*whole, *part]), NO_ORIGINS).filter(rank=1)
     assert found["sequence"].to_list() == list(range(200, 300))
 
 
@@ -124,7 +124,7 @@ def test_one_stream_may_be_several_communicators() -> None:
         for rank, delay in delays.items()
         for n in range(20)
     ]
-    found = match(calls(rows), NO_ORIGINS)
+    found = match_calls(calls(rows), NO_ORIGINS)
     columns = ("communicator", "communicator_size", "rank_count", "status")
     assert found.group_by(columns).len().sort("communicator").rows() == [
         ("stream 17 of ranks 0, 1", 2, 2, "matched", 40),
@@ -144,7 +144,7 @@ def test_messages_match_in_the_order_of_each_pair_of_ranks(sent: list[tuple[int,
         start = at(n)
         rows.append(message(source, start, "send", target, message_bytes=size, communicator_rank=source))
         rows.append(message(target, start + 1, "recv", source, message_bytes=size, communicator_rank=target))
-    found = match(calls(rows), NO_ORIGINS)
+    found = match_calls(calls(rows), NO_ORIGINS)
     pairs = found.sort("start_ns").partition_by("collective_id", maintain_order=True)
     assert [p["start_ns"].to_list() for p in pairs] == [[at(n), at(n) + 1] for n in range(len(sent))]
     assert set(found["status"]) <= {"matched"}
@@ -188,31 +188,31 @@ def test_collectives_of_mpi_need_not_have_equal_sizes() -> None:
 def test_sizes_of_nccl_become_those_of_nccl_tests() -> None:
     kinds = ("all_gather", "reduce_scatter", "all_to_all", "all_reduce", "broadcast")
     rows = [nccl(rank, at(n), at(n) + 10, kind=kind) for n, kind in enumerate(kinds) for rank in range(3)]
-    found = dict(zip(*match(calls(rows), NO_ORIGINS).select("kind", "bytes"), strict=True))
+    found = dict(zip(*match_calls(calls(rows), NO_ORIGINS).select("kind", "bytes"), strict=True))
     assert found == {"all_gather": 192, "reduce_scatter": 192, "all_to_all": 192, "all_reduce": 64, "broadcast": 64}
 
 
 def test_ranks_of_one_trace_are_numbered_by_gpu() -> None:
     rows = [nccl(0, n, 10 + n, process_id=process, device_id=n) for n, process in enumerate((30, 20))]
     rows += [nccl(1, 3, 13, process_id=9)]
-    found = match(calls(rows), NO_ORIGINS).select("rank", "trace_rank", "process_id", "device_id")
+    found = match_calls(calls(rows), NO_ORIGINS).select("rank", "trace_rank", "process_id", "device_id")
     assert found.rows() == [(0, 0, 30, 0), (1, 0, 20, 1), (2, 1, 9, 0)]
     for row, own in zip(rows, (1, 0, 2), strict=True):
         row |= {"communicator_rank": own, "communicator_size": 3}
-    assert match(calls(rows), NO_ORIGINS).select("rank", "process_id").rows() == [(0, 20), (1, 30), (2, 9)]
+    assert match_calls(calls(rows), NO_ORIGINS).select("rank", "process_id").rows() == [(0, 20), (1, 30), (2, 9)]
 
 
 def test_ranks_of_traces_are_kept() -> None:
-    found = match(calls([nccl(5, 0, 10), nccl(7, 0, 10)]), {5: 0, 7: None})
+    found = match_calls(calls([nccl(5, 0, 10), nccl(7, 0, 10)]), {5: 0, 7: None})
     assert found.select("rank", "trace_rank").rows() == [(5, 5), (7, 7)]
 
 
 def test_origins_place_a_lonely_call() -> None:
     rows = [nccl(0, at(n) - 5, at(n)) for n in range(12)]
     rows += [nccl(1, at(7) - 5 - 10**9, at(7) - 10**9)]
-    found = match(calls(rows), {0: 50, 1: 10**9 + 50}).filter(rank=1)
+    found = match_calls(calls(rows), {0: 50, 1: 10**9 + 50}).filter(rank=1)
     assert found["sequence"].to_list() == [7]
 
 
 def test_no_calls() -> None:
-    assert match(calls([]), {}).height == 0
+    assert match_calls(calls([]), {}).height == 0

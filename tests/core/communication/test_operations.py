@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.communication.made_ranks import Row, calls, nccl
 from tests.readers.nsys_rep_files import SHARED
-from tracekit.core.communication import Communication, match, rank_tables
+from tracekit.core.communication import Communication, match_calls, rank_tables
 from tracekit.core.communication.operations import (
-    operations,
+    aggregate_operations,
     rank_operations,
     summarize_arrivals,
     summarize_operations,
@@ -23,7 +23,7 @@ MORE = SHARED / "captures" / "h200_more"
 
 
 def ranks_of(rows: list[Row], count: int = 8) -> pl.DataFrame:
-    return rank_operations(match(calls(rows), dict.fromkeys(range(count), 0)))
+    return rank_operations(match_calls(calls(rows), dict.fromkeys(range(count), 0)))
 
 
 times = st.tuples(st.integers(0, 50), st.integers(0, 60))
@@ -50,7 +50,7 @@ def test_ranks_wait_for_the_last_one(drawn: list[list[tuple[int, int]]]) -> None
     assert found.sort("operation_id", "rank").select(columns).rows() == expected
     assert found.group_by("operation_id").agg(pl.col("is_last").sum())["is_last"].to_list() == [1] * len(drawn)
     delays = [max(s for s, _ in members) - sorted(s for s, _ in members)[-2] for members in drawn]
-    assert operations(found).height == len(drawn)
+    assert aggregate_operations(found).height == len(drawn)
     assert (
         found.group_by("operation_id", maintain_order=True).agg(pl.col("delay_ns").sum())["delay_ns"].to_list()
         == delays
@@ -72,7 +72,7 @@ def test_ranks_wait_for_the_last_one(drawn: list[list[tuple[int, int]]]) -> None
 )
 def test_bandwidths_are_those_of_nccl_tests(kind: str, size: int, factor: float) -> None:
     rows = [nccl(rank, 10 * rank, 20 + 2 * rank + 100, kind=kind, message_bytes=600) for rank in range(3)]
-    found = operations(ranks_of(rows)).row(0, named=True)
+    found = aggregate_operations(ranks_of(rows)).row(0, named=True)
     assert (found["bytes"], found["time_ns"], found["last_rank"], found["skew_ns"]) == (size, 104, 2, 20)
     assert found["algorithm_gb_per_s"] == pytest.approx(size / 104)
     assert found["bus_gb_per_s"] == pytest.approx(size / 104 * factor)
@@ -82,18 +82,18 @@ def test_operations_without_data_or_time_have_no_bandwidth() -> None:
     rows = [nccl(rank, 0, 10, kind="barrier", message_bytes=None) for rank in range(2)]
     rows += [nccl(rank, 100, 100) for rank in range(2)]
     rows += [nccl(rank, 200, 300, message_bytes=0) for rank in range(2)]
-    found = operations(ranks_of(rows)).select("bytes", "algorithm_gb_per_s", "bus_gb_per_s")
+    found = aggregate_operations(ranks_of(rows)).select("bytes", "algorithm_gb_per_s", "bus_gb_per_s")
     assert found.rows() == [(None, None, None), (64, None, None), (0, None, None)]
 
 
 def test_incomplete_operations_and_unknown_times_do_not_count() -> None:
     rows = [nccl(rank, 0, 10, communicator_size=3) for rank in range(2)]
-    matched = match(calls([*rows, nccl(2, 0, 10, communicator="8")]), {0: 0, 1: 0, 2: 0})
+    matched = match_calls(calls([*rows, nccl(2, 0, 10, communicator="8")]), {0: 0, 1: 0, 2: 0})
     assert rank_operations(matched).height == 0
-    whole = match(calls([nccl(0, 0, 10), nccl(1, 0, 10)]), {0: 0, 1: 0})
+    whole = match_calls(calls([nccl(0, 0, 10), nccl(1, 0, 10)]), {0: 0, 1: 0})
     unaligned = whole.with_columns(start_ns=pl.when(pl.col("rank") == 0).then("start_ns"))
     assert rank_operations(unaligned).height == 0
-    assert rank_operations(match(calls([nccl(0, 0, 10, kind="unknown")]), {0: 0})).height == 0
+    assert rank_operations(match_calls(calls([nccl(0, 0, 10, kind="unknown")]), {0: 0})).height == 0
 
 
 def test_a_communicator_of_one_rank_waits_for_nobody() -> None:
@@ -129,7 +129,7 @@ def test_messages_that_kernels_share_are_one_operation(count: int) -> None:
 def test_separate_messages_are_separate_operations() -> None:
     rows = [nccl(0, 10, 30, kind="send", peer=1), nccl(1, 10, 35, kind="recv", peer=0)]
     rows += [nccl(1, 50, 60, kind="send", peer=0), nccl(0, 50, 60, kind="recv", peer=1)]
-    found = operations(ranks_of(rows)).select("kind", "bytes", "time_ns", "bus_gb_per_s")
+    found = aggregate_operations(ranks_of(rows)).select("kind", "bytes", "time_ns", "bus_gb_per_s")
     assert found.rows() == [("send_recv", 64, 25, 64 / 25), ("send_recv", 64, 10, 6.4)]
 
 
@@ -146,7 +146,7 @@ def test_summaries() -> None:
         nccl(1, 5000, 5090, message_bytes=128, kernel_id=None),
     ]
     ranks = ranks_of(rows)
-    summary = summarize_operations(operations(ranks)).filter(pl.col("communicator") == "7")
+    summary = summarize_operations(aggregate_operations(ranks)).filter(pl.col("communicator") == "7")
     assert summary.select("bytes", "count", "time_ns", "mean_skew_ns", "max_skew_ns").rows() == [
         (64, 2, 150, 25.0, 40),
         (128, 1, 100, 0.0, 0),
@@ -172,7 +172,9 @@ def test_summaries() -> None:
 
 def test_no_operations() -> None:
     ranks = ranks_of([])
-    assert [t.height for t in (ranks, operations(ranks), summarize_operations(operations(ranks)))] == [0, 0, 0]
+    assert [
+        t.height for t in (ranks, aggregate_operations(ranks), summarize_operations(aggregate_operations(ranks)))
+    ] == [0, 0, 0]
     assert summarize_arrivals(ranks).height == 0
 
 
@@ -212,7 +214,7 @@ def test_bandwidths_of_a_capture_by_hand() -> None:
         assert weighted == pytest.approx(scale * size / total * (1 if kind == "all_reduce" else 1 / 2))
     overlaps = pl.read_parquet(MORE / "recipes" / "straggler" / "nccl_gpu_overlap_trace" / "rank_trace.parquet")
     hidden = 100 * pl.col("hidden_ns") / (pl.col("kernel_end_ns") - pl.col("kernel_start_ns"))
-    ours = match(found.tables["calls"], {}).unique(["rank", "kernel_id"]).with_columns(ours=hidden.round(1))
+    ours = match_calls(found.tables["calls"], {}).unique(["rank", "kernel_id"]).with_columns(ours=hidden.round(1))
     compared = ours.join(overlaps, left_on=["rank", "kernel_start_ns"], right_on=["Rank", "Start"])
     assert compared.filter(pl.col("ours") != pl.col("Compute Overlap")).height == 0
     assert compared.height == 988

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 import tracekit as tk
 from tests.core.scenes import declared, launches, nvtx
-from tracekit.core.ops import DIALECTS, Ops, dialect, markers
+from tracekit.core.ops import DIALECTS, Ops, find_dialect, markers
 from tracekit.core.ops.dialect import INSTANCE, op_paths
 from tracekit.errors import TracekitWarning, UnknownFormatError
 
@@ -35,7 +35,7 @@ def test_a_dialect_has_one_name_and_the_last_takes_everything() -> None:
     assert all(name == d.name for name, d in DIALECTS.items())
     assert list(DIALECTS)[-1] == "plain"
     with pytest.raises(UnknownFormatError, match="unknown dialect 'x'"):
-        dialect("x")
+        find_dialect("x")
 
 
 @pytest.mark.parametrize(

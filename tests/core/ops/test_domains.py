@@ -177,5 +177,5 @@ def test_ops_hang_below_the_innermost_range_that_is_none(steps: list[tuple[str |
     capture = Capture(captured(*ranges).frames)
     texts = domains.domain_texts(capture, "D")
     parsed = texts.select("text", label="text", scope=pl.lit(None, pl.String), type="text")
-    made = domains.timeline(capture, "D", parsed).instances
+    made = domains.domain_timeline(capture, "D", parsed).instances
     assert made["op_name"].cast(pl.String).to_list() == paths

@@ -54,8 +54,10 @@ def communication(activity: IterationActivity) -> Iterator[Finding]:
     if not exchange.height:
         return
     by, devices = ["device_id"], activity.busy_times["device_id"].n_unique()
-    within, busy = total_duration(intervals.merge(exchange, by=by)), total_duration(activity.busy_times)
-    hidden = total_duration(intervals.overlap(exchange.select(*by, *_TIMES), compute.select(*by, *_TIMES), by=by))
+    within, busy = total_duration(intervals.merge_intervals(exchange, by=by)), total_duration(activity.busy_times)
+    hidden = total_duration(
+        intervals.intersection_of_unions(exchange.select(*by, *_TIMES), compute.select(*by, *_TIMES), by=by)
+    )
     exposed = within - hidden
     time = exposed // devices
     if 100 * within < MIN_NCCL_PERCENT * busy or 100 * exposed < MIN_EXPOSED_PERCENT * busy:

@@ -52,10 +52,10 @@ def data_loading(activity: IterationActivity) -> Iterator[Finding]:
     """Report the time in which data is loaded while no GPU is busy."""
     measures = activity.rollup.measures
     loads = activity.clip(measures.instances.filter(breakdown.loads_data(measures).gather(measures.instances["op"])))
-    merged = intervals.merge(loads, by=[])
+    merged = intervals.merge_intervals(loads, by=[])
     if not merged.height:
         return
-    lost = intervals.overlap(merged, activity.idle_times, by=[])
+    lost = intervals.intersection_of_unions(merged, activity.idle_times, by=[])
     time = total_duration(lost)
     if activity.share(time) < MIN_LOADING:
         return
@@ -97,10 +97,10 @@ def _report_idle(activity: IterationActivity, device: int, causes: dict[str, int
     main = max(causes, key=lambda c: causes[c])
     parts = ", ".join(f"{_CAUSES[c]} {format_duration(t)}" for c, t in causes.items() if t)
     where = longest_interval(gaps)
-    by_cause = _idle_by_cpu_activity(activity, device, gaps)
+    by_cause = _idle_times_by_cpu_activity(activity, device, gaps)
     problem = f"GPU {device} is idle for {activity.share(time):.0f} % of the time"
     longest = format_duration(where[1] - where[0])
-    evidence = f"{parts}; {_main_cause(by_cause)}; {launches} launches; the longest gap took {longest}"
+    evidence = f"{parts}; {_describe_main_cause(by_cause)}; {launches} launches; the longest gap took {longest}"
     advice = _ADVICE.get(main) or cpu_advice(activity, causes["cpu"], launches)
     figures = {"device_id": device, "idle_ns": time, "gaps": gaps.height, "launches": launches}
     figures |= {"length_ns": activity.length_ns, **{f"{c}_ns": t for c, t in causes.items()}}
@@ -108,7 +108,7 @@ def _report_idle(activity: IterationActivity, device: int, causes: dict[str, int
     yield Finding("idle_by_cause", problem, evidence, advice, time, activity.share(time), gaps.height, *where, figures)
 
 
-def _idle_by_cpu_activity(activity: IterationActivity, device: int, gaps: pl.DataFrame) -> pl.DataFrame:
+def _idle_times_by_cpu_activity(activity: IterationActivity, device: int, gaps: pl.DataFrame) -> pl.DataFrame:
     """Return the idle time of a device by cause: ``cause``, ``time_ns``, and ``name``, in which most of it passed.
 
     The rows are sorted by descending time.
@@ -122,7 +122,7 @@ def _idle_by_cpu_activity(activity: IterationActivity, device: int, gaps: pl.Dat
     return causes.sort("time_ns", "cause", descending=[True, False])
 
 
-def _main_cause(by_cause: pl.DataFrame) -> str:
+def _describe_main_cause(by_cause: pl.DataFrame) -> str:
     """Return a phrase for the cause with the longest time."""
     cause, time, name = by_cause.row(0)
     inside = f" ({shorten_name(name)})" if name else ""
@@ -168,7 +168,7 @@ def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
     """Report API calls within steps in which the CPU waits for the GPU."""
     calls = activity.rollup.measures.calls.filter(pl.col("name").cast(pl.String).str.contains(WAIT_PATTERN))
     waits = activity.clip(calls.unique("call").select("op", "name", "start_ns", "end_ns"))
-    time = total_duration(intervals.merge(waits, by=[]))
+    time = total_duration(intervals.merge_intervals(waits, by=[]))
     if not waits.height or activity.share(time) < MIN_WAITING:
         return
     names = ", ".join(sorted(waits["name"].cast(pl.String).unique()))
@@ -193,7 +193,7 @@ def module_loading(activity: IterationActivity) -> Iterator[Finding]:
     """Report API calls within steps that load code onto a GPU, as CUDA does when a kernel is first used."""
     calls = activity.api_calls.filter(pl.col("name").str.contains(MODULE_LOAD_PATTERN)).collect()
     loads = activity.clip(calls.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns"))
-    time = total_duration(intervals.merge(loads, by=[]))
+    time = total_duration(intervals.merge_intervals(loads, by=[]))
     if not loads.height or activity.share(time) < MIN_MODULE_LOADING:
         return
     by_name = loads.group_by("name").agg(length=DURATION.sum()).sort("length", "name", descending=[True, False])
@@ -225,7 +225,7 @@ def copies(activity: IterationActivity) -> Iterator[Finding]:
     for kind, advice in _DIRECTIONS.items():
         in_direction = rows.filter(pl.col("copy_kind") == kind)
         if in_direction.height:
-            yield from _copies_in_direction(
+            yield from _slow_copies_in_direction(
                 activity, in_direction, f"Copies within the step, {kind.lower().replace('-', ' ')}", advice
             )
 
@@ -236,13 +236,13 @@ _DIRECTIONS = {
 }
 
 
-def _copies_in_direction(
+def _slow_copies_in_direction(
     activity: IterationActivity, rows: pl.DataFrame, problem: str, advice: str
 ) -> Iterator[Finding]:
     """Report memory copies in one direction that take long, use pageable memory, or make the CPU wait in every step."""
     pageable = (pl.col("src_memory_kind") == "Pageable") | (pl.col("dst_memory_kind") == "Pageable")
     unpinned = rows.filter(pageable.fill_null(value=False)).height
-    time, moved = total_duration(intervals.merge(rows, by=[])), int(rows["bytes"].sum())
+    time, moved = total_duration(intervals.merge_intervals(rows, by=[])), int(rows["bytes"].sum())
     steps = activity.iteration_count
     waits = rows["copy_kind"][0] == "Device-to-Host" and rows.height >= steps > 1
     if activity.share(time) < MIN_COPYING and not (waits or unpinned):

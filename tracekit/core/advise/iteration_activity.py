@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.intervals.axis import where
+from tracekit.core.intervals.axis import null_unless
 from tracekit.core.ops.calls import ON_GPU
 from tracekit.core.rollup import breakdown
 
@@ -85,7 +85,7 @@ class IterationActivity:
         gpu_rows = self.clip(rows.drop_nulls("start_ns")).sort("start_ns", "end_ns")
         is_kernel = gpu_rows["kind"] == "kernel"
         nodes = self.rollup.measures.ops.frames("kernels").select("graph_node_id").collect().to_series()
-        kernel_row = where(is_kernel, gpu_rows["activity"])
+        kernel_row = null_unless(is_kernel, gpu_rows["activity"])
         return gpu_rows.with_columns(graph=nodes.gather(kernel_row).is_not_null() | (gpu_rows["kind"] == "graph"))
 
     @functools.cached_property
@@ -114,12 +114,12 @@ class IterationActivity:
     @functools.cached_property
     def busy_times(self) -> pl.DataFrame:
         """The times in which each device runs any activity, merged: ``device_id``, ``start_ns``, ``end_ns``."""
-        return intervals.merge(self.gpu_activities, by=["device_id"])
+        return intervals.merge_intervals(self.gpu_activities, by=["device_id"])
 
     @functools.cached_property
     def any_busy_times(self) -> pl.DataFrame:
         """The times in which at least one device runs an activity, merged: ``start_ns``, ``end_ns``."""
-        return intervals.merge(self.gpu_activities, by=[])
+        return intervals.merge_intervals(self.gpu_activities, by=[])
 
     @functools.cached_property
     def idle_times(self) -> pl.DataFrame:
@@ -145,8 +145,8 @@ class IterationActivity:
         bounds = self.windows.select(pl.col("start_ns").min(), pl.col("end_ns").max())
         # With intervals of 1 ns before and after all windows, the times before and after all rows are gaps.
         borders = [bounds.select(start_ns=pl.col(c) + d, end_ns=pl.col(c) + d + 1) for c, d in _BORDERS]
-        gaps = intervals.gaps(pl.concat([rows.select("start_ns", "end_ns"), *borders]), by=[])
-        return intervals.overlap(gaps, self.windows, by=[])
+        gaps = intervals.gaps_between(pl.concat([rows.select("start_ns", "end_ns"), *borders]), by=[])
+        return intervals.intersection_of_unions(gaps, self.windows, by=[])
 
     def clip(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Clip intervals to the windows. An interval gives one row for each window that it overlaps."""

@@ -93,14 +93,14 @@ def _parse_option(rule: Rule, text: str) -> tuple[str, int]:
         hint = choices_hint("options", [*rule.options, *TIME_OPTIONS], name)
         raise UnknownFormatError(f"rule {rule.name!r} has no option {name!r}", hint=hint)
     option = rule.options.get(name, Option(0, "", maximum=_MAX_TIME))
-    if not equals or not re.fullmatch(r"-?[0-9]{1,19}", value) or not _is_allowed(option, int(value)):
+    if not equals or not re.fullmatch(r"-?[0-9]{1,19}", value) or not _is_valid_value(option, int(value)):
         limit = "" if option.maximum is None else f" to {option.maximum}"
         hint = f"write {name}= with an integer from {option.minimum}{limit or ' up'}"
         raise UnknownFormatError(f"rule {rule.name!r}: {text!r} is not a valid option", hint=hint)
     return name, int(value)
 
 
-def _is_allowed(option: Option, value: int) -> bool:
+def _is_valid_value(option: Option, value: int) -> bool:
     return option.minimum <= value <= (_MAX_TIME if option.maximum is None else option.maximum)
 
 

@@ -33,11 +33,11 @@ def dx12_mem_ops(request: Request) -> pl.DataFrame:
     columns = ("event_id", "gpu", "heap_type", "heap_flags", "cpu_page_property_id")
     operations = request.frames("dx12_memory_operations").select(columns)
     rows = operations.join(calls, on="event_id", how="inner", maintain_order="left_right")
-    rows = rows.with_columns(_warning().alias("warning")).drop_nulls("warning")
+    rows = rows.with_columns(_warning_expr().alias("warning")).drop_nulls("warning")
     return rows.sort("duration_ns", descending=True, maintain_order=True).collect()
 
 
-def _warning() -> pl.Expr:
+def _warning_expr() -> pl.Expr:
     """Return an expression for the warning about each operation, which is null if there is none."""
     name, heap, page = (pl.col(c) for c in ("name", "heap_type", "cpu_page_property_id"))
     is_zeroed = (pl.col("heap_flags") & _NOT_ZEROED) == 0

@@ -31,7 +31,7 @@ def gpu_idle_causes(request: Request) -> pl.DataFrame:
     The times of all causes of a GPU add up to its idle time. ``Max`` is the longest time in one gap, and ``Start`` is
     the start of this gap.
     """
-    pieces = _pieces(request)
+    pieces = _idle_times_by_cause(request)
     by = ["device_id", "cause"]
     in_gap = pieces.group_by(*_INTERVAL, "cause").agg(DURATION.sum())
     in_gap = in_gap.sort("duration_ns", "interval_start_ns", descending=[True, False])
@@ -42,7 +42,7 @@ def gpu_idle_causes(request: Request) -> pl.DataFrame:
         start_ns=pl.col("interval_start_ns").first(),
     )
     share = quotient(pl.col("total_ns") * 100.0, pl.col("total_ns").sum().over("device_id").cast(pl.Float64))
-    causes = causes.with_columns(share=share).join(_main_names(pieces, by), on=by, how="left")
+    causes = causes.with_columns(share=share).join(_longest_names(pieces, by), on=by, how="left")
     causes = causes.sort("device_id", "total_ns", "cause", descending=[False, True, False])
     return causes.with_columns(pl.col("cause").cast(pl.String))
 
@@ -61,17 +61,17 @@ def gpu_idle_causes(request: Request) -> pl.DataFrame:
 )
 def gpu_idle_gaps(request: Request) -> pl.DataFrame:
     """Longest gaps between the activities of a GPU, each with its thread, main cause, and the time of this cause."""
-    pieces = _pieces(request)
+    pieces = _idle_times_by_cause(request)
     by = [*_INTERVAL, "cause"]
     causes = pieces.group_by(by).agg(pl.col("process_id", "thread_id").first(), cause_ns=DURATION.sum())
     whole = pl.col("cause_ns").sum().over(_INTERVAL).alias("duration_ns")
-    causes = causes.with_columns(whole).join(_main_names(pieces, by), on=by, how="left")
+    causes = causes.with_columns(whole).join(_longest_names(pieces, by), on=by, how="left")
     main = causes.sort("cause_ns", "cause", descending=[True, False]).unique(_INTERVAL, keep="first")
     main = main.rename({"interval_start_ns": "start_ns"}).with_columns(pl.col("cause").cast(pl.String))
     return sort_longest_first(main, "device_id")
 
 
-def _pieces(request: Request) -> pl.DataFrame:
+def _idle_times_by_cause(request: Request) -> pl.DataFrame:
     """Return all idle times by cause, with the start of the gap that contains each of them."""
     gaps = idle.idle_times(request.frames)
     starts = gaps.select("device_id", "start_ns", interval_start_ns="start_ns").sort("start_ns")
@@ -79,7 +79,7 @@ def _pieces(request: Request) -> pl.DataFrame:
     return pieces.join_asof(starts, on="start_ns", by="device_id", strategy="backward", check_sortedness=False)
 
 
-def _main_names(pieces: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+def _longest_names(pieces: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """Return the name with the longest total time in each group. The columns are ``by``, ``name`` and ``name_ns``."""
     names = pieces.drop_nulls("name").group_by(*by, "name").agg(name_ns=DURATION.sum())
     names = names.with_columns(pl.col("name").cast(pl.String))

@@ -8,15 +8,15 @@ combines all of these.
 
 from tracekit.core.communication.analysis import Communication, call_tables, rank_tables
 from tracekit.core.communication.calls import communication_calls
-from tracekit.core.communication.clocks import align_clocks, on_common_clock
-from tracekit.core.communication.matching import match
+from tracekit.core.communication.clocks import align_clocks, convert_to_common_clock
+from tracekit.core.communication.matching import match_calls
 
 __all__ = [
     "Communication",
     "align_clocks",
     "call_tables",
     "communication_calls",
-    "match",
-    "on_common_clock",
+    "convert_to_common_clock",
+    "match_calls",
     "rank_tables",
 ]

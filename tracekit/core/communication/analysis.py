@@ -10,9 +10,9 @@ import polars as pl
 
 from tracekit.core.communication import operations, stragglers
 from tracekit.core.communication.calls import communication_calls
-from tracekit.core.communication.clocks import align_clocks, on_common_clock
+from tracekit.core.communication.clocks import align_clocks, convert_to_common_clock
 from tracekit.core.communication.iterations import ITERATION_COLUMNS, PHASE_COLUMNS, rank_iterations
-from tracekit.core.communication.matching import match
+from tracekit.core.communication.matching import match_calls
 from tracekit.core.correlate import Correlation
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ def rank_tables(frames: Frames) -> dict[str, pl.DataFrame]:
     Args:
         frames: Function that returns the declared table with a given name.
     """
-    linked = _correlated(frames)
+    linked = _correlated_frames(frames)
     iterations, phases = rank_iterations(linked)
-    return {CALLS: communication_calls(linked), ORIGINS: _origin(frames), ITERATIONS: iterations, PHASES: phases}
+    return {CALLS: communication_calls(linked), ORIGINS: _origin_table(frames), ITERATIONS: iterations, PHASES: phases}
 
 
 def call_tables(frames: Frames) -> dict[str, pl.DataFrame]:
@@ -44,10 +44,10 @@ def call_tables(frames: Frames) -> dict[str, pl.DataFrame]:
     Args:
         frames: Function that returns the declared table with a given name.
     """
-    return {CALLS: communication_calls(_correlated(frames)), ORIGINS: _origin(frames)}
+    return {CALLS: communication_calls(_correlated_frames(frames)), ORIGINS: _origin_table(frames)}
 
 
-def _correlated(frames: Frames) -> Frames:
+def _correlated_frames(frames: Frames) -> Frames:
     """Return a function that adds the columns of a correlation to ``kernels`` and ``nvtx_ranges``, each only once."""
     correlation = Correlation(frames)
 
@@ -64,7 +64,7 @@ def _correlated(frames: Frames) -> Frames:
     return frame
 
 
-def _origin(frames: Frames) -> pl.DataFrame:
+def _origin_table(frames: Frames) -> pl.DataFrame:
     """Return the origin in UTC of one trace: ``origin_utc_ns``, which is null if it was not recorded."""
     values = frames("capture_info").filter(pl.col("name") == "origin_utc_ns").select("value").collect()["value"]
     text = next(iter(values.drop_nulls()), "")
@@ -88,22 +88,22 @@ class Communication:
     tables: Mapping[str, pl.DataFrame]
 
     @functools.cached_property
-    def _origins(self) -> dict[int, int | None]:
+    def _origins_by_rank(self) -> dict[int, int | None]:
         return dict(self.tables[ORIGINS].select("rank", "origin_utc_ns").iter_rows())
 
     @functools.cached_property
-    def _matched(self) -> pl.DataFrame:
-        return match(self.tables[CALLS], self._origins)
+    def _matched_calls(self) -> pl.DataFrame:
+        return match_calls(self.tables[CALLS], self._origins_by_rank)
 
     @functools.cached_property
     def clocks(self) -> pl.DataFrame:
         """How the times of each trace are converted to the common clock (see ``align_clocks``)."""
-        return align_clocks(self._matched, self._origins)
+        return align_clocks(self._matched_calls, self._origins_by_rank)
 
     @functools.cached_property
     def calls(self) -> pl.DataFrame:
-        """Every call of every rank, with the collective or message that it belongs to (see ``match``)."""
-        return on_common_clock(self._matched, self.clocks, _TIMES, rank="trace_rank")
+        """Every call of every rank, with the collective or message that it belongs to (see ``match_calls``)."""
+        return convert_to_common_clock(self._matched_calls, self.clocks, _TIMES, rank="trace_rank")
 
     @functools.cached_property
     def rank_operations(self) -> pl.DataFrame:
@@ -113,7 +113,7 @@ class Communication:
     @functools.cached_property
     def operations(self) -> pl.DataFrame:
         """Duration, bandwidth and skew of each operation."""
-        return operations.operations(self.rank_operations)
+        return operations.aggregate_operations(self.rank_operations)
 
     @functools.cached_property
     def summary(self) -> pl.DataFrame:
@@ -126,7 +126,7 @@ class Communication:
         return operations.summarize_arrivals(self.rank_operations)
 
     @functools.cached_property
-    def _shifted(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _aligned_iterations(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The iterations on the common clock and the phases, with the ranks and numbers that all traces share."""
         empty = {name: pl.DataFrame(schema={"rank": pl.Int64, **schema}) for name, schema in _SCHEMAS.items()}
         tables = (self.tables.get(name, empty[name]).rename({"rank": "trace_rank"}) for name in (ITERATIONS, PHASES))
@@ -139,12 +139,12 @@ class Communication:
             by_call = self.calls.group_by(who).agg(own=pl.col("rank").min())
             ranks = ranks.join(by_call, on=who, how="left", maintain_order="left").sort("own", *who, nulls_last=True)
             ranks = ranks.with_columns(rank=pl.int_range(pl.len(), dtype=pl.Int64)).drop("own")
-        iterations = on_common_clock(traces, self.clocks, ["start_ns", "end_ns"], rank="trace_rank")
+        iterations = convert_to_common_clock(traces, self.clocks, ["start_ns", "end_ns"], rank="trace_rank")
         iterations, phases = (
             rows.join(ranks, on=who, maintain_order="left").drop(who) for rows in (iterations, phases)
         )
         iterations = iterations.drop_nulls("start_ns")
-        shifts = stragglers.align_iterations(iterations, self.rank_operations)
+        shifts = stragglers.iteration_shifts(iterations, self.rank_operations)
         shift = pl.col("rank").replace_strict(shifts, default=0, return_dtype=pl.Int64)
         iterations, phases = (rows.with_columns(pl.col("iteration") + shift) for rows in (iterations, phases))
         return iterations, phases
@@ -152,7 +152,7 @@ class Communication:
     @functools.cached_property
     def iterations(self) -> pl.DataFrame:
         """How much the ranks differ in each iteration, and the straggler."""
-        return stragglers.iteration_spread(*self._shifted, self.rank_operations)
+        return stragglers.iteration_spread(*self._aligned_iterations, self.rank_operations)
 
     @functools.cached_property
     def stragglers(self) -> pl.DataFrame:

@@ -21,9 +21,9 @@ import polars as pl
 
 from tracekit.core import intervals, mpi
 from tracekit.core.categorical import map_categories
-from tracekit.core.communication.coverage import covered_before
+from tracekit.core.communication.coverage import covered_time_before
 from tracekit.core.communication.kinds import MPI, NCCL
-from tracekit.core.communication.torch_calls import launching_ranges, torch_calls, with_units
+from tracekit.core.communication.torch_calls import add_launching_ranges, launching_ranges, torch_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,7 +171,7 @@ def communication_calls(frames: Frames) -> pl.DataFrame:
     return calls.with_columns(pl.coalesce("device_id", "only")).select(*COLUMNS).sort("start_ns", maintain_order=True)
 
 
-def _conform(rows: pl.DataFrame) -> pl.DataFrame:
+def _conform_columns(rows: pl.DataFrame) -> pl.DataFrame:
     missing = [pl.lit(None, kind).alias(n) for n, kind in COLUMNS.items() if n not in rows.columns]
     return rows.with_columns(missing).select([pl.col(n).cast(kind) for n, kind in COLUMNS.items()])
 
@@ -180,52 +180,52 @@ def _nccl_calls(frames: Frames) -> pl.DataFrame:
     columns = ("range_id", "start_ns", "end_ns", *_THREAD, "name", "payload_text")
     ranges = frames("nvtx_ranges").filter(pl.col("domain") == NCCL).select(columns).collect()
     ranges = ranges.with_columns(pl.col("name").cast(pl.String)).sort("start_ns", "range_id")
-    calls = _with_units(ranges).with_columns(kind=pl.col("name").replace_strict(_NCCL_KINDS, default=None))
-    calls = calls.drop_nulls("kind").with_columns(_payload(), executed=_executed_kind())
+    calls = _add_launching_ranges(ranges).with_columns(kind=pl.col("name").replace_strict(_NCCL_KINDS, default=None))
+    calls = calls.drop_nulls("kind").with_columns(_payload_columns(), executed=_kind_in_kernel())
     kernels, launching = _nccl_kernels(frames), launching_ranges(frames)
-    torch = with_units(torch_calls(frames), launching, kernels).with_columns(executed=_executed_kind())
+    torch = add_launching_ranges(torch_calls(frames), launching, kernels).with_columns(executed=_kind_in_kernel())
     combined = launching.filter("is_combined")
     units = [r.select("range_id", unit="range_id") for r in (ranges, torch, combined)]
     inner = launching.filter(~pl.col("is_combined")).join(torch, left_on="parent_id", right_on="range_id", how="semi")
     launched = kernels.join(pl.concat([*units, inner.select("range_id", unit="parent_id")]), on="range_id")
     calls = calls.with_columns(library=pl.lit(NCCL))
     calls = pl.concat([calls, torch], how="diagonal").sort("start_ns", "range_id")
-    with_kernels = _with_kernels(calls, launched)
+    with_kernels = _join_kernels(calls, launched)
     others = kernels.join(launched.join(calls, on="unit", how="semi"), on="kernel_id", how="anti")
     others = others.with_columns(kernel_calls=pl.lit(1, pl.Int64), name="kernel_name")
     rows = [with_kernels.with_columns(call_id="range_id", call_start_ns="start_ns", call_end_ns="end_ns"), others]
     known = pl.when(pl.col("kind").is_in(_REDUCING)).then("data_type")
     rows[0] = rows[0].with_columns(data_type=pl.coalesce("recorded_type", known))
     rows[1] = rows[1].with_columns(data_type=known, library=pl.lit(NCCL))
-    calls = pl.concat(map(_conform, rows))
+    calls = pl.concat(map(_conform_columns, rows))
     calls = calls.with_columns(
         start_ns=pl.coalesce("kernel_start_ns", "call_start_ns"),
         end_ns=pl.coalesce("kernel_end_ns", "call_end_ns"),
     )
-    return _with_hidden_times(_with_communicators(calls, _communicators(ranges)), frames)
+    return _add_hidden_times(_join_communicators(calls, _initialized_communicators(ranges)), frames)
 
 
-def _payload_number(key: str) -> pl.Expr:
+def _payload_integer(key: str) -> pl.Expr:
     return pl.col("payload_text").str.extract(rf'"{key}":\s*"?(-?\d+)')
 
 
-def _payload() -> list[pl.Expr]:
+def _payload_columns() -> list[pl.Expr]:
     """Return the fields of the payloads of NCCL. Communicators are unsigned 64-bit numbers, and remain strings."""
     return [
-        _payload_number("NCCL communicator ID").alias("communicator"),
-        _payload_number(r"Message size \[bytes\]").cast(pl.Int64, strict=False).alias("message_bytes"),
-        _payload_number("Peer rank").cast(pl.Int64, strict=False).alias("peer"),
-        _payload_number("Root").cast(pl.Int64, strict=False).alias("root"),
+        _payload_integer("NCCL communicator ID").alias("communicator"),
+        _payload_integer(r"Message size \[bytes\]").cast(pl.Int64, strict=False).alias("message_bytes"),
+        _payload_integer("Peer rank").cast(pl.Int64, strict=False).alias("peer"),
+        _payload_integer("Root").cast(pl.Int64, strict=False).alias("root"),
         pl.col("payload_text").str.extract(r'"Reduction operation":\s*"([^"]*)"').alias("reduction"),
     ]
 
 
-def _executed_kind() -> pl.Expr:
+def _kind_in_kernel() -> pl.Expr:
     """Return the kind by which calls and kernels of a group are matched."""
     return pl.when(pl.col("kind").is_in(_BY_MESSAGES)).then(pl.lit("send_recv")).otherwise("kind")
 
 
-def _with_units(ranges: pl.DataFrame) -> pl.DataFrame:
+def _add_launching_ranges(ranges: pl.DataFrame) -> pl.DataFrame:
     """Add ``unit``: the range in which the kernels of a call are launched.
 
     It is the outermost ``ncclGroupEnd`` of the group of the call, or the range of the call itself.
@@ -258,11 +258,11 @@ def _nccl_kernels(frames: Frames) -> pl.DataFrame:
         )
         .drop("name", "short_name", "start_ns", "end_ns")
         .sort("api_start_ns", "kernel_start_ns", "kernel_id")
-        .with_columns(executed=_executed_kind())
+        .with_columns(executed=_kind_in_kernel())
     )
 
 
-def _with_kernels(calls: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
+def _join_kernels(calls: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     """Add the columns of the kernels to the calls.
 
     If as many calls as kernels of one kind have the same unit, the n-th call gets the n-th kernel. Otherwise all calls
@@ -280,7 +280,7 @@ def _with_kernels(calls: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     single = single.with_columns(shared=pl.lit(1, pl.Int64))
     merged = []
     for keys in (by, by[:1]):
-        totals = kernels.sort("kernel_start_ns").group_by(keys, maintain_order=True).agg(_merged_kernels())
+        totals = kernels.sort("kernel_start_ns").group_by(keys, maintain_order=True).agg(_merge_kernels_exprs())
         merged.append(calls.select(keys).join(totals, on=keys, how="left", maintain_order="left").select(extra))
         merged[-1] = merged[-1].with_columns(shared=calls.select(pl.len().over(keys).cast(pl.Int64)).to_series())
     options = [single.select(*extra, "shared"), *merged]
@@ -292,7 +292,7 @@ def _with_kernels(calls: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     return calls.hstack(chosen.with_columns(kernel_calls=shared).drop("shared"))
 
 
-def _merged_kernels() -> list[pl.Expr]:
+def _merge_kernels_exprs() -> list[pl.Expr]:
     same = [
         pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c)
         for c in ("device_id", "stream_id", "data_type")
@@ -300,38 +300,40 @@ def _merged_kernels() -> list[pl.Expr]:
     return [pl.col("kernel_id").first(), pl.col("kernel_start_ns").min(), pl.col("kernel_end_ns").max(), *same]
 
 
-def _communicators(ranges: pl.DataFrame) -> pl.DataFrame:
+def _initialized_communicators(ranges: pl.DataFrame) -> pl.DataFrame:
     """Return size and rank of the communicators that the capture shows being initialized, one row per communicator."""
     numbers = {"size": "No. of ranks", "own": "Rank"}
     rows = ranges.select(
         "process_id",
-        _payload_number("NCCL communicator ID").alias("communicator"),
-        *[_payload_number(key).cast(pl.Int64, strict=False).alias(n) for n, key in numbers.items()],
+        _payload_integer("NCCL communicator ID").alias("communicator"),
+        *[_payload_integer(key).cast(pl.Int64, strict=False).alias(n) for n, key in numbers.items()],
     ).drop_nulls(["communicator", "size", "own"])
     by = ["process_id", "communicator"]
     own = pl.when(pl.col("own").n_unique() == 1).then(pl.col("own").first())
     return rows.group_by(by, maintain_order=True).agg(communicator_size=pl.col("size").max(), communicator_rank=own)
 
 
-def _with_communicators(calls: pl.DataFrame, communicators: pl.DataFrame) -> pl.DataFrame:
+def _join_communicators(calls: pl.DataFrame, communicators: pl.DataFrame) -> pl.DataFrame:
     by = ["process_id", "communicator"]
     rows = calls.join(communicators, on=by, how="left", maintain_order="left", suffix="_created")
     known = [pl.coalesce(c, f"{c}_created") for c in ("communicator_size", "communicator_rank")]
     return rows.with_columns(known).select(calls.columns)
 
 
-def _with_hidden_times(calls: pl.DataFrame, frames: Frames) -> pl.DataFrame:
+def _add_hidden_times(calls: pl.DataFrame, frames: Frames) -> pl.DataFrame:
     """Add ``hidden_ns``: the time of the kernel in which kernels other than those of NCCL run on the same GPU."""
     if not calls["kernel_id"].is_not_null().any():
         return calls
     others = frames("kernels").filter(~is_nccl_kernel().fill_null(value=False)).select(*_DEVICE, "start_ns", "end_ns")
-    busy = intervals.merge(others.collect(), by=_DEVICE)
+    busy = intervals.merge_intervals(others.collect(), by=_DEVICE)
     rows = calls.with_row_index("row")
     parts = [rows.filter(pl.col("kernel_id").is_null() | pl.col("device_id").is_null()).select("row", "hidden_ns")]
     known = rows.drop_nulls(["kernel_id", "device_id"])
     for (process, device), of_device in known.group_by(_DEVICE):
         times = busy.filter(pl.col("process_id").eq_missing(pl.lit(process, pl.Int64)), pl.col("device_id") == device)
-        hidden = covered_before(times, of_device["kernel_end_ns"]) - covered_before(times, of_device["kernel_start_ns"])
+        hidden = covered_time_before(times, of_device["kernel_end_ns"]) - covered_time_before(
+            times, of_device["kernel_start_ns"]
+        )
         parts.append(of_device.select("row", hidden_ns=pl.Series(hidden, dtype=pl.Int64)))
     return calls.with_columns(pl.concat(parts).sort("row")["hidden_ns"])
 
@@ -339,7 +341,7 @@ def _with_hidden_times(calls: pl.DataFrame, frames: Frames) -> pl.DataFrame:
 def _mpi_calls(frames: Frames) -> pl.DataFrame:
     """Return the messages and collectives of MPI. Calls that do not block end when a call has waited for them."""
     more = ("mpi_call_id", "thread_id", "end_ns", "root_rank", "size_bytes", "receive_size_bytes")
-    calls = mpi.placed_calls(frames).join(
+    calls = mpi.calls_with_communicators(frames).join(
         frames(mpi.CALLS).select(more).collect(), on="mpi_call_id", maintain_order="left"
     )
     name = pl.col("name").str.strip_prefix("MPI_").str.to_lowercase()
@@ -355,7 +357,7 @@ def _mpi_calls(frames: Frames) -> pl.DataFrame:
     own = pl.when(pl.col("size") == 1).then(pl.format("{} of rank {}", identity, "self")).otherwise(identity)
     received = pl.col("operation").is_in(["all_gather", "broadcast", "gather"])
     larger = pl.when(received).then(pl.coalesce("receive_size_bytes", "size_bytes")).otherwise("size_bytes")
-    return _conform(
+    return _conform_columns(
         rows.select(
             *(*_THREAD, "name", "tag", "start_ns"),
             library=pl.lit(MPI),

@@ -54,7 +54,7 @@ def align_clocks(matched: pl.DataFrame, origins: Mapping[int, int | None]) -> pl
     reference.
 
     Args:
-        matched: The result of ``match``.
+        matched: The result of ``match_calls``.
         origins: The origin in UTC of each trace in ns, or None if it was not recorded, by the rank of the trace.
 
     Returns:
@@ -68,15 +68,15 @@ def align_clocks(matched: pl.DataFrame, origins: Mapping[int, int | None]) -> pl
     if not ranks:
         return pl.DataFrame(schema=CLOCKS)
     reference = ranks[0]
-    utc = {rank: _difference(origins[rank], origins[reference]) for rank in ranks}
+    utc = {rank: _origin_difference(origins[rank], origins[reference]) for rank in ranks}
     rows: dict[int, tuple[object, ...]] = {reference: (reference, REFERENCE, 0, 0, 0.0, 0, None, None)}
-    remaining = _ends(matched)
+    remaining = _collective_ends(matched)
     common = remaining.filter(trace_rank=reference).select("collective_id", common="end_ns")
     remaining = remaining.filter(pl.col("trace_rank") != reference)
-    while (pairs := _pairs(remaining, common)).height:
+    while (pairs := _common_ends(remaining, common)).height:
         lines = []
         for (rank,), of_rank in pairs.group_by("trace_rank", maintain_order=True):
-            fit = _fit(of_rank)
+            fit = _fit_clock(of_rank)
             if fit is None:
                 rows[rank] = (rank, UTC, utc[rank], utc[rank], 0.0, of_rank.height, None, None)
                 continue
@@ -96,11 +96,11 @@ def align_clocks(matched: pl.DataFrame, origins: Mapping[int, int | None]) -> pl
     return pl.DataFrame([rows[rank] for rank in ranks], schema=CLOCKS, orient="row")
 
 
-def _difference(utc: int | None, reference: int | None) -> int | None:
+def _origin_difference(utc: int | None, reference: int | None) -> int | None:
     return None if utc is None or reference is None else utc - reference
 
 
-def _ends(matched: pl.DataFrame) -> pl.DataFrame:
+def _collective_ends(matched: pl.DataFrame) -> pl.DataFrame:
     """Return the end of each complete synchronizing collective in each trace.
 
     It is the last end of the ranks of a trace. Collectives that only one trace contains are omitted, and so are calls
@@ -114,7 +114,7 @@ def _ends(matched: pl.DataFrame) -> pl.DataFrame:
     return rows.group_by(of).agg(pl.col("end_ns").max()).sort(of)
 
 
-def _pairs(remaining: pl.DataFrame, common: pl.DataFrame) -> pl.DataFrame:
+def _common_ends(remaining: pl.DataFrame, common: pl.DataFrame) -> pl.DataFrame:
     """Return the ends that the next traces to align have in common with the aligned ones, in order of time.
 
     These are the traces with at least half as many common collectives as the one with the most. The others may have
@@ -126,14 +126,14 @@ def _pairs(remaining: pl.DataFrame, common: pl.DataFrame) -> pl.DataFrame:
     return pairs.sort("trace_rank", "end_ns", "collective_id")
 
 
-def _fit(pairs: pl.DataFrame) -> tuple[int, float, Numbers] | None:
+def _fit_clock(pairs: pl.DataFrame) -> tuple[int, float, Numbers] | None:
     """Return offset, drift and absolute residuals of a clock. The result is None if the residuals are too large."""
     times, others = pairs["end_ns"].to_numpy(), pairs["common"].to_numpy()
-    offset, drift, residuals = robust_line(times, others - times)
+    offset, drift, residuals = fit_robust_line(times, others - times)
     return None if np.median(residuals) > MAX_RESIDUAL_NS else (offset, drift, residuals)
 
 
-def robust_line(times: Numbers, differences: Numbers) -> tuple[int, float, Numbers]:
+def fit_robust_line(times: Numbers, differences: Numbers) -> tuple[int, float, Numbers]:
     """Return the offset at time 0, the drift (1 = one ns per ns) and the absolute residuals of a clock.
 
     Args:
@@ -157,7 +157,7 @@ def robust_line(times: Numbers, differences: Numbers) -> tuple[int, float, Numbe
     return base + offset, drift, np.abs(relative - slope - offset)
 
 
-def on_common_clock(
+def convert_to_common_clock(
     rows: pl.DataFrame, clocks: pl.DataFrame, columns: Sequence[str], *, rank: str = "rank"
 ) -> pl.DataFrame:
     """Convert times of several traces to the common clock.

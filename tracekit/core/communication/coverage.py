@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def covered_before(times: pl.DataFrame, moments: pl.Series) -> NDArray[np.int64]:
+def covered_time_before(times: pl.DataFrame, moments: pl.Series) -> NDArray[np.int64]:
     """Return how much of the given disjoint, sorted intervals lies before each moment."""
     starts, ends, at = (s.to_numpy() for s in (times["start_ns"], times["end_ns"], moments))
     total = np.concatenate([[0], np.cumsum(ends - starts)])

@@ -19,7 +19,7 @@ import polars as pl
 
 from tracekit.core import intervals
 from tracekit.core.communication.calls import is_nccl_kernel
-from tracekit.core.communication.coverage import covered_before
+from tracekit.core.communication.coverage import covered_time_before
 from tracekit.core.communication.kinds import MPI, NCCL
 from tracekit.core.iterations import find_iterations
 from tracekit.core.ops import Ops
@@ -66,22 +66,22 @@ def rank_iterations(frames: Frames) -> tuple[pl.DataFrame, pl.DataFrame]:
     iterations = find_iterations(Ops(frames, None)).by_process.select(*ITERATION_COLUMNS).drop_nulls("process_id")
     if not iterations.height:
         return iterations, pl.DataFrame(schema=PHASE_COLUMNS)
-    ranges = _ranges_of_loops(frames, iterations)
-    waits = _waits(frames)
-    launches = _launches(frames)
+    ranges = _ranges_in_iterations(frames, iterations)
+    waits = _waiting_times(frames)
+    launches = _kernel_launches(frames)
     phases = [pl.DataFrame(schema=PHASE_COLUMNS)]
     for (process, thread), of_thread in ranges.group_by(_THREAD, maintain_order=True):
         waiting = waits.filter(process_id=process, thread_id=thread)
         launched = launches.filter(process_id=process)
-        cpu = _between(functools.partial(covered_before, waiting), of_thread)
-        gpu = _between(functools.partial(_launched_before, launched), of_thread)
+        cpu = _increase_per_row(functools.partial(covered_time_before, waiting), of_thread)
+        gpu = _increase_per_row(functools.partial(_kernel_time_launched_before, launched), of_thread)
         own = of_thread["end_ns"] - of_thread["start_ns"] - pl.Series(cpu)
         phases.append(of_thread.select(*_ITERATION, "path", cpu_ns=own, gpu_ns=pl.Series(gpu)))
     totals = pl.concat(phases).group_by(*_ITERATION, "path", maintain_order=True)
     return iterations, totals.agg(pl.col("cpu_ns", "gpu_ns").sum())
 
 
-def _ranges_of_loops(frames: Frames, iterations: pl.DataFrame) -> pl.DataFrame:
+def _ranges_in_iterations(frames: Frames, iterations: pl.DataFrame) -> pl.DataFrame:
     """Return the ranges within iterations on the thread of the loop, and the iterations themselves.
 
     The columns are ``process_id``, ``thread_id``, ``iteration``, ``start_ns``, ``end_ns`` and ``path``, which is
@@ -92,7 +92,7 @@ def _ranges_of_loops(frames: Frames, iterations: pl.DataFrame) -> pl.DataFrame:
     is_library = pl.col("domain").cast(pl.String).is_in([NCCL, MPI]).fill_null(value=False)
     is_range = (pl.col("kind").cast(pl.String) == "push_pop") & ~is_library
     ranges = frames("nvtx_ranges").filter(is_range).select(columns).collect().drop_nulls(["process_id", "end_ns"])
-    ranges = with_iteration(ranges, iterations, by="process_id")
+    ranges = rows_in_iterations(ranges, iterations, by="process_id")
     ranges = ranges.filter(pl.col("end_ns") <= pl.col("_end"))
     outermost = pl.col("depth") == pl.col("depth").min().over(*_ITERATION, "thread_id")
     open_for = (pl.col("end_ns") - pl.col("start_ns")).filter(outermost).sum().over(_THREAD)
@@ -115,7 +115,7 @@ def _ranges_of_loops(frames: Frames, iterations: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([whole, phases])
 
 
-def with_iteration(rows: pl.DataFrame, iterations: pl.DataFrame, *, by: str) -> pl.DataFrame:
+def rows_in_iterations(rows: pl.DataFrame, iterations: pl.DataFrame, *, by: str) -> pl.DataFrame:
     """Return the rows that start in an iteration, with ``iteration`` and its bounds ``_start`` and ``_end``.
 
     The iterations with the same value in the column ``by`` do not overlap.
@@ -127,17 +127,17 @@ def with_iteration(rows: pl.DataFrame, iterations: pl.DataFrame, *, by: str) -> 
     return joined.filter(pl.col("start_ns") < pl.col("_end"))
 
 
-def _waits(frames: Frames) -> pl.DataFrame:
+def _waiting_times(frames: Frames) -> pl.DataFrame:
     """Return the times in which threads wait for the GPU or for other ranks: ``process_id``, ``thread_id``, times."""
     name = pl.col("name").cast(pl.String)
     is_wait = name.str.contains("Synchronize") | (name.str.contains("emcpy") & ~name.str.contains("Async"))
     ranges = frames("nvtx_ranges").filter(pl.col("domain").cast(pl.String) == NCCL)
     tables = [frames("api_calls").filter(is_wait), ranges, frames("mpi_calls")]
     waits = pl.concat([t.select(*_THREAD, *_TIMES) for t in tables]).collect()
-    return intervals.merge(waits, by=_THREAD)
+    return intervals.merge_intervals(waits, by=_THREAD)
 
 
-def _launches(frames: Frames) -> pl.DataFrame:
+def _kernel_launches(frames: Frames) -> pl.DataFrame:
     """Return process, launch time and duration of all kernels but those of NCCL."""
     kernels = frames("kernels").filter(~is_nccl_kernel().fill_null(value=False))
     duration = pl.col("end_ns") - pl.col("start_ns")
@@ -145,10 +145,10 @@ def _launches(frames: Frames) -> pl.DataFrame:
     return launches.collect().sort("start_ns")
 
 
-def _launched_before(launches: pl.DataFrame, times: pl.Series) -> NDArray[np.int64]:
+def _kernel_time_launched_before(launches: pl.DataFrame, times: pl.Series) -> NDArray[np.int64]:
     total = np.concatenate([[0], launches["duration"].cum_sum().to_numpy()])
     return total[np.searchsorted(launches["start_ns"].to_numpy(), times.to_numpy(), side="left")]
 
 
-def _between(amount: Callable[[pl.Series], NDArray[np.int64]], rows: pl.DataFrame) -> NDArray[np.int64]:
+def _increase_per_row(amount: Callable[[pl.Series], NDArray[np.int64]], rows: pl.DataFrame) -> NDArray[np.int64]:
     return amount(rows["end_ns"]) - amount(rows["start_ns"])

@@ -38,7 +38,7 @@ MATCHED, INCOMPLETE, UNMATCHED = "matched", "incomplete", "unmatched"
 _CHANNEL = "channel"
 
 
-def match(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.DataFrame:
+def match_calls(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.DataFrame:
     """Match the communication calls of several traces.
 
     Args:
@@ -57,9 +57,11 @@ def match(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.DataFram
     times = pl.col("end_ns") + pl.col("trace_rank").replace_strict(
         _origin_differences(origins), default=0, return_dtype=pl.Int64
     )
-    rows = _ranked(calls).with_row_index("row").with_columns(_utc=times, _token=_token())
-    rows = _with_sizes(_with_streams(rows.sort(pl.coalesce("call_start_ns", "start_ns"), "row")))
-    rows = _with_channels(rows)
+    rows = _replace_trace_ranks(calls).with_row_index("row").with_columns(_utc=times, _token=_collective_token_expr())
+    rows = _fill_communicator_sizes(
+        _fill_communicators_by_stream(rows.sort(pl.coalesce("call_start_ns", "start_ns"), "row"))
+    )
+    rows = _add_channels(rows)
     rows = rows.with_columns(nth=pl.int_range(pl.len()).over(_CHANNEL, "side"))
     channels = rows.drop_nulls(_CHANNEL).partition_by(_CHANNEL, maintain_order=True)
     shifts = [shift for channel in channels for shift in _channel_shifts(channel)]
@@ -69,7 +71,7 @@ def match(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.DataFram
     )
     shifted = pl.col("nth") + pl.col("shift")
     rows = rows.with_columns(sequence=shifted - shifted.min().over(_CHANNEL))
-    return _numbered(rows)
+    return _number_matches(rows)
 
 
 def _origin_differences(origins: Mapping[int, int | None]) -> dict[int, int]:
@@ -78,7 +80,7 @@ def _origin_differences(origins: Mapping[int, int | None]) -> dict[int, int]:
     return {rank: 0 if utc is None else utc - (known[0] or 0) for rank, utc in origins.items()}
 
 
-def _ranked(calls: pl.DataFrame) -> pl.DataFrame:
+def _replace_trace_ranks(calls: pl.DataFrame) -> pl.DataFrame:
     """Replace the ranks of traces with the ranks of processes and GPUs if a trace contains several of them."""
     who = ["trace_rank", "process_id", "device_id"]
     rows = calls.rename({"rank": "trace_rank"})
@@ -90,7 +92,7 @@ def _ranked(calls: pl.DataFrame) -> pl.DataFrame:
     return rows.join(numbered, on=who, nulls_equal=True, maintain_order="left")
 
 
-def _with_streams(rows: pl.DataFrame) -> pl.DataFrame:
+def _fill_communicators_by_stream(rows: pl.DataFrame) -> pl.DataFrame:
     """Fill in unknown communicators by stream, and add ``communicator_by``."""
     is_nccl = pl.col("library") == NCCL
     by_stream = pl.when(is_nccl & pl.col("stream_id").is_not_null()).then(pl.format("stream {}", "stream_id"))
@@ -111,7 +113,7 @@ def _communicators_of_stream(stream: pl.DataFrame) -> Iterator[tuple[int, str]]:
     It is the name of the stream or, if the stream is that of several communicators, also the ranks.
     """
     by_rank = stream.partition_by("rank", as_dict=True, maintain_order=True)
-    remaining = {rank[0]: _numbers(rows) for rank, rows in by_rank.items()}
+    remaining = {rank[0]: _tokens_and_times(rows) for rank, rows in by_rank.items()}
     groups = []
     while remaining:
         first = min(remaining, key=lambda rank: (-len(remaining[rank][0]), rank))
@@ -125,7 +127,7 @@ def _communicators_of_stream(stream: pl.DataFrame) -> Iterator[tuple[int, str]]:
         yield from ((rank, name if len(groups) == 1 else f"{name} of ranks {listed}") for rank in group)
 
 
-def _with_sizes(rows: pl.DataFrame) -> pl.DataFrame:
+def _fill_communicator_sizes(rows: pl.DataFrame) -> pl.DataFrame:
     """Fill in the sizes of communicators and the ranks in them where they are unknown."""
     of = ["library", "communicator"]
     present = pl.col("rank").n_unique().cast(pl.Int64).over(of)
@@ -138,7 +140,7 @@ def _with_sizes(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_channels(rows: pl.DataFrame) -> pl.DataFrame:
+def _add_channels(rows: pl.DataFrame) -> pl.DataFrame:
     """Add ``channel``, whose calls match in order, and ``side``, which numbers the members of a channel.
 
     The channel of a collective is its communicator. The channel of a message consists of the sender, the receiver and
@@ -164,7 +166,7 @@ def _with_channels(rows: pl.DataFrame) -> pl.DataFrame:
     ).drop("source", "target", "of_any", "hidden")
 
 
-def _token() -> pl.Expr:
+def _collective_token_expr() -> pl.Expr:
     """Return a number that is equal for the members of a collective."""
     is_message, is_nccl = pl.col("kind").is_in(MESSAGES), pl.col("library") == NCCL
     facts = [
@@ -185,13 +187,13 @@ def _channel_shifts(channel: pl.DataFrame) -> Iterator[tuple[str, int, int | Non
     sides = channel.partition_by("side", as_dict=True, maintain_order=True)
     name = channel[_CHANNEL][0]
     first = min(sides, key=lambda side: (-sides[side].height, side))
-    reference, is_exact = _numbers(sides[first]), bool(channel["kernel_id"].is_not_null().all())
+    reference, is_exact = _tokens_and_times(sides[first]), bool(channel["kernel_id"].is_not_null().all())
     for side, rows in sides.items():
-        shift = 0 if side == first else best_shift(reference, _numbers(rows), is_exact=is_exact)
+        shift = 0 if side == first else best_shift(reference, _tokens_and_times(rows), is_exact=is_exact)
         yield name, side[0], shift
 
 
-def _numbers(rows: pl.DataFrame) -> tuple[Numbers, Numbers]:
+def _tokens_and_times(rows: pl.DataFrame) -> tuple[Numbers, Numbers]:
     return rows["_token"].to_numpy(), rows["_utc"].fill_null(0).to_numpy()
 
 
@@ -214,25 +216,27 @@ def best_shift(
         The number that is added to the positions of the other rank, or None if the times contradict each other.
     """
     n, m = len(reference[0]), len(other[0])
-    unshifted = _difference(reference, other, 0) if n == m else None
+    unshifted = _end_differences(reference, other, 0) if n == m else None
     if unshifted is None or (is_exact and unshifted[0] > SIMULTANEOUS_NS):
         distance = _NEAR_BY_STREAM if by_stream else _NEAR
         near = int(np.searchsorted(reference[1], other[1][0]))
         tried = sorted({shift + d for shift in (0, n - m, near) for d in range(-distance, distance + 1)})
-        rated = {shift: d for shift in tried if (d := _difference(reference, other, shift)) is not None}
+        rated = {shift: d for shift in tried if (d := _end_differences(reference, other, shift)) is not None}
         least = min((variation for variation, _ in rated.values()), default=0.0)
         if rated and (unshifted is None or _BETTER * least < unshifted[0]):
             similar = [s for s, (variation, _) in rated.items() if variation <= max(2 * least, SIMULTANEOUS_NS)]
-            return _believed(min(similar, key=lambda s: (rated[s][1], abs(s))), least, by_stream=by_stream)
-    return _believed(0, None if unshifted is None else unshifted[0], by_stream=by_stream)
+            return _shift_unless_contradicted(
+                min(similar, key=lambda s: (rated[s][1], abs(s))), least, by_stream=by_stream
+            )
+    return _shift_unless_contradicted(0, None if unshifted is None else unshifted[0], by_stream=by_stream)
 
 
-def _believed(shift: int, variation: float | None, *, by_stream: bool) -> int | None:
+def _shift_unless_contradicted(shift: int, variation: float | None, *, by_stream: bool) -> int | None:
     contradicts = variation is None or variation > MAX_STREAM_VARIATION_NS
     return None if by_stream and contradicts else shift
 
 
-def _difference(
+def _end_differences(
     reference: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers], shift: int
 ) -> tuple[float, float] | None:
     """Return by how much the differences between the ends of calls vary, and their median.
@@ -252,7 +256,7 @@ def _difference(
     return (float(np.median(np.abs(np.diff(difference)))) if high - low > 1 else middle), middle
 
 
-def _numbered(rows: pl.DataFrame) -> pl.DataFrame:
+def _number_matches(rows: pl.DataFrame) -> pl.DataFrame:
     """Number the groups of matching calls in order of start, and add how many members of each group are present."""
     is_message = pl.col("kind").is_in(MESSAGES)
     own = pl.when(pl.col("sequence").is_null()).then("row")

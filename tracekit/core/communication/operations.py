@@ -35,7 +35,7 @@ def rank_operations(matched: pl.DataFrame) -> pl.DataFrame:
     """Return how long each rank waits and transfers data in each operation.
 
     Args:
-        matched: The result of ``match``, with times on the common clock.
+        matched: The result of ``match_calls``, with times on the common clock.
 
     Returns:
         One row per operation and rank, for operations of which all members and times are known: ``operation_id``,
@@ -45,7 +45,7 @@ def rank_operations(matched: pl.DataFrame) -> pl.DataFrame:
         since the one before), ``wait_ns``, ``transfer_ns``, ``hidden_ns`` and ``exposed_ns`` (the time of the kernel in
         which other kernels ran on the same GPU, and in which none did; null without a kernel).
     """
-    calls = _with_operations(matched.filter(pl.col("kind") != "unknown"))
+    calls = _add_operation_ids(matched.filter(pl.col("kind") != "unknown"))
     is_known = ((pl.col("status") == MATCHED) & pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null()).all()
     calls = calls.filter(is_known.over("operation_id"))
     is_message = pl.col("kind").is_in(MESSAGES)
@@ -82,7 +82,7 @@ def rank_operations(matched: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_operations(calls: pl.DataFrame) -> pl.DataFrame:
+def _add_operation_ids(calls: pl.DataFrame) -> pl.DataFrame:
     """Add ``operation_id``: the smallest ``collective_id`` of the calls that share kernels.
 
     Labels are replaced with smaller ones until nothing changes. Because each label is also replaced with the label of
@@ -105,7 +105,7 @@ def _with_operations(calls: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(operation_id=pl.Series(labels)[calls["collective_id"]]).drop("_kernel")
 
 
-def operations(ranks: pl.DataFrame) -> pl.DataFrame:
+def aggregate_operations(ranks: pl.DataFrame) -> pl.DataFrame:
     """Return the duration and bandwidth of each operation.
 
     Args:
@@ -119,7 +119,7 @@ def operations(ranks: pl.DataFrame) -> pl.DataFrame:
         Bandwidths are null for operations without a size and for those that take no time.
     """
     rows = ranks.group_by(_OPERATION, maintain_order=True).agg(
-        *_sums(),
+        *_sum_times_exprs(),
         *[pl.col(c).first() for c in ("rank_count", "call_count", "bytes")],
         pl.col("start_ns").min(),
         pl.col("last_start_ns").first(),
@@ -128,19 +128,19 @@ def operations(ranks: pl.DataFrame) -> pl.DataFrame:
         last_rank=pl.col("rank").filter("is_last").first(),
         time_ns=pl.col("end_ns").max() - pl.col("last_start_ns").first(),
     )
-    rows = rows.with_columns(_bandwidths(pl.col("bytes"), pl.col("time_ns"))).sort("start_ns", "operation_id")
+    rows = rows.with_columns(_bandwidth_exprs(pl.col("bytes"), pl.col("time_ns"))).sort("start_ns", "operation_id")
     times = ("start_ns", "last_start_ns", "end_ns", "skew_ns", "last_rank", "time_ns")
     bandwidths = ("algorithm_gb_per_s", "bus_gb_per_s")
     return rows.select(*_OPERATION, "rank_count", "call_count", "bytes", *times, *_SUMMED, *bandwidths)
 
 
-def _bandwidths(size: pl.Expr, time: pl.Expr) -> list[pl.Expr]:
+def _bandwidth_exprs(size: pl.Expr, time: pl.Expr) -> list[pl.Expr]:
     """Return both bandwidths in 10**9 bytes per second, which are bytes per ns."""
     algorithm = pl.when((time > 0) & (size > 0)).then(size / time)
-    return [algorithm.alias("algorithm_gb_per_s"), (algorithm * bus_factor()).alias("bus_gb_per_s")]
+    return [algorithm.alias("algorithm_gb_per_s"), (algorithm * bus_factor_expr()).alias("bus_gb_per_s")]
 
 
-def bus_factor() -> pl.Expr:
+def bus_factor_expr() -> pl.Expr:
     """Return bus bandwidth divided by algorithm bandwidth. It is null for kinds that transfer no data.
 
     The columns ``kind`` and ``rank_count`` are needed.
@@ -155,7 +155,7 @@ def summarize_operations(rows: pl.DataFrame) -> pl.DataFrame:
     """Return totals and bandwidths by library, kind, communicator and size.
 
     Args:
-        rows: The result of ``operations``.
+        rows: The result of ``aggregate_operations``.
 
     Returns:
         One row per group, largest total time first: ``library``, ``kind``, ``communicator``, ``rank_count``, ``bytes``
@@ -164,13 +164,13 @@ def summarize_operations(rows: pl.DataFrame) -> pl.DataFrame:
         ``transfer_ns``, ``hidden_ns``, ``exposed_ns``.
     """
     groups = rows.group_by(_GROUP, maintain_order=True).agg(
-        *_sums(),
+        *_sum_times_exprs(),
         count=pl.len().cast(pl.Int64),
         time_ns=pl.col("time_ns").sum(),
         mean_skew_ns=pl.col("skew_ns").mean(),
         max_skew_ns=pl.col("skew_ns").max(),
     )
-    groups = groups.with_columns(_bandwidths(pl.col("bytes") * pl.col("count"), pl.col("time_ns")))
+    groups = groups.with_columns(_bandwidth_exprs(pl.col("bytes") * pl.col("count"), pl.col("time_ns")))
     ordered = [*_GROUP, "count", "time_ns", "algorithm_gb_per_s", "bus_gb_per_s", "mean_skew_ns", "max_skew_ns"]
     return groups.select(*ordered, *_SUMMED).sort("time_ns", descending=True, maintain_order=True)
 
@@ -190,7 +190,7 @@ def summarize_arrivals(ranks: pl.DataFrame, by: Sequence[str] = ("library", "kin
     """
     arrival = pl.col("arrival_ns")
     groups = ranks.group_by(*by, "rank").agg(
-        *_sums(),
+        *_sum_times_exprs(),
         count=pl.len().cast(pl.Int64),
         last_count=pl.col("is_last").sum().cast(pl.Int64),
         mean_arrival_ns=arrival.mean(),
@@ -202,6 +202,6 @@ def summarize_arrivals(ranks: pl.DataFrame, by: Sequence[str] = ("library", "kin
     return groups.select(*by, "rank", *named, *_SUMMED).sort(*by, "rank", nulls_last=True)
 
 
-def _sums() -> list[pl.Expr]:
+def _sum_times_exprs() -> list[pl.Expr]:
     """Return the sums of the times of ranks. A sum is null if none of its values is known."""
     return [pl.when(pl.col(c).is_not_null().any()).then(pl.col(c).sum()).alias(c) for c in _SUMMED]

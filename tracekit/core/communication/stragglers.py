@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from tracekit.core.communication.iterations import with_iteration
+from tracekit.core.communication.iterations import rows_in_iterations
 
 MIN_LOST_SHARE = 0.1
 """Smallest share of the median iteration that a straggler loses."""
@@ -26,7 +26,7 @@ _NORMAL = 1.4826
 _PHASE = ("iteration", "path")
 
 
-def align_iterations(iterations: pl.DataFrame, ranks: pl.DataFrame) -> dict[int, int]:
+def iteration_shifts(iterations: pl.DataFrame, ranks: pl.DataFrame) -> dict[int, int]:
     """Return the number that is added to the iterations of each rank, so that equal numbers mean the same iteration.
 
     Captures may begin in different iterations. The operations that two ranks share show which iterations are the same.
@@ -35,7 +35,7 @@ def align_iterations(iterations: pl.DataFrame, ranks: pl.DataFrame) -> dict[int,
         iterations: ``rank``, ``iteration``, ``start_ns``, ``end_ns`` on the common clock.
         ranks: The result of ``rank_operations``.
     """
-    numbered = operation_iterations(iterations, ranks).select("operation_id", "rank", "iteration")
+    numbered = operations_in_iterations(iterations, ranks).select("operation_id", "rank", "iteration")
     order = iterations["rank"].unique().sort().to_list()
     shifts = dict.fromkeys(order, 0)
     if order:
@@ -46,10 +46,10 @@ def align_iterations(iterations: pl.DataFrame, ranks: pl.DataFrame) -> dict[int,
     return shifts
 
 
-def operation_iterations(iterations: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
+def operations_in_iterations(iterations: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of ``ranks`` whose call was made in an iteration, with ``iteration``."""
     calls = ranks.select("operation_id", "rank", "delay_ns", "wait_ns", start_ns="call_start_ns").drop_nulls("start_ns")
-    return with_iteration(calls, iterations, by="rank")
+    return rows_in_iterations(calls, iterations, by="rank")
 
 
 def lost_times(phases: pl.DataFrame) -> pl.DataFrame:
@@ -70,12 +70,12 @@ def lost_times(phases: pl.DataFrame) -> pl.DataFrame:
         place = pl.int_range(pl.len()).over(_PHASE) + pl.col("_ranks") - pl.len().over(_PHASE).cast(pl.Int64)
         rows = rows.with_columns(_place=place, _row=pl.int_range(pl.len()))
         rows = rows.with_columns(
-            (pl.col(f"{column}_ns") - _median_of_others(rows, f"{column}_ns")).alias(f"{column}_lost_ns")
+            (pl.col(f"{column}_ns") - _median_of_other_ranks(rows, f"{column}_ns")).alias(f"{column}_lost_ns")
         )
     return rows.drop("_ranks", "_place", "_row")
 
 
-def _median_of_others(rows: pl.DataFrame, column: str) -> pl.Series:
+def _median_of_other_ranks(rows: pl.DataFrame, column: str) -> pl.Series:
     """Return the median over the other ranks, for rows sorted by phase and value.
 
     ``_place`` is the position of a row among the values of its phase, of which absent ones are 0 and come first.
@@ -96,7 +96,7 @@ def _median_of_others(rows: pl.DataFrame, column: str) -> pl.Series:
     )
 
 
-def stragglers_of_iterations(iterations: pl.DataFrame, phases: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
+def find_stragglers(iterations: pl.DataFrame, phases: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
     """Return the straggler of each iteration that has one.
 
     Args:
@@ -112,10 +112,10 @@ def stragglers_of_iterations(iterations: pl.DataFrame, phases: pl.DataFrame, ran
     """
     typical = iterations.select((pl.col("end_ns") - pl.col("start_ns")).median()).item() or 0
     lost = pl.max_horizontal("cpu_lost_ns", "gpu_lost_ns")
-    rows = lost_times(phases).with_columns(lost_ns=lost, lost_on=_where_lost()).drop_nulls("lost_ns")
+    rows = lost_times(phases).with_columns(lost_ns=lost, lost_on=_lost_on_expr()).drop_nulls("lost_ns")
     of = ["rank", "path"]
     deviation = (pl.col("lost_ns") - pl.col("lost_ns").median().over(of)).abs().median().over(of) * _NORMAL
-    delays = operation_iterations(iterations, ranks).group_by("rank", "iteration").agg(pl.col("delay_ns").sum())
+    delays = operations_in_iterations(iterations, ranks).group_by("rank", "iteration").agg(pl.col("delay_ns").sum())
     rows = rows.with_columns(_deviation=deviation).join(
         delays, on=["rank", "iteration"], how="left", maintain_order="left"
     )
@@ -137,7 +137,7 @@ def stragglers_of_iterations(iterations: pl.DataFrame, phases: pl.DataFrame, ran
     )
 
 
-def _where_lost() -> pl.Expr:
+def _lost_on_expr() -> pl.Expr:
     return pl.when(pl.col("gpu_lost_ns") > pl.col("cpu_lost_ns")).then(pl.lit("GPU")).otherwise(pl.lit("CPU"))
 
 
@@ -153,11 +153,11 @@ def iteration_spread(iterations: pl.DataFrame, phases: pl.DataFrame, ranks: pl.D
         One row per iteration: ``iteration``, ``rank_count``, ``start_ns`` (of the first rank), ``end_ns`` (of the last
         rank), ``start_spread_ns`` (from the first to the last start), ``min_ns``, ``median_ns`` and ``max_ns`` (of the
         durations), ``spread_ns`` (longest minus shortest duration), ``slowest_rank``, ``wait_ns`` (sum of the times for
-        which ranks waited in operations, or null without operations), and the columns of ``stragglers_of_iterations``,
+        which ranks waited in operations, or null without operations), and the columns of ``find_stragglers``,
         which are null in iterations without a straggler.
     """
     duration = pl.col("end_ns") - pl.col("start_ns")
-    waits = operation_iterations(iterations, ranks).group_by("iteration").agg(pl.col("wait_ns").sum())
+    waits = operations_in_iterations(iterations, ranks).group_by("iteration").agg(pl.col("wait_ns").sum())
     rows = (
         iterations.with_columns(_duration=duration).sort("iteration", "rank").group_by("iteration", maintain_order=True)
     )
@@ -174,7 +174,7 @@ def iteration_spread(iterations: pl.DataFrame, phases: pl.DataFrame, ranks: pl.D
         slowest_rank=pl.col("rank").get(length.arg_max()),
     )
     spread = spread.join(waits, on="iteration", how="left", maintain_order="left")
-    found = stragglers_of_iterations(iterations, phases, ranks)
+    found = find_stragglers(iterations, phases, ranks)
     return spread.join(found, on="iteration", how="left", maintain_order="left")
 
 

@@ -67,29 +67,34 @@ def torch_calls(frames: Frames) -> pl.DataFrame:
     """
     columns = ("range_id", "start_ns", "end_ns", "process_id", "thread_id", "payload_text")
     ranges = frames("nvtx_ranges").filter(pl.col("name") == _CALL).select(columns).collect()
-    ranges = ranges.with_columns(name=_text("Collective name")).with_columns(
+    ranges = ranges.with_columns(name=_argument_text("Collective name")).with_columns(
         kind=pl.col("name").replace_strict(_KINDS, default=None)
     )
     size, item = (
-        _number("Group size"),
-        _text("dtype").replace_strict({n: b for n, (_, b) in _DATA_TYPES.items()}, default=None),
+        _argument_integer("Group size"),
+        _argument_text("dtype").replace_strict({n: b for n, (_, b) in _DATA_TYPES.items()}, default=None),
     )
-    sent, received = _number("In msg nelems"), _number("Out msg nelems")
+    sent, received = _argument_integer("In msg nelems"), _argument_integer("Out msg nelems")
     kind = pl.col("kind")
     own = pl.when(kind == "all_to_all").then(sent // size).otherwise(sent)
     elements = pl.when(kind.is_in(["reduce_scatter", "recv", "scatter"])).then(received).otherwise(own)
-    group = pl.coalesce(_text("Process Group Name"), _number("Process Group ID").cast(pl.String))
-    name = [group, _text("Process Group Ranks").str.head(_LISTED), pl.format("of {}", size)]
+    group = pl.coalesce(_argument_text("Process Group Name"), _argument_integer("Process Group ID").cast(pl.String))
+    name = [group, _argument_text("Process Group Ranks").str.head(_LISTED), pl.format("of {}", size)]
     return (
         ranges.drop_nulls("kind")
         .with_columns(
-            library=pl.lit(_library(frames)),
+            library=pl.lit(_library_name(frames)),
             communicator=pl.when(group.is_not_null()).then(pl.concat_str(name, separator=" ", ignore_nulls=True)),
             communicator_size=size,
-            peer=pl.when(kind == "send").then(_number("Dst Rank")).when(kind == "recv").then(_number("Src Rank")),
-            root=pl.when(kind.is_in(["broadcast", "reduce", "gather", "scatter"])).then(_number("Rank")),
-            _own=pl.when(kind.is_in(SYNCHRONIZING)).then(_number("Rank")),
-            recorded_type=_text("dtype").replace_strict({n: t for n, (t, _) in _DATA_TYPES.items()}, default=None),
+            peer=pl.when(kind == "send")
+            .then(_argument_integer("Dst Rank"))
+            .when(kind == "recv")
+            .then(_argument_integer("Src Rank")),
+            root=pl.when(kind.is_in(["broadcast", "reduce", "gather", "scatter"])).then(_argument_integer("Rank")),
+            _own=pl.when(kind.is_in(SYNCHRONIZING)).then(_argument_integer("Rank")),
+            recorded_type=_argument_text("dtype").replace_strict(
+                {n: t for n, (t, _) in _DATA_TYPES.items()}, default=None
+            ),
             message_bytes=elements * item,
         )
         .with_columns(communicator_rank=pl.col("_own").max().over("process_id", "communicator"))
@@ -98,7 +103,7 @@ def torch_calls(frames: Frames) -> pl.DataFrame:
     )
 
 
-def _library(frames: Frames) -> str:
+def _library_name(frames: Frames) -> str:
     """Return NCCL, or the backend of PyTorch if it is another one."""
     info = frames("capture_info").filter(pl.col("name") == "distributed_backend").select("value").collect()["value"]
     backend = next(iter(info.drop_nulls()), NCCL)
@@ -118,7 +123,7 @@ def launching_ranges(frames: Frames) -> pl.DataFrame:
     return ranges.with_columns(is_combined=pl.col("name") == _COMBINED).drop("name").collect()
 
 
-def with_units(calls: pl.DataFrame, launching: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
+def add_launching_ranges(calls: pl.DataFrame, launching: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     """Add ``unit``: the range in which the kernels of a call are launched.
 
     It is the call itself or, if no kernel is launched inside it, the next range of its thread that launches the kernels
@@ -143,9 +148,9 @@ def with_units(calls: pl.DataFrame, launching: pl.DataFrame, kernels: pl.DataFra
     return rows.with_columns(unit=pl.coalesce(later, "range_id")).drop("_own", "_combined")
 
 
-def _text(key: str) -> pl.Expr:
+def _argument_text(key: str) -> pl.Expr:
     return pl.col("payload_text").str.extract(rf'"{key}":\s*"([^"]*)"')
 
 
-def _number(key: str) -> pl.Expr:
+def _argument_integer(key: str) -> pl.Expr:
     return pl.col("payload_text").str.extract(rf'"{key}":\s*"?(-?\d+)').cast(pl.Int64, strict=False)

@@ -90,7 +90,7 @@ def integer_setting(settings: Mapping[str, Any], name: str) -> int:
     return int(value) if isinstance(value, int | float) and abs(value) < 1 << 31 else 0
 
 
-def _settings(model: ModelSummary) -> Mapping[str, Any]:
+def _program_settings(model: ModelSummary) -> Mapping[str, Any]:
     return model.rollup.measures.ops.timeline.config
 
 
@@ -102,7 +102,7 @@ def _detect_missing_amp(model: ModelSummary) -> Iterator[ExpertFinding]:
     ops = model.rollup.ops
     eligible = ops.filter(pl.col("eligible") & (pl.col("count") > 0))
     bad = int(ops["bad_type"].sum())
-    if not _is_pytorch(model) or _settings(model).get("amp_enabled") or not bad or eligible["half"].any():
+    if not _is_pytorch(model) or _program_settings(model).get("amp_enabled") or not bad or eligible["half"].any():
         return
     types = eligible["data_type"].cast(pl.String).fill_null("")
     unknown = bool((types == "").all())
@@ -148,13 +148,13 @@ def _detect_underutilized_gpus(model: ModelSummary) -> Iterator[ExpertFinding]:
         most = max(PARTS[2:], key=lambda p: model.percentages[p])
         name, advice = _HOST_PARTS[most]
         if most == "cpu" and not _is_dlprof_mode(model):
-            advice = _cpu_advice(model)
+            advice = _cpu_time_advice(model)
         problem = f"Kernels ran on the GPU for only {model.gpu_utilization:.1f}% of the time"
         recommendation = f"{name} took most of the rest, {model.percentages[most]:.1f}%. {advice}"
         yield ExpertFinding("underutilized_gpu_detector", problem, recommendation)
 
 
-def _cpu_advice(model: ModelSummary) -> str:
+def _cpu_time_advice(model: ModelSummary) -> str:
     """Return the advice for time spent on the CPU.
 
     It differs from DLProf's advice to move ops to the GPU, because few programs have ops that could be moved.
@@ -168,12 +168,12 @@ def _detect_slow_data_loading(model: ModelSummary) -> Iterator[ExpertFinding]:
     loads = breakdown.loads_data(model.rollup.measures).gather(model.rollup.instances["op"])
     has_dali = bool((model.rollup.ops["op_type"].cast(pl.String) == "DALI").any())
     loading = model.rollup.instances.filter(loads).select("start_ns", "end_ns")
-    share = model.percent(_exposed_loading_ns(loading, model)) if loading.height else 0.0
+    share = model.percentage_of_iteration_time(_exposed_loading_ns(loading, model)) if loading.height else 0.0
     if share > _LOADER_PERCENT:
         lines = ["The GPU waits for data: look at reading, preprocessing and copying."]
-        if not _settings(model).get("num_workers", 0):
+        if not _program_settings(model).get("num_workers", 0):
             lines.append("Set num_workers > 0 so that the data loader prepares batches in advance.")
-        if not _settings(model).get("pin_memory", True):
+        if not _program_settings(model).get("pin_memory", True):
             lines.append("Set pin_memory=True so that copies to the GPU are faster.")
         recommendation = "\n".join([*lines, "" if has_dali else _DALI])
         problem = f"{share:.1f}% of the time went to loading data while no GPU worked"
@@ -187,7 +187,7 @@ def _exposed_loading_ns(loading: pl.DataFrame, model: ModelSummary) -> int:
     rollup = model.rollup
     active = rollup.iteration.gather(rollup.measures.gpu_activities["instance"]).is_not_null()
     gpu_times = rollup.measures.gpu_activities.filter(active).select("start_ns", "end_ns")
-    both = intervals.overlap(loading, gpu_times, by=[]) if gpu_times.height else gpu_times
+    both = intervals.intersection_of_unions(loading, gpu_times, by=[]) if gpu_times.height else gpu_times
     shared = int(both.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() or 0)
     return int(intervals.union_duration(loading, by=[]).item() or 0) - shared
 
@@ -239,14 +239,14 @@ def _detect_missing_iterations(model: ModelSummary) -> Iterator[ExpertFinding]:
 
 
 def _detect_disabled_cudnn_benchmark(model: ModelSummary) -> Iterator[ExpertFinding]:
-    if _settings(model).get("cudnn_benchmark_disabled"):
+    if _program_settings(model).get("cudnn_benchmark_disabled"):
         problem = "Convolutions ran without torch.backends.cudnn.benchmark"
         recommendation = "Set torch.backends.cudnn.benchmark = True if input shapes rarely change."
         yield ExpertFinding("cudnn_benchmark_detector", problem, recommendation)
 
 
 def _detect_debugging_functions(model: ModelSummary) -> Iterator[ExpertFinding]:
-    enabled = [label for name, label in _DEBUGGING.items() if _settings(model).get(name)]
+    enabled = [label for name, label in _DEBUGGING.items() if _program_settings(model).get(name)]
     if enabled:
         recommendation = "".join(f"Use {label} for debugging only.\n" for label in enabled)
         yield ExpertFinding(
@@ -255,7 +255,7 @@ def _detect_debugging_functions(model: ModelSummary) -> Iterator[ExpertFinding]:
 
 
 def _detect_missing_emit_nvtx(model: ModelSummary) -> Iterator[ExpertFinding]:
-    if model.rollup.measures.ops.dialect.name == "pyprof" and not _settings(model).get("emit_nvtx"):
+    if model.rollup.measures.ops.dialect.name == "pyprof" and not _program_settings(model).get("emit_nvtx"):
         problem = "The ranges of torch.autograd.profiler.emit_nvtx were not found"
         recommendation = "Run the loop inside emit_nvtx() to attribute kernels of the backward pass to their ops."
         yield ExpertFinding("emit_nvtx_detector", problem, recommendation)

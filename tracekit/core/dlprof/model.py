@@ -47,7 +47,7 @@ class ModelSummary:
     @functools.cached_property
     def percentages(self) -> dict[str, float]:
         """Time of each part as a percentage of the time of the aggregated iterations."""
-        return {p: self.percent(sum(self.part_times[p].to_list())) for p in PARTS}
+        return {p: self.percentage_of_iteration_time(sum(self.part_times[p].to_list())) for p in PARTS}
 
     @functools.cached_property
     def device_utilization(self) -> dict[int, float]:
@@ -57,7 +57,7 @@ class ModelSummary:
         kernels = pl.col("tensor_core").sum() + pl.col("other_kernel").sum()
         rows = self.rollup.breakdown.filter(pl.col("iteration").is_in(chosen)).group_by("device_id").agg(ns=kernels)
         kernel_ns = dict(rows.select("device_id", "ns").iter_rows())
-        return {d: self.percent(kernel_ns.get(d, 0)) for d in listed}
+        return {d: self.percentage_of_iteration_time(kernel_ns.get(d, 0)) for d in listed}
 
     @functools.cached_property
     def gpu_utilization(self) -> float:
@@ -105,7 +105,7 @@ class ModelSummary:
         rows = [*ops, kernels, with_tc, without_tc, _activity_category(self.rollup.memory)]
         return pl.DataFrame(rows, schema=dict.fromkeys(CATEGORY_COLUMNS, pl.Int64), orient="row")
 
-    def percent(self, ns: float) -> float:
+    def percentage_of_iteration_time(self, ns: float) -> float:
         """Return a time as a percentage of the summed durations of the aggregated iterations, as DLProf does.
 
         The sum is larger than the wall time if iterations overlap.

@@ -81,7 +81,7 @@ class DlprofReport:
             sink.write(("\n".join(lines.to_series().to_list()) + "\n").encode())
 
 
-def run(rollup: Rollup, name: str) -> DlprofReport:
+def run_report(rollup: Rollup, name: str) -> DlprofReport:
     """Compute the report with the given name. ``REPORTS`` lists all names."""
     title, columns, build_rows = REPORTS[name]
     return DlprofReport(name, title, columns, build_rows(ModelSummary(rollup)))
@@ -119,7 +119,7 @@ def _statistic_columns(titles: Mapping[str, str], average: str = "Avg.") -> tupl
     )
 
 
-def _with_averages(rows: pl.DataFrame, metrics: tuple[str, ...]) -> pl.DataFrame:
+def _add_averages(rows: pl.DataFrame, metrics: tuple[str, ...]) -> pl.DataFrame:
     """Add a column with the average of each metric. The average is 0 if there are no values."""
     count = {m: pl.col(f"{m}_count") for m in metrics}
     averages = {m: pl.when(count[m] > 0).then(pl.col(f"{m}_sum") / count[m]).otherwise(0.0) for m in metrics}
@@ -127,11 +127,11 @@ def _with_averages(rows: pl.DataFrame, metrics: tuple[str, ...]) -> pl.DataFrame
 
 
 def _detailed_rows(model: ModelSummary) -> pl.DataFrame:
-    return _with_averages(model.rollup.ops.sort("op_id"), METRICS)
+    return _add_averages(model.rollup.ops.sort("op_id"), METRICS)
 
 
 def _op_type_rows(model: ModelSummary) -> pl.DataFrame:
-    return _with_averages(model.rollup.op_types, METRICS)
+    return _add_averages(model.rollup.op_types, METRICS)
 
 
 def _group_rows(model: ModelSummary) -> pl.DataFrame:
@@ -139,13 +139,13 @@ def _group_rows(model: ModelSummary) -> pl.DataFrame:
     rows = model.rollup.dlprof_groups.with_columns(
         path=pl.when(is_root).then(pl.lit("_CompleteModel_")).otherwise("path")
     )
-    return _with_averages(rows.sort(is_root, maintain_order=True), METRICS)
+    return _add_averages(rows.sort(is_root, maintain_order=True), METRICS)
 
 
 def _kernel_rows(model: ModelSummary) -> pl.DataFrame:
     ops = model.rollup.ops.select("op", "op_id", "op_name", "direction")
     rows = model.rollup.kernel_summaries.join(ops, on="op", how="left", maintain_order="left")
-    return _with_averages(rows.sort("op", "name"), tuple(_KERNEL_TITLES))
+    return _add_averages(rows.sort("op", "name"), tuple(_KERNEL_TITLES))
 
 
 def _iteration_rows(model: ModelSummary) -> pl.DataFrame:

@@ -48,7 +48,7 @@ def call_tree(calls: Calls, limit: int) -> pl.DataFrame:
             "node": np.arange(len(calls.parents)),
             "parent": calls.parents,
             "label": calls.labels,
-            "value": _totals(calls),
+            "value": _subtree_weights(calls),
             "count": calls.own,
         }
     )
@@ -81,7 +81,7 @@ def function_totals(calls: Calls) -> pl.DataFrame:
     return sums.filter(pl.col("total") > 0).sort("self", "total", "name", descending=[True, True, False])
 
 
-def _totals(calls: Calls) -> Int64Array:
+def _subtree_weights(calls: Calls) -> Int64Array:
     """Return the weight of the stacks that end at each node or at a node below it."""
     totals = calls.own.copy()
     bounds = np.searchsorted(calls.depths, np.arange(int(calls.depths.max(initial=0)) + 2))

@@ -38,7 +38,7 @@ def busy_times(activities: pl.DataFrame, bins: int) -> pl.DataFrame:
     Returns:
         One row per GPU and bin, in order: ``device_id``, ``start_ns``, ``end_ns`` and ``busy_ns``.
     """
-    busy = intervals.merge(activities, by=["device_id"])
+    busy = intervals.merge_intervals(activities, by=["device_id"])
     if busy.is_empty():
         return pl.DataFrame(schema=_BUSY)
     first, last = (int(t) for t in busy.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0))
@@ -68,7 +68,7 @@ def _busy_until(busy: pl.DataFrame, times: pl.Series) -> pl.Series:
     return rows.select((pl.col("total") - remaining).fill_null(0)).to_series()
 
 
-def extremes(samples: pl.DataFrame, *, by: Sequence[str], value: str, bins: int) -> pl.DataFrame:
+def sample_extremes(samples: pl.DataFrame, *, by: Sequence[str], value: str, bins: int) -> pl.DataFrame:
     """Reduce samples to the smallest, the largest and the last sample of each series in each bin of time.
 
     Args:
@@ -106,12 +106,12 @@ def memory_changes(frames: Frames, points: int, window: tuple[int | None, int | 
     Returns:
         The columns ``timestamp_ns``, ``device_id``, ``memory_kind`` and ``used_bytes``, in order of time.
     """
-    usage = memory.usage(memory.allocations(frames("memory_events").select(memory.READ).collect()))
+    usage = memory.memory_usage(memory.pair_allocations(frames("memory_events").select(memory.READ).collect()))
     changes = memory.changes_in_window(usage, window)
     if window[0] is not None:
         changes = changes.with_columns(pl.col("timestamp_ns").clip(lower_bound=window[0]))
     series = max(changes.select(memory.GROUP).n_unique(), 1)
-    rows = extremes(changes, by=memory.GROUP, value="used_bytes", bins=max(1, points // (3 * series)))
+    rows = sample_extremes(changes, by=memory.GROUP, value="used_bytes", bins=max(1, points // (3 * series)))
     return rows.select("timestamp_ns", *memory.GROUP, "used_bytes")
 
 
@@ -121,7 +121,7 @@ def metric_names(frames: Frames) -> list[str]:
     return names["metric"].drop_nulls().to_list()
 
 
-def main_metrics(frames: Frames, limit: int) -> list[str]:
+def highest_metrics(frames: Frames, limit: int) -> list[str]:
     """Return the names of the metrics in percent with the highest values, or of any metrics if none is in percent."""
     highest = frames("gpu_metrics").group_by("metric").agg(pl.col("value").max()).collect().drop_nulls("metric")
     names = highest.with_columns(pl.col("metric").cast(pl.String)).sort("value", "metric", descending=[True, False])
@@ -139,4 +139,4 @@ def metric_samples(frames: Frames, names: Sequence[str], points: int) -> pl.Data
     samples = wanted.filter(pl.col("metric").is_in(names)).collect().sort("timestamp_ns", maintain_order=True)
     series = ["device_id", "metric"]
     count = max(samples.select(series).n_unique(), 1)
-    return extremes(samples, by=series, value="value", bins=max(1, points // (3 * count)))
+    return sample_extremes(samples, by=series, value="value", bins=max(1, points // (3 * count)))

@@ -60,7 +60,7 @@ def group_tree(rollup: Rollup, metric: str, direction: str | None, limit: int) -
     nodes = pl.concat([groups.with_columns(name=name).select(_GROUP), _op_leaves(rollup, groups, metric)])
     if direction is not None:
         nodes = nodes.filter((pl.col("direction") == direction) | pl.col("parent").is_null())
-        nodes = _with_root_totals(nodes)
+        nodes = _set_root_totals(nodes)
     return largest_nodes(nodes, limit)
 
 
@@ -117,7 +117,7 @@ def range_tree(ranges: pl.LazyFrame, limit: int) -> tuple[str, pl.DataFrame]:
     nodes = tree.nodes.select(node=pl.int_range(pl.len(), dtype=pl.Int64), parent="up", name="part")
     nodes = nodes.join(values, on="node", how="left", maintain_order="left")
     nodes = nodes.with_columns(pl.col("value", "count").fill_null(0), direction=pl.lit(None, pl.String))
-    largest = largest_nodes(_with_root_totals(nodes), limit)
+    largest = largest_nodes(_set_root_totals(nodes), limit)
     paths = tree.paths(nodes=largest["node"]).gather(largest["node"])
     return metric, largest.with_columns(paths.alias("path"))
 
@@ -140,7 +140,7 @@ def _tree_of_ranges(rows: pl.DataFrame) -> tuple[Tree, pl.Series]:
     return tree, nodes
 
 
-def _with_root_totals(nodes: pl.DataFrame) -> pl.DataFrame:
+def _set_root_totals(nodes: pl.DataFrame) -> pl.DataFrame:
     """Replace the value and count of the root, which is node 0, with the sums over its children."""
     children = nodes.filter(pl.col("parent") == 0)
     is_root = pl.col("parent").is_null()

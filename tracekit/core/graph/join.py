@@ -154,7 +154,7 @@ def node_columns(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
 
 def _columns_of_matches(matched: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     """Return the columns of ``node_columns``, given ops with the columns that ``match_ops`` returns."""
-    rows = matched.with_columns(pl.col("op_id").cast(pl.String), support=_support_code())
+    rows = matched.with_columns(pl.col("op_id").cast(pl.String), support=_support_code_expr())
     rank = pl.col("match").replace_strict(MATCHES, range(len(MATCHES)), return_dtype=pl.Int64)
     rows = rows.drop_nulls("node").sort(rank, -pl.col("gpu_time_ns"), "op_id")
     by_node = rows.group_by("node", maintain_order=True).agg(
@@ -167,7 +167,7 @@ def _columns_of_matches(matched: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFr
     rows = nodes.select("op").with_row_index("node").cast({"node": pl.Int64})
     rows = rows.join(by_node, on="node", how="left", maintain_order="left")
     kind = pl.col("op").cast(pl.String)
-    by_type = [tensor_cores.support(kind, framework="tensorflow"), tensor_cores.support(kind)]
+    by_type = [tensor_cores.support_status(kind, framework="tensorflow"), tensor_cores.support_status(kind)]
     code = pl.coalesce("support", pl.min_horizontal(by_type).cast(pl.Int8))
     return rows.select(
         "op_id",
@@ -181,7 +181,7 @@ def _columns_of_matches(matched: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFr
     )
 
 
-def _support_code() -> pl.Expr:
+def _support_code_expr() -> pl.Expr:
     return pl.col("tensor_core_support").cast(pl.String).replace_strict(_SUPPORT_CODES, return_dtype=pl.Int8)
 
 

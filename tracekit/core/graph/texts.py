@@ -25,7 +25,7 @@ def markdown_tables(rollup: Rollup) -> pl.DataFrame:
     """
     model = ModelSummary(rollup)
     tables = {
-        "summary/model": _markdown_table(_model_figures(model)),
+        "summary/model": _markdown_table(_model_statistics(model)),
         "summary/devices": _markdown_table(_device_rows(model)),
         "tables/ops": _largest_rows_table(_op_rows(rollup)),
         "tables/groups": _largest_rows_table(_group_rows(rollup)),
@@ -35,7 +35,7 @@ def markdown_tables(rollup: Rollup) -> pl.DataFrame:
     return pl.DataFrame({"tag": tables.keys(), "text": tables.values()}, schema={"tag": pl.String, "text": pl.String})
 
 
-def _model_figures(model: ModelSummary) -> pl.DataFrame:
+def _model_statistics(model: ModelSummary) -> pl.DataFrame:
     ops, its = model.rollup.ops.filter(pl.col("count") > 0), model.rollup.iterations
     kinds = {
         "All ops": pl.lit(value=True),
@@ -76,16 +76,16 @@ def _op_rows(rollup: Rollup) -> pl.DataFrame:
     return rollup.ops.filter(pl.col("count") > 0).select(
         gpu="gpu_sum",
         **{
-            "Op ID": _code_span("op_id"),
-            "Op": _code_span("op_name"),
-            "Type": _code_span("op_type"),
+            "Op ID": _code_span_expr("op_id"),
+            "Op": _code_span_expr("op_name"),
+            "Type": _code_span_expr("op_type"),
             "Direction": pl.col("direction").cast(pl.String).fill_null(""),
             "Calls": pl.col("count"),
             "Kernels": pl.col("kernel_count"),
-            "GPU ms": _milliseconds("gpu_sum"),
-            "CPU ms": _milliseconds("cpu_sum"),
-            "Could use TC": _yes_or_no("eligible"),
-            "Uses TC": _yes_or_no("uses_tc"),
+            "GPU ms": _milliseconds_expr("gpu_sum"),
+            "CPU ms": _milliseconds_expr("cpu_sum"),
+            "Could use TC": _yes_or_no_expr("eligible"),
+            "Uses TC": _yes_or_no_expr("uses_tc"),
         },
     )
 
@@ -94,12 +94,12 @@ def _group_rows(rollup: Rollup) -> pl.DataFrame:
     return rollup.groups.filter(pl.col("level") > 0).select(
         gpu="gpu_sum",
         **{
-            "Group": _code_span("path"),
+            "Group": _code_span_expr("path"),
             "Direction": pl.col("direction").fill_null(""),
             "Ops": pl.col("op_count"),
             "Calls": pl.col("instance_count"),
-            "GPU ms": _milliseconds("gpu_sum"),
-            "CPU ms": _milliseconds("cpu_sum"),
+            "GPU ms": _milliseconds_expr("gpu_sum"),
+            "CPU ms": _milliseconds_expr("cpu_sum"),
             "Could use TC": pl.col("eligible_count"),
             "Use TC": pl.col("uses_tc_count"),
         },
@@ -107,8 +107,8 @@ def _group_rows(rollup: Rollup) -> pl.DataFrame:
 
 
 def _op_type_rows(rollup: Rollup) -> pl.DataFrame:
-    labels = {"Type": _code_span("op_type"), "Ops": pl.col("op_count"), "Calls": pl.col("count")}
-    times = {"GPU ms": _milliseconds("gpu_sum"), "CPU ms": _milliseconds("cpu_sum")}
+    labels = {"Type": _code_span_expr("op_type"), "Ops": pl.col("op_count"), "Calls": pl.col("count")}
+    times = {"GPU ms": _milliseconds_expr("gpu_sum"), "CPU ms": _milliseconds_expr("cpu_sum")}
     return rollup.op_types.select(gpu="gpu_sum", **labels, **times)
 
 
@@ -119,10 +119,10 @@ def _kernel_rows(rollup: Rollup) -> pl.DataFrame:
     return by_name.sort("kernel").select(
         gpu="kernel_gpu",
         **{
-            "Kernel": _code_span("kernel"),
+            "Kernel": _code_span_expr("kernel"),
             "Count": pl.col("len"),
-            "GPU ms": _milliseconds("kernel_gpu"),
-            "Uses TC": _yes_or_no("uses_tc"),
+            "GPU ms": _milliseconds_expr("kernel_gpu"),
+            "Uses TC": _yes_or_no_expr("uses_tc"),
         },
     )
 
@@ -140,7 +140,7 @@ def _markdown_table(rows: pl.DataFrame) -> str:
     return "\n".join([*header, *(f"| {line} |" for line in cells.to_series())])
 
 
-def _code_span(column: str) -> pl.Expr:
+def _code_span_expr(column: str) -> pl.Expr:
     """Return an expression that formats strings as Markdown code.
 
     Backticks, vertical bars and line breaks are replaced.
@@ -153,11 +153,11 @@ def _escape_code(text: str) -> str:
     return " ".join(text.split()).replace("`", "'").replace("|", "¦")
 
 
-def _milliseconds(column: str) -> pl.Expr:
+def _milliseconds_expr(column: str) -> pl.Expr:
     """Return an expression that converts ns to milliseconds and formats them with three decimals."""
     us = (pl.col(column) + 500) // 1000
     return pl.format("{}.{}", us // 1000, (us % 1000).cast(pl.String).str.zfill(3))
 
 
-def _yes_or_no(column: str) -> pl.Expr:
+def _yes_or_no_expr(column: str) -> pl.Expr:
     return pl.when(pl.col(column)).then(pl.lit("yes")).otherwise(pl.lit("no"))

@@ -14,6 +14,21 @@ All functions except ``latest_end_before`` work on eager frames, because they ne
 
 from tracekit.core.intervals.axis import Axis, search_sorted
 from tracekit.core.intervals.nesting import NestingIndex
-from tracekit.core.intervals.unions import gaps, latest_end_before, merge, overlap, union_duration
+from tracekit.core.intervals.unions import (
+    gaps_between,
+    intersection_of_unions,
+    latest_end_before,
+    merge_intervals,
+    union_duration,
+)
 
-__all__ = ["Axis", "NestingIndex", "gaps", "latest_end_before", "merge", "overlap", "search_sorted", "union_duration"]
+__all__ = [
+    "Axis",
+    "NestingIndex",
+    "gaps_between",
+    "intersection_of_unions",
+    "latest_end_before",
+    "merge_intervals",
+    "search_sorted",
+    "union_duration",
+]

@@ -101,11 +101,11 @@ class Axis:
             the last end have the same position.
         """
         times = points[time].clip(upper_bound=self.last)
-        times = where(times >= self.first, times)
+        times = null_unless(times >= self.first, times)
         if self.ranked_times is None:
             offset = times - self.first
         else:
-            offset = where(times.is_not_null(), search_sorted(self.ranked_times, times, "right") - 1)
+            offset = null_unless(times.is_not_null(), search_sorted(self.ranked_times, times, "right") - 1)
         return self.tracks.with_track(points)["track"] * self.width + offset
 
     def track_numbers(self, positions: pl.Series) -> pl.Series:
@@ -137,7 +137,7 @@ class Axis:
             offsets = intervals.with_columns(pl.col(_TIMES) - self.first)
         else:
             ranks = [search_sorted(self.ranked_times, intervals[c], "left").alias(c) for c in _TIMES]
-            ranks = [where(intervals[c].is_not_null(), r) for c, r in zip(_TIMES, ranks, strict=True)]
+            ranks = [null_unless(intervals[c].is_not_null(), r) for c, r in zip(_TIMES, ranks, strict=True)]
             offsets = intervals.with_columns(ranks)
         origin = pl.col("track") * self.width
         return (
@@ -255,6 +255,6 @@ def map_in_threads(function: Callable[[Rows], pl.Series], rows: Rows) -> pl.Seri
     return pl.concat(map_in_order(function, batches))
 
 
-def where(condition: pl.Series, values: pl.Series) -> pl.Series:
+def null_unless(condition: pl.Series, values: pl.Series) -> pl.Series:
     """Return each value for which the condition is true, and null where the condition is false or null."""
     return values.zip_with(condition.fill_null(False), pl.repeat(None, len(values), dtype=values.dtype, eager=True))  # noqa: FBT003

@@ -45,7 +45,7 @@ def axis_positions(*frames: pl.DataFrame, by: Sequence[str]) -> list[pl.DataFram
     return [axis.positions(frame) for frame in frames]
 
 
-def chains(positions: pl.DataFrame) -> Iterator[pl.DataFrame]:
+def split_into_chains(positions: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Split intervals into chains, in which starts and ends are both ascending.
 
     Yields:
@@ -122,7 +122,7 @@ def covering_maxima(values: pl.Series, slices: pl.DataFrame, length: int) -> pl.
     for power in range(_largest_power(pending), -1, -1):
         here = pending.filter(power=power)
         ends = pl.concat([here.select("value", at="first"), here.select("value", at=pl.col("stop") - (1 << power))])
-        maxima = _update_maxima(maxima, ends.group_by("at").agg(pl.col("value").max()))
+        maxima = _updated_maxima(maxima, ends.group_by("at").agg(pl.col("value").max()))
         if power:
             maxima = pl.select(pl.max_horizontal(maxima, maxima.shift(1 << (power - 1)))).to_series()
     return maxima
@@ -133,7 +133,7 @@ def _largest_power(slices: pl.DataFrame) -> int:
     return -1 if slices.is_empty() else int(slices["power"].max())  # type: ignore[arg-type]
 
 
-def _update_maxima(maxima: pl.Series, values: pl.DataFrame) -> pl.Series:
+def _updated_maxima(maxima: pl.Series, values: pl.DataFrame) -> pl.Series:
     """Return the maxima, with the row ``at`` of each value replaced with ``value`` if ``value`` is larger."""
     higher = values.select(pl.max_horizontal("value", maxima.gather(values["at"]).alias("old")))
     return maxima.scatter(values["at"], higher.to_series())
@@ -158,7 +158,7 @@ def shortest_containers(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.Ser
     irregular = nested.filter(~pl.col("is_regular")).select("track").unique()
     crossing = _parents_if_crossing(positions.join(irregular, on="track", how="semi"), intervals)
     parents = pl.repeat(None, intervals.height, dtype=pl.UInt32, eager=True)
-    for rows in (nested, crossing, _parents_of_twins(ordered)):
+    for rows in (nested, crossing, _parents_of_equal_intervals(ordered)):
         parents = parents.scatter(rows["row"], rows["parent"])
     return parents
 
@@ -194,7 +194,7 @@ def _parents_if_crossing(positions: pl.DataFrame, intervals: pl.DataFrame) -> pl
     rows = ranked["row"]
     ranked = ranked.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))  # sorted by descending duration
     parents = []
-    for chain in chains(ranked):
+    for chain in split_into_chains(ranked):
         others = _exclude_self(contained_slices(ranked, chain), chain)
         last = covering_maxima(others["row"], others, chain.height)
         parents.append(pl.DataFrame({"row": rows.gather(chain["row"]), "parent": rows.gather(last)}))
@@ -210,7 +210,7 @@ def _exclude_self(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([before, after]).filter(pl.col("first") < pl.col("stop"))
 
 
-def _parents_of_twins(ordered: pl.DataFrame) -> pl.DataFrame:
+def _parents_of_equal_intervals(ordered: pl.DataFrame) -> pl.DataFrame:
     """Return ``row`` and ``parent`` of the intervals that have the same bounds as another interval."""
     parent = pl.when(_IS_TWIN).then(_FIRST_TWIN).when(_IS_TWIN.shift(-1)).then(pl.col("row").shift(-1))
     return ordered.select("row", parent.alias("parent")).drop_nulls()

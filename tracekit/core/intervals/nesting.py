@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.intervals.axis import Axis, map_in_threads, search_sorted, where
+from tracekit.core.intervals.axis import Axis, map_in_threads, null_unless, search_sorted
 from tracekit.core.intervals.maximum_tree import MaximumTree
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class NestingIndex:
         """
         at = self.axis.point_positions(points, time)
         started, ended = search_sorted(self.frame["start"], at, "right"), search_sorted(self.ends, at, "right")
-        return where(at.is_not_null(), started - ended).fill_null(0)
+        return null_unless(at.is_not_null(), started - ended).fill_null(0)
 
     def next_enclosing(self, points: pl.DataFrame, time: str, rows: pl.Series) -> pl.Series:
         """Return the next interval outwards that encloses each point.
@@ -153,7 +153,7 @@ class NestingIndex:
         points. For the remaining points, the innermost interval is found by its depth.
         """
         started = search_sorted(self.frame["start"], at, "right")
-        row = where(started > 0, started - 1)
+        row = null_unless(started > 0, started - 1)
         ends, parents = self.frame["end"], self.frame["parent"]
         left = pl.DataFrame({"at": at, "row": row}).with_row_index("point").filter(ends.gather(row) <= at)
         row = row.clone()
@@ -173,7 +173,7 @@ def _last_at_depth(rows_by_depth: pl.Series, depth: pl.Series, before: pl.Series
     The result is null if the depth is null or negative, or if no earlier row has that depth.
     """
     index = search_sorted(rows_by_depth, depth * len(rows_by_depth) + before, "left") - 1
-    return rows_by_depth.gather(where((depth >= 0) & (index >= 0), index)) % max(len(rows_by_depth), 1)
+    return rows_by_depth.gather(null_unless((depth >= 0) & (index >= 0), index)) % max(len(rows_by_depth), 1)
 
 
 def _non_nested_tracks(frame: pl.DataFrame) -> pl.Series:

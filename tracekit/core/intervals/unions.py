@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def merge(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
+def merge_intervals(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     """Merge the intervals of each track that overlap or touch.
 
     Args:
@@ -35,11 +35,11 @@ def merge(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
 def union_duration(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     """Return the duration of the union of the intervals of each track: ``by``, ``duration_ns``."""
     duration = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("duration_ns")
-    merged = merge(intervals, by=by)
+    merged = merge_intervals(intervals, by=by)
     return merged.group_by(list(by), maintain_order=True).agg(duration) if by else merged.select(duration)
 
 
-def gaps(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
+def gaps_between(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     """Return the gaps between the intervals of each track.
 
     Args:
@@ -52,13 +52,13 @@ def gaps(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     keys = list(by)
     next_start = pl.col("start_ns").shift(-1)
     return (
-        merge(intervals, by=by)
+        merge_intervals(intervals, by=by)
         .select(*keys, start_ns=pl.col("end_ns"), end_ns=next_start.over(keys) if keys else next_start)
         .drop_nulls("end_ns")
     )
 
 
-def overlap(left: pl.DataFrame, right: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
+def intersection_of_unions(left: pl.DataFrame, right: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     """Return the intersection of the unions of two frames: the times in which intervals of both frames are open.
 
     Args:
@@ -69,7 +69,7 @@ def overlap(left: pl.DataFrame, right: pl.DataFrame, *, by: Sequence[str]) -> pl
     Returns:
         Disjoint intervals, sorted: ``by``, ``start_ns``, ``end_ns``.
     """
-    sides = pl.concat([merge(f, by=by) for f in (left, right)])
+    sides = pl.concat([merge_intervals(f, by=by) for f in (left, right)])
     edges = [sides.select(*by, t=c, step=pl.lit(step)) for c, step in (("start_ns", 1), ("end_ns", -1))]
     return (
         pl.concat(edges)

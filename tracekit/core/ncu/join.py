@@ -169,12 +169,12 @@ def _match_in_order(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     for example, several threads launch kernels or only some ranges were profiled. The remaining launches are paired by
     shape alone.
     """
-    pairs, kernels_by_location = [_no_pairs()], rows.partition_by("location", as_dict=True)
+    pairs, kernels_by_location = [_empty_pairs()], rows.partition_by("location", as_dict=True)
     for location, results in launches.partition_by("location", as_dict=True, maintain_order=True).items():
         kernels = kernels_by_location.get(location, rows.clear())
         by_range = _pair_by_occurrence(kernels, results.filter("ranged"), ["shape", "path"], RANGE)
         start = _best_window_start(kernels, results)
-        by_row = _no_pairs() if start is None else _pair_by_row(kernels.slice(start, results.height), results)
+        by_row = _empty_pairs() if start is None else _pair_by_row(kernels.slice(start, results.height), results)
         if start is not None and by_row.filter(pl.col("ncu_match") == RANGE).height >= by_range.height:
             pairs.append(by_row)
             continue
@@ -184,7 +184,7 @@ def _match_in_order(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(pairs)
 
 
-def _no_pairs() -> pl.DataFrame:
+def _empty_pairs() -> pl.DataFrame:
     return pl.DataFrame(schema={"row": pl.UInt32, "ncu_launch_id": pl.Int64, "ncu_match": pl.String})
 
 
@@ -244,7 +244,7 @@ def _sequence_positions(codes: Codes, sequence: Codes) -> Codes:
 
 def _match_groups(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Pair each kernel with the group of its shape. In a summary by range, the range path must also be the same."""
-    matched = [_no_pairs()]
+    matched = [_empty_pairs()]
     for keys, groups in (
         (["shape", "path"], launches.filter("ranged")),
         (["shape"], launches.filter(~pl.col("ranged"))),

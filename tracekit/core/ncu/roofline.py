@@ -133,15 +133,15 @@ def derive_limits(sums: pl.DataFrame) -> pl.DataFrame:
           greater than ``NEAR_PEAK``.
     """
     time = pl.when(pl.col("time_ns") > 0).then(pl.col("time_ns"))
-    return sums.with_columns(*_math_exprs(time), *_memory_exprs(time), flop=_total_flop()).with_columns(
+    return sums.with_columns(*_math_exprs(time), *_memory_exprs(time), flop=_total_flop_expr()).with_columns(
         sm_throughput_share=pl.col("sm_percent_ns") / time,
         memory_throughput_share=pl.col("memory_percent_ns") / time,
-        flop_per_byte=pl.col("flop") / _null_unless_positive("dram_bytes"),
+        flop_per_byte=pl.col("flop") / _null_unless_positive_expr("dram_bytes"),
         flop_per_s=pl.col("flop") / time * _NS,
         bytes_per_s=pl.col("dram_bytes") / time * _NS,
         peak_flop_per_s=pl.col("math_capacity") / time * _NS,
         peak_bytes_per_s=pl.col("dram_capacity") / time * _NS,
-        limiter=_limiter_label(),
+        limiter=_limiter_label_expr(),
     )
 
 
@@ -198,10 +198,10 @@ def _add_quantities(rows: pl.DataFrame) -> pl.DataFrame:
     busy = {"dram_busy_ns": ("dram_bytes", "dram_capacity")}
     busy |= {f"{pipe}_busy_ns": (f"{pipe}_flop", f"{pipe}_capacity") for pipe in _OPERATIONS}
     rows = rows.with_columns(
-        (pl.col(amount) / _null_unless_positive(capacity) * time).alias(name)
+        (pl.col(amount) / _null_unless_positive_expr(capacity) * time).alias(name)
         for name, (amount, capacity) in busy.items()
     )
-    return rows.with_columns(_math_busy_ns(), _math_capacity())
+    return rows.with_columns(_math_busy_ns_expr(), _math_capacity_expr())
 
 
 class _MetricColumns:
@@ -228,7 +228,7 @@ class _MetricColumns:
             ]
             fma, worth = list(operations.items())[-1]
             peak = pl.coalesce(*(self[f"{prefix}{fma}_pred_on.sum.peak_sustained"] for prefix in _PREFIXES))
-            yield _sum_or_null(counts).alias(f"{pipe}_flop")
+            yield _sum_or_null_expr(counts).alias(f"{pipe}_flop")
             yield (peak * worth * cycles).alias(f"{pipe}_capacity")
 
     def tensor_exprs(self, cycles: pl.Expr) -> Iterator[pl.Expr]:
@@ -244,8 +244,10 @@ class _MetricColumns:
         ]
         pipe = next((name for name in sorted(self._names) if re.match(_TENSOR_BUSY, name)), _TENSOR_BUSY)
         percent = self[pipe] + self[_FP64_TENSOR_BUSY].fill_null(0.0)
-        share = pl.coalesce(_sum_or_null(busy), percent / 100) if busy else percent / 100
-        flop = pl.coalesce(_sum_or_null(list(counts.values())) if counts else None, pl.when(percent == 0).then(0.0))
+        share = pl.coalesce(_sum_or_null_expr(busy), percent / 100) if busy else percent / 100
+        flop = pl.coalesce(
+            _sum_or_null_expr(list(counts.values())) if counts else None, pl.when(percent == 0).then(0.0)
+        )
         yield flop.alias("tensor_flop")
         yield (share * pl.col("time_ns")).alias("tensor_busy_ns")
         yield pl.when(share > 0).then(flop / share).alias("tensor_capacity")
@@ -268,12 +270,12 @@ class _MetricColumns:
         return sorted(n for n in single if not any(other.startswith(f"{n}_") for other in single))
 
 
-def _sum_or_null(terms: list[pl.Expr]) -> pl.Expr:
+def _sum_or_null_expr(terms: list[pl.Expr]) -> pl.Expr:
     """Return the sum of expressions. It is null if any of them is null."""
     return pl.sum_horizontal(terms, ignore_nulls=False)
 
 
-def _null_unless_positive(column: str) -> pl.Expr:
+def _null_unless_positive_expr(column: str) -> pl.Expr:
     return pl.when(pl.col(column) > 0).then(pl.col(column))
 
 
@@ -303,7 +305,7 @@ def _enclosing_range_paths(ranges: pl.LazyFrame) -> pl.DataFrame:
     return paths.select("launch_id", prefix.cast(pl.Categorical).alias("name"))
 
 
-def _total_flop() -> pl.Expr:
+def _total_flop_expr() -> pl.Expr:
     """Return an expression for the total of the counted operations.
 
     It is null if no operations were counted, or if Tensor Cores were busy but their operations were not counted.
@@ -315,13 +317,13 @@ def _total_flop() -> pl.Expr:
     )
 
 
-def _value_of_busiest(busy: Mapping[str, pl.Expr], values: Mapping[str, pl.Expr]) -> pl.Expr:
+def _value_of_busiest_pipe_expr(busy: Mapping[str, pl.Expr], values: Mapping[str, pl.Expr]) -> pl.Expr:
     """Return an expression for the value of the pipe with the largest busy time. It is null if all pipes were idle."""
     most = pl.max_horizontal(*busy.values())
     return pl.coalesce(*(pl.when((b == most) & (b > 0)).then(values[pipe]) for pipe, b in busy.items()))
 
 
-def _math_busy_ns() -> pl.Expr:
+def _math_busy_ns_expr() -> pl.Expr:
     """Return an expression for the time that the busiest pipe needs at its peak rate.
 
     It is null if FP32 operations were not counted, because the busiest pipe is then unknown.
@@ -330,11 +332,11 @@ def _math_busy_ns() -> pl.Expr:
     return pl.when(pl.col("fp32_busy_ns").is_not_null()).then(most).alias("math_busy_ns")
 
 
-def _math_capacity() -> pl.Expr:
+def _math_capacity_expr() -> pl.Expr:
     """Return an expression for the capacity of the busiest pipe, or of the FP32 pipe if all pipes were idle."""
     busy = {pipe: pl.col(f"{pipe}_busy_ns") for pipe in PIPES}
     capacity = {pipe: pl.col(f"{pipe}_capacity") for pipe in PIPES}
-    return pl.coalesce(_value_of_busiest(busy, capacity), "fp32_capacity").alias("math_capacity")
+    return pl.coalesce(_value_of_busiest_pipe_expr(busy, capacity), "fp32_capacity").alias("math_capacity")
 
 
 def _math_exprs(time: pl.Expr) -> Iterator[pl.Expr]:
@@ -348,7 +350,7 @@ def _math_exprs(time: pl.Expr) -> Iterator[pl.Expr]:
     pipe_list = pl.concat_str(*pipes, separator=" ", ignore_nulls=True)
     throughput = pl.when(pl.col("sm_percent_ns").is_not_null()).then(pl.lit(SM_THROUGHPUT))
     yield (pl.coalesce("math_busy_ns", "sm_percent_ns") / time).alias("math_share")
-    yield pl.when(counted).then(_value_of_busiest(busy, {pipe: pl.lit(pipe) for pipe in PIPES})).alias("pipe")
+    yield pl.when(counted).then(_value_of_busiest_pipe_expr(busy, {pipe: pl.lit(pipe) for pipe in PIPES})).alias("pipe")
     yield pl.when(counted).then(pipe_list).otherwise(throughput).alias("math_from")
 
 
@@ -368,7 +370,7 @@ def _memory_exprs(time: pl.Expr) -> Iterator[pl.Expr]:
     )
 
 
-def _limiter_label() -> pl.Expr:
+def _limiter_label_expr() -> pl.Expr:
     math, memory = pl.col("math_share") > NEAR_PEAK, pl.col("memory_share") > NEAR_PEAK
     is_sm = pl.col("math_from") == SM_THROUGHPUT
     return (

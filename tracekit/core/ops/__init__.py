@@ -15,14 +15,14 @@ import polars as pl
 
 from tracekit.core.ops import emit_nvtx, identity, nccl, plain, pyprof, tensorflow, tensorrt, xla
 from tracekit.core.ops.attach import attribute_calls
-from tracekit.core.ops.calls import calls
+from tracekit.core.ops.calls import launching_calls
 from tracekit.core.ops.dialect import INSTANCE, Capture, Dialect, Timeline
 from tracekit.errors import UnknownFormatError, choices_hint
 
 if TYPE_CHECKING:
     from tracekit.core.correlate import Frames
 
-__all__ = ["DIALECTS", "Capture", "Dialect", "Ops", "Timeline", "dialect"]
+__all__ = ["DIALECTS", "Capture", "Dialect", "Ops", "Timeline", "find_dialect"]
 
 _MODULES = (pyprof, emit_nvtx, tensorflow, tensorrt, xla, nccl, plain)
 DIALECTS: dict[str, Dialect] = {m.DIALECT.name: m.DIALECT for m in _MODULES}
@@ -31,7 +31,7 @@ DIALECTS: dict[str, Dialect] = {m.DIALECT.name: m.DIALECT for m in _MODULES}
 UNASSOCIATED = "unassociated_"
 
 
-def dialect(name: str) -> Dialect:
+def find_dialect(name: str) -> Dialect:
     """Return the dialect with a given name.
 
     Raises:
@@ -64,7 +64,7 @@ class Ops:
     def dialect(self) -> Dialect:
         """The dialect of the capture."""
         if self.name is not None:
-            return dialect(self.name)
+            return find_dialect(self.name)
         return next(d for d in DIALECTS.values() if d.matches(self.capture.texts))
 
     @functools.cached_property
@@ -75,7 +75,7 @@ class Ops:
     @functools.cached_property
     def calls(self) -> pl.DataFrame:
         """The API calls that are attributed to an op instance: the columns of ``calls.calls``, and ``instance``."""
-        return self._attached[1]
+        return self._attributed_instances_and_calls[1]
 
     @functools.cached_property
     def instances(self) -> pl.DataFrame:
@@ -84,7 +84,7 @@ class Ops:
         The columns are those of ``INSTANCE``, ``associated``, ``op`` (row number in ``ops``) and ``index``, which
         numbers the instances of an op from 0 in order of start. ``op_type`` is the type of the op.
         """
-        return self._folded[0]
+        return self._folded_ops[0]
 
     @functools.cached_property
     def ops(self) -> pl.DataFrame:
@@ -93,12 +93,12 @@ class Ops:
         Columns: ``op_id``, ``op_name``, ``op_type``, ``direction``, ``data_type``, ``stack_trace``, ``input_shapes``,
         ``parameters``, ``node``, ``ends_iteration``, ``associated``, ``instance_count``.
         """
-        return self._folded[1]
+        return self._folded_ops[1]
 
     @functools.cached_property
-    def _attached(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _attributed_instances_and_calls(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """All op instances, those of single API calls outside of ops last, and each API call with its op instance."""
-        rows = calls(self.frames)
+        rows = launching_calls(self.frames)
         api_calls = rows.unique("call", keep="first", maintain_order=True)
         has_work = api_calls.with_columns(has_work=pl.col("kind") != "call")
         owner = attribute_calls(has_work, self.timeline.instances).with_columns(row=pl.int_range(pl.len()))
@@ -113,10 +113,10 @@ class Ops:
         return instances.with_columns(associated=pl.int_range(pl.len()) < first), with_instance
 
     @functools.cached_property
-    def _folded(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _folded_ops(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The op instances with the row number of their op, and the ops."""
-        instances, _ = self._attached
-        rows = instances.hstack(identity.fold(instances, self.timeline.folding)).with_row_index("row")
+        instances, _ = self._attributed_instances_and_calls
+        rows = instances.hstack(identity.fold_instances(instances, self.timeline.folding)).with_row_index("row")
         by_start = rows.sort("start_ns", maintain_order=True)
         texts = ["op_name", "op_type", "direction", "data_type", "stack_trace", "input_shapes", "parameters", "node"]
         ops = by_start.group_by("op", maintain_order=True).agg(

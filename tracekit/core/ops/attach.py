@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.intervals import containment
-from tracekit.core.intervals.axis import where
+from tracekit.core.intervals.axis import null_unless
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def last_containers(items: pl.DataFrame, intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.Series:
+def last_containing_intervals(items: pl.DataFrame, intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.Series:
     """Return the last interval, in the order of rows, that contains each item, bounds included.
 
     Args:
@@ -34,7 +34,7 @@ def last_containers(items: pl.DataFrame, intervals: pl.DataFrame, *, by: Sequenc
     if not items.height or not intervals.height:
         return containers
     interval_positions, item_positions = containment.axis_positions(intervals, _without_backward_ends(items), by=by)
-    for chain in containment.chains(item_positions):
+    for chain in containment.split_into_chains(item_positions):
         slices = containment.contained_slices(interval_positions, chain)
         last = containment.covering_maxima(slices["row"], slices, chain.height)
         containers = containers.scatter(chain["row"], last.cast(pl.Int64))
@@ -58,9 +58,9 @@ def attribute_calls(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFram
         One row per call: ``instance`` (row number in ``instances``) and ``root_call`` (row number of the call that is
         the root of its unassociated instance, possibly the call itself). At most one of them is not null.
     """
-    own = last_containers(calls, instances, by=["process_id", "thread_id"])
+    own = last_containing_intervals(calls, instances, by=["process_id", "thread_id"])
     left = calls.with_row_index("row").filter(own.is_null())
-    shared = last_containers(left, instances, by=["process_id"])
+    shared = last_containing_intervals(left, instances, by=["process_id"])
     outside = left.filter(shared.is_null() & left["has_work"])
     roots = outside.filter(_latest_container_of_larger_id(outside, outside).is_null())
     is_root = left.select(pl.col("row").is_in(roots["row"].implode())).to_series()
@@ -96,10 +96,10 @@ def _latest_container_of_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -> 
         return best["root"]
     by = ["process_id"]
     root_positions, call_positions = containment.axis_positions(_without_backward_ends(roots), calls, by=by)
-    for chain in containment.chains(root_positions):
+    for chain in containment.split_into_chains(root_positions):
         ids = roots["call_id"].gather(chain["row"])
         containing = _containing_slices(call_positions, chain)
-        last = _last_larger(ids, containing, calls["call_id"].gather(call_positions["row"]))
+        last = _last_rows_above_limit(ids, containing, calls["call_id"].gather(call_positions["row"]))
         candidates = pl.DataFrame(
             {
                 "row": call_positions["row"],
@@ -119,7 +119,7 @@ def _containing_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataF
     return pl.DataFrame({"first": first, "stop": stop})
 
 
-def _last_larger(values: pl.Series, slices: pl.DataFrame, limits: pl.Series) -> pl.Series:
+def _last_rows_above_limit(values: pl.Series, slices: pl.DataFrame, limits: pl.Series) -> pl.Series:
     """Return the last row of each slice whose value is larger than the limit of the slice, or null if there is none.
 
     The search starts at the end of the slice. In each step, it skips a block of rows if no value in the block is
@@ -133,7 +133,7 @@ def _last_larger(values: pl.Series, slices: pl.DataFrame, limits: pl.Series) -> 
     for power in range(len(maxima) - 1, -1, -1):
         start = stop - (1 << power)
         inside = start >= first
-        largest = maxima[power].gather(where(inside, start))
+        largest = maxima[power].gather(null_unless(inside, start))
         stop = start.zip_with((inside & (largest <= limits)).fill_null(False), stop)  # noqa: FBT003
     return pl.select(pl.when(stop > first).then(stop - 1)).to_series()
 

@@ -16,7 +16,7 @@ ON_GPU = ("kernel", "memset", "memcpy", "graph")
 TABLES = {"kernel": "kernels", "memset": "memsets", "memcpy": "memcpys", "sync": "syncs", "graph": "graph_launches"}
 
 
-def calls(frames: Frames) -> pl.DataFrame:
+def launching_calls(frames: Frames) -> pl.DataFrame:
     """Pair every API call with each activity that it launched.
 
     A call that launched nothing but synchronized has the kind ``sync``. A call without any activity has the kind
@@ -32,7 +32,7 @@ def calls(frames: Frames) -> pl.DataFrame:
     columns = ["start_ns", "end_ns", *CALL, "thread_id", "name", pl.col("api_call_id").alias("call_id")]
     api_calls = frames("api_calls").select(columns).collect().with_columns(call=pl.int_range(pl.len()))
     keys = api_calls.select(CALL)
-    launched = pl.concat([_activities(frames, kind, keys) for kind in TABLES])
+    launched = pl.concat([_activities_of_calls(frames, kind, keys) for kind in TABLES])
     non_sync = launched.filter(pl.col("kind") != "sync")
     waits = launched.filter(pl.col("kind") == "sync").unique("call", keep="first", maintain_order=True)
     launched = pl.concat([non_sync, waits.join(non_sync.select("call").unique(), on="call", how="anti")])
@@ -47,7 +47,7 @@ def calls(frames: Frames) -> pl.DataFrame:
     )
 
 
-def _activities(frames: Frames, kind: str, keys: pl.DataFrame) -> pl.DataFrame:
+def _activities_of_calls(frames: Frames, kind: str, keys: pl.DataFrame) -> pl.DataFrame:
     """Return the activities of one kind that an API call launched, with their call, times, device and kernel name."""
     name = pl.col("short_name") if kind == "kernel" else pl.lit(None, pl.Categorical)
     on_gpu = kind in ON_GPU

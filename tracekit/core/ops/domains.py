@@ -20,7 +20,7 @@ def domain_texts(capture: Capture, domain: str) -> pl.DataFrame:
     return capture.texts.filter(pl.col("domain") == domain).select("text").drop_nulls()
 
 
-def timeline(capture: Capture, domain: str, parsed: pl.DataFrame, *, rooted: bool = True) -> Timeline:
+def domain_timeline(capture: Capture, domain: str, parsed: pl.DataFrame, *, rooted: bool = True) -> Timeline:
     """Return a timeline with one op instance per push/pop range.
 
     Args:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.forests import roots
-from tracekit.core.intervals.axis import where
+from tracekit.core.intervals.axis import null_unless
 from tracekit.core.ops.dialect import Capture, Dialect, Timeline, op_paths, timeline_instances, with_parsed_names
 
 _EMITTED = r"^(?:autograd::engine::|torch::|aten::)|, (?:seq|op_id) = \d|, sizes = \["
@@ -30,7 +30,7 @@ _UPDATES = r"(?i)(?:^|/)optimi[sz]er\b[^/]*/|aten::_(?:foreach|fused|amp_foreach
 _KEY = ["process_id", "sequence_number"]
 
 
-def _matches(texts: pl.DataFrame) -> bool:
+def _has_emitted_ranges(texts: pl.DataFrame) -> bool:
     is_emitted = pl.col("text").str.contains(r"^aten::\w+|, seq = \d+|Backward\d*, op_id = ")
     return bool(texts.select((pl.col("domain").is_null() & is_emitted).any()).item())
 
@@ -56,7 +56,7 @@ def _timeline(capture: Capture) -> Timeline:
     op_row = op_row.scatter(ops["row"], pl.int_range(ops.height, eager=True))
     forward = op_row.gather(_forward_ops(ranges, ops))
     ops = ops.with_columns(parent=op_row.gather(ops["parent"]), forward=forward)
-    return Timeline(timeline_instances(_with_names_and_directions(ops)), tree=tree)
+    return Timeline(timeline_instances(_add_names_and_directions(ops)), tree=tree)
 
 
 def _parsed_names(texts: pl.Series) -> pl.DataFrame:
@@ -93,12 +93,12 @@ def _is_emitted(parent: pl.Series, emitted: pl.Series, possible: pl.Series) -> p
     The name alone does not decide this for a range that is ``possible`` but not ``emitted``, such as ``detach`` inside
     ``aten::detach``. Such an ambiguous range is an op if its nearest unambiguous ancestor is one.
     """
-    return emitted.gather(roots(where(possible & ~emitted, parent)))
+    return emitted.gather(roots(null_unless(possible & ~emitted, parent)))
 
 
 def _outermost_emitted(parent: pl.Series, emitted: pl.Series) -> pl.Series:
     """Return the op of each range: the outermost of the consecutive emitted ranges around it, or the range itself."""
-    return roots(where(emitted & emitted.gather(parent), parent))
+    return roots(null_unless(emitted & emitted.gather(parent), parent))
 
 
 def _forward_ops(ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
@@ -114,7 +114,7 @@ def _forward_ops(ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
     return ops.select("op").join(pairs, on="op", how="left", maintain_order="left")["forward"]
 
 
-def _with_names_and_directions(ops: pl.DataFrame) -> pl.DataFrame:
+def _add_names_and_directions(ops: pl.DataFrame) -> pl.DataFrame:
     """Name backward ops after their forward ops, and add the direction of each op of the framework."""
     own = ops.select(pl.col("op_name", "type").cast(pl.String))
     forward = own.select(pl.all().gather(ops["forward"]))
@@ -131,4 +131,6 @@ def _with_names_and_directions(ops: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-DIALECT = Dialect("emit-nvtx", "PyTorch's own ranges, of emit_nvtx, inside ranges of the user.", _matches, _timeline)
+DIALECT = Dialect(
+    "emit-nvtx", "PyTorch's own ranges, of emit_nvtx, inside ranges of the user.", _has_emitted_ranges, _timeline
+)

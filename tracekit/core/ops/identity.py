@@ -16,7 +16,7 @@ import polars as pl
 BACKWARD_SUFFIX = "_BPROP"
 
 
-def fold(instances: pl.DataFrame, folding: str) -> pl.DataFrame:
+def fold_instances(instances: pl.DataFrame, folding: str) -> pl.DataFrame:
     """Return the op of each instance.
 
     Args:
@@ -39,7 +39,7 @@ def _forward_ops(rows: pl.DataFrame, folding: str) -> pl.DataFrame:
     by_start = rows.sort("start_ns", maintain_order=True)
     identity = ["op_name"]
     if folding == "occurrence":
-        by_start = _with_occurrence(by_start)
+        by_start = _number_occurrences(by_start)
         identity = ["op_name", "stack_trace", "ends_iteration", "occurrence"]
     first = by_start.unique(identity, keep="first", maintain_order=True)
     number = pl.col("op_type").cum_count().over("op_type")
@@ -49,7 +49,7 @@ def _forward_ops(rows: pl.DataFrame, folding: str) -> pl.DataFrame:
     return folded.select("row", "op", "op_id")
 
 
-def _with_occurrence(by_start: pl.DataFrame) -> pl.DataFrame:
+def _number_occurrences(by_start: pl.DataFrame) -> pl.DataFrame:
     """Add ``occurrence``, which numbers the instances with the same name and stack trace in each iteration from 0.
 
     It is null for the ops that end an iteration.

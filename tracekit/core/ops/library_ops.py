@@ -28,7 +28,7 @@ def library_ops(capture: Capture) -> pl.DataFrame:
     dali = _ranges_of_domain(capture, "DALI").with_columns(op_name=pl.col("text").replace_strict(_DALI, default=None))
     nccl = _ranges_of_domain(capture, "NCCL").with_columns(op_name="NCCL/" + pl.col("text"))
     named = [f.drop_nulls("op_name").select(_COLUMNS) for f in (nccl, dali)]
-    return pl.concat([*named, _file_calls(capture)])
+    return pl.concat([*named, _file_access_calls(capture)])
 
 
 def _ranges_of_domain(capture: Capture, domain: str) -> pl.DataFrame:
@@ -37,7 +37,7 @@ def _ranges_of_domain(capture: Capture, domain: str) -> pl.DataFrame:
     return ranges.with_columns(pl.col("text").cast(pl.String), op_type=pl.lit(domain))
 
 
-def _file_calls(capture: Capture) -> pl.DataFrame:
+def _file_access_calls(capture: Capture) -> pl.DataFrame:
     """Return the operating system calls that read or write files."""
     columns = ["start_ns", "end_ns", "process_id", "thread_id"]
     calls = capture.frames("osrt_calls").filter(pl.col("name").cast(pl.String).is_in(_IO))

@@ -128,8 +128,8 @@ def _parse_call(literal: dict[str, Any]) -> dict[str, str | None]:
             shapes.append([int(n) for n in argument["shape"]] or None)
             types.append(str(argument.get("dtype", "")))
             continue
-        parameters.append(_parameter(argument))
-        if _ends_arguments(argument.get("value")):
+        parameters.append(_parameter_json(argument))
+        if _is_last_argument(argument.get("value")):
             break
     return {
         "mod": str(literal["mod"]),
@@ -141,16 +141,16 @@ def _parse_call(literal: dict[str, Any]) -> dict[str, str | None]:
     }
 
 
-def _ends_arguments(value: object) -> bool:
+def _is_last_argument(value: object) -> bool:
     """Return whether DLProf ignores the arguments after one with this value, as it does for None, True and False."""
     return value is None or isinstance(value, bool)
 
 
-def _parameter(argument: dict[str, Any]) -> dict[str, Any]:
+def _parameter_json(argument: dict[str, Any]) -> dict[str, Any]:
     """Return an argument that is not a tensor as a JSON object. A value without a data type becomes a string."""
     value, data_type = argument.get("value"), str(argument.get("dtype", ""))
     parameter = {"data_type": data_type, "name": str(argument.get("name", "")), "value": None}
-    if _ends_arguments(value):
+    if _is_last_argument(value):
         return parameter | {"data_type": ""}
     values = list(value) if isinstance(value, list | tuple) else [value]
     if not data_type:

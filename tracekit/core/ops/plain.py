@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def _matches(_texts: pl.DataFrame) -> bool:
+def _accepts_any_ranges(_texts: pl.DataFrame) -> bool:
     return True
 
 
@@ -32,4 +32,6 @@ def _timeline(capture: Capture) -> Timeline:
     return Timeline(timeline_instances(rows), tree=tree)
 
 
-DIALECT = Dialect("plain", "Nested ranges of any program: the path of a range is its op.", _matches, _timeline)
+DIALECT = Dialect(
+    "plain", "Nested ranges of any program: the path of a range is its op.", _accepts_any_ranges, _timeline
+)

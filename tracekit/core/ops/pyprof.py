@@ -12,7 +12,7 @@ import polars as pl
 
 from tracekit.core.intervals import latest_end_before
 from tracekit.core.ops import markers
-from tracekit.core.ops.attach import last_containers
+from tracekit.core.ops.attach import last_containing_intervals
 from tracekit.core.ops.dialect import Capture, Dialect, Timeline, timeline_instances, with_parsed_names
 from tracekit.core.ops.library_ops import library_ops
 
@@ -23,14 +23,14 @@ _TIMES = ["start_ns", "end_ns", "process_id", "thread_id", "range_id"]
 _UNKNOWN = {c: pl.lit(None, pl.String).alias(c) for c in ("input_names", "input_shapes", "parameters")}
 
 
-def _matches(texts: pl.DataFrame) -> bool:
+def _has_pyprof_markers(texts: pl.DataFrame) -> bool:
     is_marker = pl.col("text").str.contains(_OP) | pl.col("text").str.contains("{'traceMarker': [", literal=True)
     return bool(texts.select(is_marker.any()).item())
 
 
 def _timeline(capture: Capture) -> Timeline:
     texts = capture.texts["text"].drop_nulls().unique(maintain_order=True)
-    ops = _outermost(pl.concat([_marked_ops(capture, texts), _library_ops(capture)]))
+    ops = _keep_outermost_ops(pl.concat([_marked_ops(capture, texts), _library_ops(capture)]))
     backward = _backward_passes(capture, texts, ops)
     rows = pl.concat([ops.with_columns(forward=pl.lit(None, pl.Int64)), backward], how="diagonal")
     settings = capture.ranges_named(texts.filter(texts.str.contains("model_config", literal=True)))
@@ -42,7 +42,7 @@ def _marked_ops(capture: Capture, texts: pl.Series) -> pl.DataFrame:
     """Return the op markers in order of time, with the columns ``_TIMES`` and the columns parsed from their names."""
     calls = markers.parse_calls(texts.filter(texts.str.contains(_OP)))
     ops = with_parsed_names(capture.ranges_named(calls["text"]), calls)
-    return _with_locations(capture, texts, ops).select(
+    return _add_locations(capture, texts, ops).select(
         *_TIMES,
         op_name=pl.coalesce("path", "op"),
         op_type=pl.when(pl.col("op") == "forward").then("mod").otherwise("op"),
@@ -55,7 +55,7 @@ def _marked_ops(capture: Capture, texts: pl.Series) -> pl.DataFrame:
     )
 
 
-def _with_locations(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.DataFrame:
+def _add_locations(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.DataFrame:
     """Add the ``path`` and ``stack_trace`` of the trace marker around each op.
 
     If several markers of the process contain the op, the last one is used.
@@ -63,7 +63,7 @@ def _with_locations(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl
     locations = markers.parse_locations(texts.filter(texts.str.contains("traceMarker", literal=True)))
     ranges = with_parsed_names(capture.ranges_named(locations["text"]), locations)
     ranges = ranges.sort("start_ns", "end_ns", pl.col("text").cast(pl.String))
-    row = last_containers(ops, ranges, by=["process_id"])
+    row = last_containing_intervals(ops, ranges, by=["process_id"])
     return ops.with_columns(ranges[c].gather(row).alias(c) for c in ("path", "stack_trace"))
 
 
@@ -73,7 +73,7 @@ def _library_ops(capture: Capture) -> pl.DataFrame:
     return library_ops(capture).with_columns(**constants)
 
 
-def _outermost(ops: pl.DataFrame) -> pl.DataFrame:
+def _keep_outermost_ops(ops: pl.DataFrame) -> pl.DataFrame:
     """Remove ops that are inside another op of their thread, add the direction, and sort the rest by start."""
     ordered = ops.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
     outer_end = latest_end_before(THREAD)
@@ -91,7 +91,7 @@ def _backward_passes(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> p
         sequence_number=pl.col("text").str.extract(_SEQUENCE).cast(pl.Int64)
     )
     ranges = with_parsed_names(capture.ranges_named(numbered.drop_nulls()["text"]), numbered)
-    ranges = ranges.with_columns(op=last_containers(ranges, ops, by=THREAD))
+    ranges = ranges.with_columns(op=last_containing_intervals(ranges, ops, by=THREAD))
     key = ["process_id", "sequence_number"]
     inside = ranges.drop_nulls("op").filter(pl.col("sequence_number") > 0)
     inside = inside.filter(~ops["ends_iteration"].gather(inside["op"]))
@@ -105,6 +105,9 @@ def _backward_passes(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> p
 
 
 DIALECT = Dialect(
-    "pyprof", "PyTorch annotated by PyProf or DLProf: markers with module, op and arguments.", _matches, _timeline,
+    "pyprof",
+    "PyTorch annotated by PyProf or DLProf: markers with module, op and arguments.",
+    _has_pyprof_markers,
+    _timeline,
     key_op="backward",
-)  # fmt: skip
+)

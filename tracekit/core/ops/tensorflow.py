@@ -16,12 +16,14 @@ CUSTOM = "CustomNVTX"
 _OP = r"(?s)^([^:\s{]+): (.+)$"
 
 
-def _matches(texts: pl.DataFrame) -> bool:
+def _has_tensorflow_ranges(texts: pl.DataFrame) -> bool:
     return bool(texts.select((pl.col("domain") == DOMAIN).any()).item())
 
 
 def _timeline(capture: Capture) -> Timeline:
-    timeline = domains.timeline(capture, DOMAIN, _parsed_names(domains.domain_texts(capture, DOMAIN)), rooted=False)
+    timeline = domains.domain_timeline(
+        capture, DOMAIN, _parsed_names(domains.domain_texts(capture, DOMAIN)), rooted=False
+    )
     start_end = _start_end_ops(capture)
     if not start_end.height:
         return timeline
@@ -59,4 +61,4 @@ def _start_end_ops(capture: Capture) -> pl.DataFrame:
     return named.select(*times, ends, op_name="label", op_type="type")
 
 
-DIALECT = Dialect("tensorflow", "TensorFlow ops, in NVIDIA's builds.", _matches, _timeline)
+DIALECT = Dialect("tensorflow", "TensorFlow ops, in NVIDIA's builds.", _has_tensorflow_ranges, _timeline)

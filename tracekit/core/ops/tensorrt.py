@@ -19,12 +19,12 @@ _FOLDERS = r"[^\s+,()\[\]{}]*/"
 _TYPE = r"^\W*((?:\w+::)?\w+?)(?:_\d+)?(?:_clone_\d+)?(?:[^\w:]|$)"
 
 
-def _matches(texts: pl.DataFrame) -> bool:
+def _has_tensorrt_ranges(texts: pl.DataFrame) -> bool:
     return bool(texts.select((pl.col("domain") == DOMAIN).any()).item())
 
 
 def _timeline(capture: Capture) -> Timeline:
-    return domains.timeline(capture, DOMAIN, _parsed_names(domains.domain_texts(capture, DOMAIN)))
+    return domains.domain_timeline(capture, DOMAIN, _parsed_names(domains.domain_texts(capture, DOMAIN)))
 
 
 def _parsed_names(texts: pl.DataFrame) -> pl.DataFrame:
@@ -43,4 +43,4 @@ def _parsed_names(texts: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-DIALECT = Dialect("tensorrt", "TensorRT layers in their execution context.", _matches, _timeline)
+DIALECT = Dialect("tensorrt", "TensorRT layers in their execution context.", _has_tensorrt_ranges, _timeline)

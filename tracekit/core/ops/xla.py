@@ -22,13 +22,13 @@ _DEEPEST = 4
 _NUMBER = r"(?:[._]\d+)+$"
 
 
-def _matches(texts: pl.DataFrame) -> bool:
+def _has_xla_ranges(texts: pl.DataFrame) -> bool:
     is_xla = (pl.col("domain") == DOMAIN) & pl.col("text").str.contains(_MODULE + "|" + _THUNK)
     return bool(texts.select(is_xla.any()).item())
 
 
 def _timeline(capture: Capture) -> Timeline:
-    return domains.timeline(capture, DOMAIN, _parsed_names(domains.domain_texts(capture, DOMAIN)))
+    return domains.domain_timeline(capture, DOMAIN, _parsed_names(domains.domain_texts(capture, DOMAIN)))
 
 
 def _parsed_names(texts: pl.DataFrame) -> pl.DataFrame:
@@ -52,4 +52,4 @@ def _parsed_names(texts: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-DIALECT = Dialect("xla", "XLA's ranges in JAX and TensorFlow: program, scopes, operation.", _matches, _timeline)
+DIALECT = Dialect("xla", "XLA's ranges in JAX and TensorFlow: program, scopes, operation.", _has_xla_ranges, _timeline)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.core.intervals import overlap
+from tracekit.core.intervals import intersection_of_unions
 from tracekit.core.recipes.coverage import CoveredTime
 from tracekit.core.recipes.recipe import (
     ALIGN,
@@ -126,7 +126,7 @@ def nccl_gpu_time_util_map(request: RankRequest) -> Tables:
 
     def split(group: pl.DataFrame) -> Sides:
         nccl, compute = group.filter("is_nccl"), group.filter(~pl.col("is_nccl"))
-        return {"All": group, "NCCL": nccl, "Compute": compute, "Overlap": overlap(nccl, compute, by=())}
+        return {"All": group, "NCCL": nccl, "Compute": compute, "Overlap": intersection_of_unions(nccl, compute, by=())}
 
     return _map_groups(request, rows, keys, split)
 
@@ -153,6 +153,6 @@ def _map_calls(request: RankRequest, table: str, title: str) -> Tables:
 
     def split(group: pl.DataFrame) -> Sides:
         kernels, calls = (group.filter(side=side) for side in sides)
-        return {"Kernel": kernels, title: calls, "Overlap": overlap(kernels, calls, by=())}
+        return {"Kernel": kernels, title: calls, "Overlap": intersection_of_unions(kernels, calls, by=())}
 
     return _map_groups(request, rows, ["process_id"], split)

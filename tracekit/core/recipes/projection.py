@@ -16,7 +16,7 @@ import polars as pl
 
 from tracekit.core.forests import concat_ancestor_strings, depths
 from tracekit.core.intervals.containment import shortest_containers
-from tracekit.core.reports.nvtx import CHILDREN, gpu_extents, gpu_launches, range_launch_pairs, with_children
+from tracekit.core.reports.nvtx import CHILDREN, add_child_aggregates, gpu_extents, gpu_launches, range_launch_pairs
 from tracekit.core.reports.report import THREAD
 from tracekit.core.reports.sources import read_owning_ranges
 
@@ -111,7 +111,7 @@ def nest(rows: pl.DataFrame) -> pl.DataFrame:
     tree = rows.drop("row", "range_id").with_columns(
         parent.alias("parent"), pl.col("number").alias("row"), (depths(parent).cast(pl.Int64) - 1).alias("level")
     )
-    return with_children(tree, CHILDREN).with_columns(
+    return add_child_aggregates(tree, CHILDREN).with_columns(
         number.alias("range_id"), pl.col("parent").cast(pl.Int64).alias("parent_id"), stack.alias("stack")
     )
 

@@ -29,15 +29,15 @@ def advise(request: Request) -> pl.LazyFrame:
     """What could be faster: one finding per row, with evidence and advice."""
     from tracekit.core.rollup import Rollup
 
-    return _findings(Rollup.from_frames(request.frames)).lazy()
+    return _find_advice(Rollup.from_frames(request.frames)).lazy()
 
 
 def advise_rollup(rollup: Rollup) -> ReportTable:
     """Compute the report ``advise`` over the aggregated iterations of a roll-up."""
-    return ReportTable(advise.name, advise.columns, _findings(rollup))
+    return ReportTable(advise.name, advise.columns, _find_advice(rollup))
 
 
-def _findings(rollup: Rollup) -> pl.DataFrame:
+def _find_advice(rollup: Rollup) -> pl.DataFrame:
     from tracekit.core.advise import advise
 
     return advise(rollup)

@@ -13,8 +13,8 @@ from tracekit.core.reports.summary import (
     DURATION,
     sort_largest_first,
     spread_columns,
-    statistics,
-    summarize,
+    statistics_exprs,
+    summarize_by,
     summary_columns,
 )
 from tracekit.core.reports.table import ReportColumn, integer_column, nanoseconds_column, text_column
@@ -84,7 +84,7 @@ def cuda_kern_exec_sum(request: Request) -> pl.LazyFrame:
     """Launch, queue and execution times of kernels by thread, device, function and kernel."""
     keys = (*THREAD, "device_id", "api_name", "name")
     counts = (pl.len().alias("count"), pl.col("queue_ns").count().alias("queued"))
-    spreads = [s for letter, column in _PHASES.items() for s in statistics(column, prefix=f"{letter}_")]
+    spreads = [s for letter, column in _PHASES.items() for s in statistics_exprs(column, prefix=f"{letter}_")]
     grouped = _kernel_executions(request, "device_id").group_by(keys).agg(*counts, *spreads)
     printed = round_to_tenths(pl.col("T_mean"), legacy=request.legacy_rounding).alias("printed")
     order = [True] + [False] * len(keys)
@@ -116,7 +116,7 @@ def cuda_kern_exec_trace(request: Request) -> pl.LazyFrame:
 
 
 def _sum_by_function(rows: pl.LazyFrame) -> pl.LazyFrame:
-    grouped = summarize(rows.select("name_id", "name", DURATION), ["name_id", "name"])
+    grouped = summarize_by(rows.select("name_id", "name", DURATION), ["name_id", "name"])
     return sort_largest_first(grouped, "name_id")
 
 

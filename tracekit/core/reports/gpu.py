@@ -8,7 +8,7 @@ from tracekit.core.categorical import map_categories
 from tracekit.core.reports.names import format_dimensions, memcpy_label, memset_label, strip_api_version
 from tracekit.core.reports.report import KERNEL_OPTIONS, Request, report
 from tracekit.core.reports.sources import read_kernels, read_memory_ops
-from tracekit.core.reports.summary import DURATION, sort_largest_first, summarize, summary_columns
+from tracekit.core.reports.summary import DURATION, sort_largest_first, summarize_by, summary_columns
 from tracekit.core.reports.table import (
     integer_column,
     megabytes_column,
@@ -30,7 +30,7 @@ _NS_PER_S = 1_000_000_000
 def cuda_gpu_kern_sum(request: Request) -> pl.LazyFrame:
     """Kernels by name."""
     rows = read_kernels(request, "start_ns", "end_ns").select("name", DURATION)
-    return sort_largest_first(summarize(rows, ["name"]), "count", "name")
+    return sort_largest_first(summarize_by(rows, ["name"]), "count", "name")
 
 
 @report(
@@ -43,7 +43,7 @@ def cuda_gpu_kern_sum(request: Request) -> pl.LazyFrame:
 def cuda_gpu_kern_gb_sum(request: Request) -> pl.LazyFrame:
     """Kernels by name, grid and block."""
     rows = read_kernels(request, "start_ns", "end_ns", *_SIZES).select("name", *_SIZES, DURATION)
-    grouped = sort_largest_first(summarize(rows, ["name", *_SIZES]), "count", "name", *_SIZES)
+    grouped = sort_largest_first(summarize_by(rows, ["name", *_SIZES]), "count", "name", *_SIZES)
     return grouped.with_columns(format_dimensions("grid"), format_dimensions("block"))
 
 
@@ -74,7 +74,7 @@ def cuda_api_gpu_sum(request: Request) -> pl.LazyFrame:
 @report(*summary_columns("Count"), text_column("Operation", "name"))
 def cuda_gpu_mem_time_sum(request: Request) -> pl.LazyFrame:
     """Time of memory copies and sets by kind."""
-    return sort_largest_first(summarize(read_memory_ops(request.frames), ["name"]), "name")
+    return sort_largest_first(summarize_by(read_memory_ops(request.frames), ["name"]), "name")
 
 
 @report(
@@ -89,7 +89,7 @@ def cuda_gpu_mem_time_sum(request: Request) -> pl.LazyFrame:
 )
 def cuda_gpu_mem_size_sum(request: Request) -> pl.LazyFrame:
     """Size of memory copies and sets by kind."""
-    return sort_largest_first(summarize(read_memory_ops(request.frames), ["name"], "bytes"), "name")
+    return sort_largest_first(summarize_by(read_memory_ops(request.frames), ["name"], "bytes"), "name")
 
 
 @report(
@@ -164,5 +164,5 @@ def _sum_by_name(*tables: pl.LazyFrame) -> pl.LazyFrame:
     rows = pl.concat(tables)
     longest = pl.col("category").get(pl.col("duration_ns").arg_max())
     categories = rows.group_by("name").agg(longest)
-    grouped = summarize(rows, ["name"]).join(categories, on="name", how="left", nulls_equal=True)
+    grouped = summarize_by(rows, ["name"]).join(categories, on="name", how="left", nulls_equal=True)
     return sort_largest_first(grouped, "name")

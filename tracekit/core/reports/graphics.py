@@ -11,7 +11,7 @@ import polars as pl
 
 from tracekit.core.reports.report import THREAD, Request, report
 from tracekit.core.reports.sources import end_open_ranges
-from tracekit.core.reports.summary import DURATION, sort_largest_first, summarize, summary_columns
+from tracekit.core.reports.summary import DURATION, sort_largest_first, summarize_by, summary_columns
 from tracekit.core.reports.table import integer_column, nanoseconds_column, text_column
 
 _VIDEO = ("video_encoder", "video_decoder", "jpeg")
@@ -24,7 +24,7 @@ def openacc_sum(request: Request) -> pl.LazyFrame:
     name, file = (pl.col(c).cast(pl.String) for c in ("name", "source_file"))
     at_line = pl.concat_str(name, pl.lit("@"), file, pl.lit(":"), pl.col("line").cast(pl.String))
     rows = request.frames("openacc_events").select(pl.coalesce(at_line, name).alias("name"), DURATION)
-    return sort_largest_first(summarize(rows, ["name"]), "name")
+    return sort_largest_first(summarize_by(rows, ["name"]), "name")
 
 
 @report(*summary_columns("Num Calls"), text_column("Name", "name"))
@@ -98,7 +98,7 @@ def dx12_gpu_marker_sum(request: Request) -> pl.LazyFrame:
 def nvvideo_api_sum(request: Request) -> pl.LazyFrame:
     """Calls of the video encoder, video decoder and JPEG APIs by function."""
     rows = _calls_of_kinds(request, *_VIDEO).select("event_class", "name_id", "name", DURATION)
-    return sort_largest_first(summarize(rows, ["event_class", "name_id", "name"]), "event_class", "name_id")
+    return sort_largest_first(summarize_by(rows, ["event_class", "name_id", "name"]), "event_class", "name_id")
 
 
 def _calls_of_kinds(request: Request, *kinds: str) -> pl.LazyFrame:
@@ -106,13 +106,13 @@ def _calls_of_kinds(request: Request, *kinds: str) -> pl.LazyFrame:
 
 
 def _sum_by_name(rows: pl.LazyFrame) -> pl.LazyFrame:
-    return sort_largest_first(summarize(rows.select("name_id", "name", DURATION), ["name_id", "name"]), "name_id")
+    return sort_largest_first(summarize_by(rows.select("name_id", "name", DURATION), ["name_id", "name"]), "name_id")
 
 
 def _sum_by_text(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Summarize the rows that have a text by this text."""
     named = rows.filter(pl.col("text").is_not_null()).select("text", DURATION)
-    return sort_largest_first(summarize(named, ["text"]), "text")
+    return sort_largest_first(summarize_by(named, ["text"]), "text")
 
 
 def _sum_debug_ranges(request: Request, event_class: str) -> pl.LazyFrame:
@@ -122,4 +122,4 @@ def _sum_debug_ranges(request: Request, event_class: str) -> pl.LazyFrame:
     """
     rows = end_open_ranges(request.frames("khr_debug_events")).filter(pl.col("event_class") == event_class)
     rows = rows.select("text", DURATION).drop_nulls("duration_ns")
-    return sort_largest_first(summarize(rows, ["text"]), "text")
+    return sort_largest_first(summarize_by(rows, ["text"]), "text")

@@ -41,8 +41,8 @@ def gpu_memory_peak(request: Request) -> pl.LazyFrame:
     In a selected time, memory that was allocated before it counts as well. A peak that was reached before is printed
     with the start of the selected time.
     """
-    rows, peaks = _peaks(request)
-    at_peak = memory.alive_at_peak(rows, peaks).group_by(memory.GROUP).agg(pl.len().alias("allocations"))
+    rows, peaks = _memory_peaks(request)
+    at_peak = memory.allocations_at_peak(rows, peaks).group_by(memory.GROUP).agg(pl.len().alias("allocations"))
     low, high = request.window
     never_freed = (
         rows.filter(~pl.col("is_freed"))
@@ -72,8 +72,8 @@ def gpu_memory_peak(request: Request) -> pl.LazyFrame:
 )
 def gpu_memory_alive(request: Request) -> pl.LazyFrame:
     """Allocations at the peak of each kind of memory, largest first, with their calls, NVTX ranges and call stacks."""
-    rows = memory.alive_at_peak(*_peaks(request))
-    named = _with_origins(rows, request.unlimited or request.frames).with_columns(
+    rows = memory.allocations_at_peak(*_memory_peaks(request))
+    named = _add_call_names(rows, request.unlimited or request.frames).with_columns(
         hexadecimal(pl.col("address")).alias("address_text")
     )
     order = [*memory.GROUP, "bytes", "start_ns", "memory_event_id"]
@@ -93,7 +93,7 @@ def gpu_memory_usage(request: Request) -> pl.LazyFrame:
     In a selected time, memory that was allocated before it counts as well.
     """
     low, _ = request.window
-    rows = _changes(request, _allocations(request))
+    rows = _memory_changes(request, _allocations(request))
     return (rows if low is None else rows.filter(pl.col("timestamp_ns") >= low)).lazy()
 
 
@@ -170,21 +170,21 @@ def _allocations(request: Request) -> pl.DataFrame:
     columns = ("memory_event_id", "timestamp_ns", "process_id", "device_id", "correlation_id", "operation")
     more = ("memory_kind", "address", "bytes", "name")
     frames = request.unlimited or request.frames
-    return memory.allocations(frames("memory_events").select(*columns, *more).collect())
+    return memory.pair_allocations(frames("memory_events").select(*columns, *more).collect())
 
 
-def _changes(request: Request, rows: pl.DataFrame) -> pl.DataFrame:
+def _memory_changes(request: Request, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the changes of the memory in use in the selected time, and the last change before it."""
-    return memory.changes_in_window(memory.usage(rows), request.window)
+    return memory.changes_in_window(memory.memory_usage(rows), request.window)
 
 
-def _peaks(request: Request) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _memory_peaks(request: Request) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the allocations of a capture, and the peak of each kind of memory on each device in the selected time."""
     rows = _allocations(request)
-    return rows, memory.peaks(_changes(request, rows))
+    return rows, memory.memory_peaks(_memory_changes(request, rows))
 
 
-def _with_origins(rows: pl.DataFrame, frames: Frames) -> pl.DataFrame:
+def _add_call_names(rows: pl.DataFrame, frames: Frames) -> pl.DataFrame:
     """Add the API call that made each allocation, its innermost NVTX range and its call stack, as names."""
     calls = read_api_calls(frames, "name").rename({"name": "function"}).unique(CALL_KEY, keep="first").collect()
     launches = rows.select("memory_event_id", *CALL_KEY).join(calls, on=CALL_KEY, how="inner")
@@ -195,7 +195,7 @@ def _with_origins(rows: pl.DataFrame, frames: Frames) -> pl.DataFrame:
         ranges.with_columns(names).drop("range"), on="memory_event_id", how="left"
     )
     known = frames("stacks").select(stacks.READ).collect()
-    paths = stacks.paths(known, stacks.of_calls(rows.select(CALL_KEY), frames))
+    paths = stacks.stack_paths(known, stacks.stack_ids_of_calls(rows.select(CALL_KEY), frames))
     return rows.join(added, on="memory_event_id", how="left", maintain_order="left").with_columns(paths)
 
 

@@ -20,11 +20,11 @@ from tracekit.core.categorical import string_ranks
 from tracekit.core.forests import concat_ancestor_strings, depths
 from tracekit.core.intervals.containment import (
     axis_positions,
-    chains,
     contained_slices,
     shortest_containers,
     slice_members,
     slice_minima,
+    split_into_chains,
 )
 from tracekit.core.reports.names import range_tag
 from tracekit.core.reports.report import (
@@ -40,8 +40,8 @@ from tracekit.core.reports.summary import (
     DURATION,
     sort_largest_first,
     spread_columns,
-    statistics,
-    summarize,
+    statistics_exprs,
+    summarize_by,
     summary_columns,
 )
 from tracekit.core.reports.table import integer_column, mean_column, nanoseconds_column, text_column
@@ -59,7 +59,7 @@ CHILDREN = pl.len().alias("children")
 @report(*summary_columns("Instances"), text_column("Style", "style"), text_column("Range", "tag"))
 def nvtx_sum(request: Request) -> pl.LazyFrame:
     """NVTX ranges by name and style."""
-    grouped = summarize(_read_all_ranges(request.frames), ["tag", "kind"])
+    grouped = summarize_by(_read_all_ranges(request.frames), ["tag", "kind"])
     return sort_largest_first(grouped.with_columns(_STYLE), "tag", "style")
 
 
@@ -67,7 +67,7 @@ def nvtx_sum(request: Request) -> pl.LazyFrame:
 def nvtx_pushpop_sum(request: Request) -> pl.LazyFrame:
     """Push/pop ranges by name."""
     return sort_largest_first(
-        summarize(_read_all_ranges(request.frames).filter(pl.col("kind") == "push_pop"), ["tag"]), "tag"
+        summarize_by(_read_all_ranges(request.frames).filter(pl.col("kind") == "push_pop"), ["tag"]), "tag"
     )
 
 
@@ -75,7 +75,7 @@ def nvtx_pushpop_sum(request: Request) -> pl.LazyFrame:
 def nvtx_startend_sum(request: Request) -> pl.LazyFrame:
     """Start/end ranges by name."""
     return sort_largest_first(
-        summarize(_read_all_ranges(request.frames).filter(pl.col("kind") == "start_end"), ["tag"]), "tag"
+        summarize_by(_read_all_ranges(request.frames).filter(pl.col("kind") == "start_end"), ["tag"]), "tag"
     )
 
 
@@ -98,8 +98,8 @@ def nvtx_startend_sum(request: Request) -> pl.LazyFrame:
 def nvtx_pushpop_trace(request: Request) -> pl.LazyFrame:
     """Every push/pop range with its level, parent and children, in order of start and duration."""
     rows = end_open_ranges(read_ranges(request.frames).filter(pl.col("kind") == "push_pop"))
-    tree = with_stack(_with_parents(rows.with_columns(DURATION, range_tag()).collect()))
-    tree = with_children(tree, CHILDREN, pl.col("duration_ns").sum().alias("children_ns"))
+    tree = add_range_stacks(_add_parents(rows.with_columns(DURATION, range_tag()).collect()))
+    tree = add_child_aggregates(tree, CHILDREN, pl.col("duration_ns").sum().alias("children_ns"))
     rows = tree.lazy().filter(pl.col("level").is_not_null()).sort("start_ns", "duration_ns", "range_id")
     indent = pl.lit("").str.pad_start(2 * pl.col("level"), "-")
     own_ns = pl.col("duration_ns") - pl.col("children_ns")
@@ -126,7 +126,7 @@ def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
     Times are summed over pairs of a range and a kernel, so a kernel in two nested ranges of the same name counts twice.
     """
     owners = read_owning_ranges(request.frames).collect()
-    grouped = pl.concat(_kernel_sums(owners, _kernel_launches(request)), how="diagonal").lazy()
+    grouped = pl.concat(_sum_kernels(owners, _kernel_launches(request)), how="diagonal").lazy()
     style = pl.when(pl.col("kind").is_not_null()).then(_STYLE)
     order = [*map(pl.col, ("tag_order", *THREAD, "total", "style")), string_ranks(pl.col("name"))]
     descending = [False, False, False, True, False, False]
@@ -151,7 +151,7 @@ def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
 )
 def nvtx_gpu_proj_trace(request: Request) -> pl.LazyFrame:
     """Ranges with the extent of the GPU activities that they launched, in order of range id."""
-    return with_stack(project_ranges(request.frames)).lazy().sort("range_id")
+    return add_range_stacks(project_ranges(request.frames)).lazy().sort("range_id")
 
 
 @report(
@@ -171,7 +171,7 @@ def nvtx_gpu_proj_sum(request: Request) -> pl.LazyFrame:
     rows = project_ranges(request.frames)
     means = (pl.col(c).mean().alias(f"mean_{c}") for c in ("ops", "level", "children"))
     totals = (pl.len().alias("count"), pl.col("duration_ns").sum().alias("range_ns"), pl.col("ops").sum())
-    grouped = rows.lazy().group_by("tag", "style").agg(*statistics("gpu_ns"), *totals, *means)
+    grouped = rows.lazy().group_by("tag", "style").agg(*statistics_exprs("gpu_ns"), *totals, *means)
     return sort_largest_first(grouped, "tag", "style")
 
 
@@ -181,7 +181,7 @@ def _read_all_ranges(frames: Frames) -> pl.LazyFrame:
     return end_open_ranges(read_ranges(frames), last_mark).with_columns(DURATION, range_tag())
 
 
-def _with_parents(rows: pl.DataFrame) -> pl.DataFrame:
+def _add_parents(rows: pl.DataFrame) -> pl.DataFrame:
     """Add the row number, parent and level of each range: ``row``, ``parent`` (row number of the parent), ``level``.
 
     The level is 0 for a root. It is null for ranges with equal bounds, and for all ranges inside them.
@@ -191,7 +191,7 @@ def _with_parents(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_row_index("row").with_columns(parent.alias("parent"), level.alias("level"))
 
 
-def with_stack(tree: pl.DataFrame) -> pl.DataFrame:
+def add_range_stacks(tree: pl.DataFrame) -> pl.DataFrame:
     """Add the id of the parent of each range, and the ids of its ancestors and itself.
 
     The columns are ``parent_id`` and ``stack`` (``:id:id``, outermost first). Both are null for ranges without a
@@ -206,7 +206,7 @@ def with_stack(tree: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def with_children(tree: pl.DataFrame, *aggregates: pl.Expr) -> pl.DataFrame:
+def add_child_aggregates(tree: pl.DataFrame, *aggregates: pl.Expr) -> pl.DataFrame:
     """Add aggregates of the direct children of each row of a tree. They are 0 for a row without children."""
     children = tree.filter(pl.col("parent").is_not_null()).group_by("parent").agg(*aggregates)
     added = children.columns[1:]
@@ -230,7 +230,7 @@ def _kernel_launches(request: Request) -> pl.DataFrame:
     return joined.select(*columns, process_id="caller").collect()
 
 
-def _kernel_sums(owners: pl.DataFrame, launches: pl.DataFrame) -> list[pl.DataFrame]:
+def _sum_kernels(owners: pl.DataFrame, launches: pl.DataFrame) -> list[pl.DataFrame]:
     """Sum kernels in ranges by range and kernel name, and kernels outside all ranges by thread and kernel name.
 
     The two sums are separate frames.
@@ -242,9 +242,11 @@ def _kernel_sums(owners: pl.DataFrame, launches: pl.DataFrame) -> list[pl.DataFr
     group[members["range"]] = members["group"]
     owned = launches.select("kernel", "name", "duration_ns")[pairs["member"]]
     owned = owned.with_columns(pairs["row"].alias("range"), pl.Series("group", group[pairs["row"]]))
-    inside = owned.group_by("group", "name").agg(*_kernel_statistics(), pl.col("range").n_unique().alias("ranges"))
+    inside = owned.group_by("group", "name").agg(
+        *_kernel_statistics_exprs(), pl.col("range").n_unique().alias("ranges")
+    )
     alone = launches.with_row_index("member").join(pairs.select("member"), on="member", how="anti")
-    outside = alone.group_by(*THREAD, "name").agg(*_kernel_statistics(), pl.lit(0, pl.UInt32).alias("ranges"))
+    outside = alone.group_by(*THREAD, "name").agg(*_kernel_statistics_exprs(), pl.lit(0, pl.UInt32).alias("ranges"))
     return [inside.join(groups.drop("range"), on="group", how="left").drop("group"), outside]
 
 
@@ -260,8 +262,8 @@ def _group_ranges(owners: pl.DataFrame, rows: pl.Series) -> pl.DataFrame:
     return groups.with_columns(pl.col("tag").rle_id().alias("tag_order")).with_row_index("group")
 
 
-def _kernel_statistics() -> list[pl.Expr]:
-    return [*statistics("duration_ns"), pl.col("kernel").n_unique().alias("kernels")]
+def _kernel_statistics_exprs() -> list[pl.Expr]:
+    return [*statistics_exprs("duration_ns"), pl.col("kernel").n_unique().alias("kernels")]
 
 
 def range_launch_pairs(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
@@ -273,7 +275,10 @@ def range_launch_pairs(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataF
 def _containment_pairs(range_positions: pl.DataFrame, launch_positions: pl.DataFrame) -> pl.DataFrame:
     """Return every pair of a range and a launch that it contains: ``row``, ``member``."""
     return pl.concat(
-        [slice_members(contained_slices(range_positions, chain), chain) for chain in chains(launch_positions)]
+        [
+            slice_members(contained_slices(range_positions, chain), chain)
+            for chain in split_into_chains(launch_positions)
+        ]
     )
 
 
@@ -295,7 +300,7 @@ def project_ranges(frames: Frames) -> pl.DataFrame:
         "row"
     )
     projected = owners[gpu_extents["row"]].with_columns(DURATION, range_tag(), _STYLE).drop("kind")
-    return with_children(_with_parents(projected.hstack(gpu_extents.drop("row"))), CHILDREN)
+    return add_child_aggregates(_add_parents(projected.hstack(gpu_extents.drop("row"))), CHILDREN)
 
 
 def gpu_launches(frames: Frames, tables: Sequence[str] = _ACTIVITIES) -> pl.DataFrame:
@@ -326,7 +331,7 @@ def gpu_extents(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _gpu_extents(range_positions: pl.DataFrame, launch_positions: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    by_chain = [_chain_extents(range_positions, chain, launches) for chain in chains(launch_positions)]
+    by_chain = [_chain_extents(range_positions, chain, launches) for chain in split_into_chains(launch_positions)]
     return pl.concat(by_chain).group_by("row").agg(pl.col("low").min(), pl.col("high").max(), pl.col("ops").sum())
 
 

@@ -6,7 +6,7 @@ import polars as pl
 
 from tracekit.core.categorical import string_ranks
 from tracekit.core.reports.report import THREAD, Request, report
-from tracekit.core.reports.summary import DURATION, sort_largest_first, summarize, summary_columns
+from tracekit.core.reports.summary import DURATION, sort_largest_first, summarize_by, summary_columns
 from tracekit.core.reports.table import (
     integer_column,
     mean_column,
@@ -21,7 +21,7 @@ def openmp_sum(request: Request) -> pl.LazyFrame:
     """OpenMP events by kind and name."""
     first = pl.col("openmp_event_id").min().over("kind").alias("first")
     rows = request.frames("openmp_events").select("name_id", "name", DURATION, first)
-    grouped = summarize(rows, ["first", "name_id", "name"])
+    grouped = summarize_by(rows, ["first", "name_id", "name"])
     return sort_largest_first(grouped, "first", "name_id")
 
 
@@ -29,7 +29,7 @@ def openmp_sum(request: Request) -> pl.LazyFrame:
 def mpi_event_sum(request: Request) -> pl.LazyFrame:
     """MPI calls by kind and function."""
     rows = request.frames("mpi_calls").select("kind", "name_id", "name", DURATION)
-    return sort_largest_first(summarize(rows, ["kind", "name_id", "name"]), "kind", "name_id")
+    return sort_largest_first(summarize_by(rows, ["kind", "name_id", "name"]), "kind", "name_id")
 
 
 @report(
@@ -79,7 +79,7 @@ def mpi_msg_size_sum(request: Request) -> pl.LazyFrame:
         _message_sizes(calls.filter(_IS_COLLECTIVE), "size_bytes", "coll_send"),
         _message_sizes(calls.filter(_IS_COLLECTIVE), "receive_size_bytes", "coll_recv"),
     ]
-    grouped = summarize(pl.concat(parts), ["source", "name_id", "name"], "bytes")
+    grouped = summarize_by(pl.concat(parts), ["source", "name_id", "name"], "bytes")
     keys = ("count", string_ranks(pl.col("source")), "name_id")
     return grouped.sort(*keys, descending=[True, False, False])
 

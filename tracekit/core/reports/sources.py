@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.intervals.containment import axis_positions, chains, contained_slices, covering_maxima
+from tracekit.core.intervals.containment import axis_positions, contained_slices, covering_maxima, split_into_chains
 from tracekit.core.reports.names import memcpy_label, memset_label
 from tracekit.core.reports.report import CALL_COLUMNS, CALL_KEY, RANGE_COLUMNS, THREAD
 from tracekit.core.reports.summary import DURATION
@@ -102,7 +102,7 @@ def last_started_ranges(owners: pl.DataFrame, launches: pl.DataFrame, key: str) 
     """
     range_positions, launch_positions = axis_positions(owners, launches, by=THREAD)
     frames = []
-    for chain in chains(launch_positions):
+    for chain in split_into_chains(launch_positions):
         inside = contained_slices(range_positions, chain)
         last = covering_maxima(inside["row"], inside, chain.height)
         frames.append(pl.DataFrame({key: launches[key].gather(chain["row"]), "range": last}))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 DURATION = (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns")
 
 
-def statistics(value: str, prefix: str = "") -> list[pl.Expr]:
+def statistics_exprs(value: str, prefix: str = "") -> list[pl.Expr]:
     """Return expressions for statistics of a column of integers. Nulls are ignored.
 
     The statistics are total, mean, median, minimum, maximum and sample standard deviation.
@@ -38,9 +38,9 @@ def statistics(value: str, prefix: str = "") -> list[pl.Expr]:
     return [e.alias(prefix + name) for name, e in aggregates.items()]
 
 
-def summarize(rows: pl.LazyFrame, keys: Sequence[str], value: str = "duration_ns") -> pl.LazyFrame:
+def summarize_by(rows: pl.LazyFrame, keys: Sequence[str], value: str = "duration_ns") -> pl.LazyFrame:
     """Aggregate a column into one row per group, with ``count``, ``share`` and statistics, in no particular order."""
-    grouped = rows.group_by(*keys).agg(*statistics(value), pl.len().alias("count"))
+    grouped = rows.group_by(*keys).agg(*statistics_exprs(value), pl.len().alias("count"))
     return grouped.with_columns(percent_of_sum(pl.col("total")).alias("share"))
 
 

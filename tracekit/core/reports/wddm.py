@@ -11,7 +11,7 @@ from tracekit.core.intervals import union_duration
 from tracekit.core.reports.names import hexadecimal
 from tracekit.core.reports.numbers import quotient, round_to_tenths
 from tracekit.core.reports.report import Request, has_rows, report
-from tracekit.core.reports.summary import DURATION, spread_columns, statistics
+from tracekit.core.reports.summary import DURATION, spread_columns, statistics_exprs
 from tracekit.core.reports.table import integer_column, percent_column, text_column
 
 _OTHER_ENGINE = 0
@@ -38,14 +38,14 @@ _QUEUE = ("process_id", "queue_type", "gpu", "context_id", "engine_type_id")
 )
 def wddm_queue_sum(request: Request) -> pl.LazyFrame:
     """Packets in each queue of the Windows display driver, and the share of time in which the queue was not empty."""
-    packets = pl.concat([_packets(request, *queue) for queue in _QUEUES]).collect()
+    packets = pl.concat([_packet_intervals(request, *queue) for queue in _QUEUES]).collect()
     if not has_rows(request.frames, "wddm_contexts"):
         packets = packets.clear()
     spans = packets.group_by("process_id").agg(span=pl.col("end_ns").max() - pl.col("start_ns").min())
     groups = (
         packets.with_columns(DURATION)
         .group_by(_QUEUE)
-        .agg(*statistics("duration_ns"), pl.len().alias("count"), pl.col("engine_type", "queue_name").first())
+        .agg(*statistics_exprs("duration_ns"), pl.len().alias("count"), pl.col("engine_type", "queue_name").first())
     )
     busy = union_duration(packets, by=_QUEUE)
     groups = groups.join(busy, on=_QUEUE, how="left").join(spans, on="process_id", how="left")
@@ -64,7 +64,7 @@ def wddm_queue_sum(request: Request) -> pl.LazyFrame:
     return rows.sort(order, descending=[True] + [False] * len(_QUEUE), nulls_last=True, maintain_order=True)
 
 
-def _packets(request: Request, number: int, name: str, start_key: str, stop_key: str) -> pl.LazyFrame:
+def _packet_intervals(request: Request, number: int, name: str, start_key: str, stop_key: str) -> pl.LazyFrame:
     """Return one row per start and later stop of a packet in queues of a type, from the start to the stop.
 
     Starts without a process are omitted, as in nsys.

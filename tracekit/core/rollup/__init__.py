@@ -129,13 +129,13 @@ class Rollup:
 
         ``kernel_gpu`` is the duration of the kernel in ns, and ``kernel_api`` the duration of its API call.
         """
-        return _with_durations(self.children.filter((pl.col("kind") == "kernel") & pl.col("iteration").is_not_null()))
+        return _add_durations(self.children.filter((pl.col("kind") == "kernel") & pl.col("iteration").is_not_null()))
 
     @functools.cached_property
     def memory(self) -> pl.DataFrame:
         """The memory copies and sets of aggregated instances, with the columns of ``kernels``."""
         is_memory_op = pl.col("kind").is_in(["memset", "memcpy"]) & pl.col("iteration").is_not_null()
-        return _with_durations(self.children.filter(is_memory_op))
+        return _add_durations(self.children.filter(is_memory_op))
 
     @functools.cached_property
     def ops(self) -> pl.DataFrame:
@@ -190,14 +190,14 @@ class Rollup:
 
         In DLProf's mode, the groups are in the style of DLProf.
         """
-        return self._groups_in(self.measures.mode)
+        return self._groups_in_style(self.measures.mode)
 
     @functools.cached_property
     def dlprof_groups(self) -> pl.DataFrame:
         """The group nodes in the style of DLProf, without directions."""
-        return self.groups if self.measures.mode == "dlprof" else self._groups_in("dlprof")
+        return self.groups if self.measures.mode == "dlprof" else self._groups_in_style("dlprof")
 
-    def _groups_in(self, style: Style) -> pl.DataFrame:
+    def _groups_in_style(self, style: Style) -> pl.DataFrame:
         """Return the group nodes in the given style."""
         devices, ops = self.devices["device_id"], self.ops.select("count", "eligible", "uses_tc")
         return groups.groups(self.measures, self.iterations, devices, ops, style)
@@ -248,7 +248,7 @@ _KERNEL_COUNTS = [
 ]
 
 
-def _with_durations(calls: pl.DataFrame) -> pl.DataFrame:
+def _add_durations(calls: pl.DataFrame) -> pl.DataFrame:
     """Add the duration of each activity (``kernel_gpu``) and of its API call (``kernel_api``)."""
     return calls.with_columns(
         kernel_gpu=pl.col("gpu_end_ns") - pl.col("gpu_start_ns"), kernel_api=pl.col("end_ns") - pl.col("start_ns")

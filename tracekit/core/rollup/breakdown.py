@@ -53,7 +53,7 @@ def breakdown(measures: Measures, iterations: Iterations, devices: pl.Series) ->
         One row per iteration and device, in this order: ``iteration``, ``device_id``, and one column of ns per part.
     """
     cells = iterations.frame.select("iteration").join(pl.DataFrame({"device_id": devices}), how="cross")
-    host, gpu = _host_parts(measures), _gpu_parts(measures)
+    host, gpu = _cpu_times_by_part(measures), _gpu_times_by_part(measures)
     by_device = [
         _time_by_part(pl.concat([gpu.filter(device_id=d).drop("device_id"), host]), iterations, d) for d in devices
     ]
@@ -61,14 +61,14 @@ def breakdown(measures: Measures, iterations: Iterations, devices: pl.Series) ->
     return cells.join(times, on=["iteration", "device_id"], how="left", maintain_order="left")
 
 
-def _gpu_parts(measures: Measures) -> pl.DataFrame:
+def _gpu_times_by_part(measures: Measures) -> pl.DataFrame:
     """Return the times in which each part that concerns a GPU applies, merged.
 
     The columns are ``device_id``, ``part`` (number of the part), ``start_ns`` and ``end_ns``.
     """
     kernel, uses = pl.col("kind").is_in(KERNEL_KINDS), pl.col("uses_tc").fill_null(value=False)
     part = pl.when(kernel & uses).then(0).when(kernel).then(1).otherwise(2).cast(pl.Int64)
-    return intervals.merge(measures.gpu_activities.with_columns(part=part), by=["device_id", "part"])
+    return intervals.merge_intervals(measures.gpu_activities.with_columns(part=part), by=["device_id", "part"])
 
 
 def loads_data(measures: Measures) -> pl.Series:
@@ -79,7 +79,7 @@ def loads_data(measures: Measures) -> pl.Series:
     return by_type | by_name if measures.mode == "extended" else by_type
 
 
-def _host_parts(measures: Measures) -> pl.DataFrame:
+def _cpu_times_by_part(measures: Measures) -> pl.DataFrame:
     """Return the times in which each part that concerns the CPU applies, merged.
 
     The columns are ``part`` (number of the part), ``start_ns`` and ``end_ns``.
@@ -91,7 +91,7 @@ def _host_parts(measures: Measures) -> pl.DataFrame:
         ops.filter(condition).select("start_ns", "end_ns", part=pl.lit(_GPU_PARTS + i))
         for i, condition in enumerate(conditions)
     ]
-    merged = intervals.merge(pl.concat(parts).with_columns(pl.col("part").cast(pl.Int64)), by=["part"])
+    merged = intervals.merge_intervals(pl.concat(parts).with_columns(pl.col("part").cast(pl.Int64)), by=["part"])
     return merged.select("part", "start_ns", "end_ns")
 
 

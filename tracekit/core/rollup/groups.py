@@ -66,12 +66,12 @@ def groups(
         eligible_count=(pl.col("eligible") & (pl.col("count") > 0)).cast(pl.Int64),
         uses_tc_count=pl.col("uses_tc").cast(pl.Int64),
     )
-    counts = pl.concat(aggregate_upwards(tree, group.hstack(counts), _sum_function(_GROUP_KEY, _COUNTED)))
+    counts = pl.concat(aggregate_with_descendants(tree, group.hstack(counts), _sum_function(_GROUP_KEY, _COUNTED)))
     instance_group = group.select(pl.all().gather(measures.instances["op"]))
     instances = _GroupedInstances(tree, instance_group.with_columns(iteration=iteration))
     metrics = statistics.summarize(instances.metrics(measures, devices), _GROUP_KEY, METRICS)
     rows = counts.join(metrics, on=_GROUP_KEY, how="left").with_columns(statistics.fill_missing_with_zero(METRICS))
-    return _with_paths(tree, rows)
+    return _add_paths(tree, rows)
 
 
 def group_times(
@@ -94,7 +94,7 @@ def group_times(
     instance_group = group.select(pl.all().gather(measures.instances["op"])).with_columns(iteration=iteration)
     summing = _sum_function(_METRIC_KEY, ("instance_count",))
     rows = instance_group.drop_nulls("iteration").with_columns(instance_count=pl.lit(1, pl.Int64))
-    counts = pl.concat([rows.clear(), *aggregate_upwards(tree, summing(rows), summing)])
+    counts = pl.concat([rows.clear(), *aggregate_with_descendants(tree, summing(rows), summing)])
     gpu = _GroupedInstances(tree, instance_group).union_durations(measures.gpu_busy, devices, "gpu")
     times = counts.join(gpu, on=_METRIC_KEY, how="left").with_columns(pl.col("gpu").fill_null(0))
     paths = pl.DataFrame({"path": tree.paths(nodes=times["node"]).gather(times["node"])})
@@ -131,7 +131,7 @@ def op_groups(ops: Ops, style: Style, key: str) -> tuple[Tree, pl.DataFrame]:
     return tree, pl.DataFrame({"node": group, "direction": direction.zip_with(~at_root, direction * 0)})
 
 
-def aggregate_upwards(
+def aggregate_with_descendants(
     tree: Tree, rows: pl.DataFrame, aggregate: Callable[[pl.DataFrame], pl.DataFrame]
 ) -> Iterator[pl.DataFrame]:
     """Aggregate the rows of each group together with the rows of the groups below it.
@@ -160,7 +160,7 @@ def _sum_function(keys: list[str], values: tuple[str, ...]) -> Callable[[pl.Data
     return lambda rows: rows.group_by(keys).agg(pl.col(values).sum())
 
 
-def _with_paths(tree: Tree, groups: pl.DataFrame) -> pl.DataFrame:
+def _add_paths(tree: Tree, groups: pl.DataFrame) -> pl.DataFrame:
     """Add the path, level, direction and parent of each group, and sort the groups."""
     paths = tree.paths(nodes=groups["node"])
     path, level, up = (s.gather(groups["node"]) for s in (paths, tree.nodes["level"], tree.nodes["up"]))
@@ -195,7 +195,7 @@ class _GroupedInstances:
         """Return the metrics of each group in each iteration, with the columns of ``_METRIC_KEY`` and ``METRICS``."""
         rows = self.instances.hstack(measures.instances.select(_SUMMED)).drop_nulls("iteration")
         summing = _sum_function(_METRIC_KEY, _SUMMED)
-        sums = pl.concat(aggregate_upwards(self.tree, summing(rows), summing))
+        sums = pl.concat(aggregate_with_descendants(self.tree, summing(rows), summing))
         gpu = self.union_durations(measures.gpu_busy, devices, "gpu")
         extent = self.union_durations(measures.gpu_extents, devices, "extent")
         rows = sums.join(gpu, on=_METRIC_KEY, how="left").join(extent, on=_METRIC_KEY, how="left")
@@ -217,5 +217,5 @@ class _GroupedInstances:
         rows = instance_cells.hstack(on_devices.drop("instance"))
         by = [*_METRIC_KEY, "device_id"]
         rows = rows.drop_nulls("iteration").select(*by, "start_ns", "end_ns")
-        levels = aggregate_upwards(self.tree, rows, lambda batch: intervals.merge(batch, by=by))
+        levels = aggregate_with_descendants(self.tree, rows, lambda batch: intervals.merge_intervals(batch, by=by))
         return pl.concat([level.group_by(_METRIC_KEY).agg(_DURATION.alias(name)) for level in levels])

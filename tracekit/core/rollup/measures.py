@@ -100,7 +100,7 @@ class Measures:
         (whether its data type has half precision), and the formats of its first instance.
         """
         ops = self.ops.ops
-        status = tensor_cores.support(pl.col("op_type").cast(pl.String), mode=self.mode)
+        status = tensor_cores.support_status(pl.col("op_type").cast(pl.String), mode=self.mode)
         used = self.calls.filter("uses_tc")["op"].unique()
         uses = pl.int_range(pl.len()).is_in(used.implode())
         formats = self.formats.select("data_format", "output_format", "parameters_format", op=self.instances["op"])
@@ -133,7 +133,7 @@ class Measures:
 
         The columns are those of ``gpu_extents``.
         """
-        return intervals.merge(self.gpu_activities, by=["instance", "device_id"])
+        return intervals.merge_intervals(self.gpu_activities, by=["instance", "device_id"])
 
     @property
     def _amd_devices(self) -> pl.Series:
@@ -151,7 +151,7 @@ class Measures:
     def _api_times(self) -> pl.DataFrame:
         """The time in which API calls of each instance are open: ``instance``, ``api``."""
         calls = self.ops.calls.select("instance", "start_ns", "end_ns")
-        return intervals.merge(calls, by=["instance"]).group_by("instance").agg(api=_DURATION.sum())
+        return intervals.merge_intervals(calls, by=["instance"]).group_by("instance").agg(api=_DURATION.sum())
 
     @property
     def _gpu_times(self) -> pl.DataFrame:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.forests import roots
-from tracekit.core.intervals.axis import where
-from tracekit.core.ops.attach import last_containers
+from tracekit.core.intervals.axis import null_unless
+from tracekit.core.ops.attach import last_containing_intervals
 
 if TYPE_CHECKING:
     from tracekit.core.ops import Ops
@@ -53,7 +53,7 @@ def _ops_on_other_threads(ops: Ops, step: int) -> pl.Series:
     instances = ops.instances.select("op", *_THREAD, "start_ns", "end_ns")
     steps = instances.filter(pl.col("op") == step)
     starts = instances.with_columns(end_ns="start_ns")
-    during_step = last_containers(starts, steps, by=_THREAD[:1]).is_not_null()
+    during_step = last_containing_intervals(starts, steps, by=_THREAD[:1]).is_not_null()
     same_thread = instances.select(_THREAD).with_row_index("row").join(steps, on=_THREAD, how="semi")["row"]
     inside = during_step & ~pl.int_range(pl.len()).is_in(same_thread.implode())
     return (
@@ -67,7 +67,7 @@ def _ops_on_other_threads(ops: Ops, step: int) -> pl.Series:
 
 def _outermost_ancestors(tree: Tree, nodes: pl.Series) -> pl.Series:
     """Return the ancestor of each node at the first level below the root."""
-    return roots(where(tree.nodes["level"] > 1, tree.nodes["up"])).gather(nodes)
+    return roots(null_unless(tree.nodes["level"] > 1, tree.nodes["up"])).gather(nodes)
 
 
 def _copy_below(tree: Tree, nodes: pl.Series, parent: int) -> tuple[Tree, pl.Series]:

@@ -48,7 +48,7 @@ def ops(rollup: Rollup) -> pl.DataFrame:
     """Return the declared table ``ops``, with one row per op."""
     return rollup.ops.select(
         *["op_id", "op_name", "op_type", "direction"],
-        *_null_if_empty("data_type", "stack_trace"),
+        *_empty_to_null_exprs("data_type", "stack_trace"),
         **{n: pl.col(f"{m}_sum") for n, m in _TOTALS.items()},
         is_associated="associated",
         tensor_core_support=pl.col("support").replace_strict(_SUPPORT, return_dtype=pl.String),
@@ -129,6 +129,6 @@ TABLES: Mapping[str, Callable[[Rollup], pl.DataFrame]] = {
 }
 
 
-def _null_if_empty(*columns: str) -> list[pl.Expr]:
+def _empty_to_null_exprs(*columns: str) -> list[pl.Expr]:
     """Return expressions that replace empty strings in the given columns with null."""
     return [pl.when(pl.col(c).cast(pl.String) != "").then(pl.col(c)).alias(c) for c in columns]
