@@ -48,7 +48,7 @@ def test_sets_are_sums_of_their_ranks(tmp_path: Path) -> None:
             assert sum(row[column] for row in expected[kind]) == total
     assert tk.diff(whole, whole).a.iterations == single[0].a.iterations
     summarizer = pickle.loads(pickle.dumps(comparison.Summarizer(("kernels",))))
-    assert summarizer.side(whole).samples.equals(comparison.Summarizer(("kernels",)).side(RANKS).samples)
+    assert summarizer.summarize(whole).samples.equals(comparison.Summarizer(("kernels",)).summarize(RANKS).samples)
 
 
 def test_a_baseline_replaces_no_capture(tmp_path: Path) -> None:

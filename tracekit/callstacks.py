@@ -38,11 +38,11 @@ def batches_of_frames(
         last = max(int(np.searchsorted(ends, before + max_frames, "right")), first + 1)
         rows = slice(first, last)
         edges = np.concatenate(([0], ends[rows] - before))
-        yield rows, edges, _frames(parents, nodes[rows], edges)
+        yield rows, edges, _outermost_to_innermost_nodes(parents, nodes[rows], edges)
         first = last
 
 
-def _frames(parents: Int64Array, nodes: Int64Array, edges: Int64Array) -> Int64Array:
+def _outermost_to_innermost_nodes(parents: Int64Array, nodes: Int64Array, edges: Int64Array) -> Int64Array:
     frames = np.zeros(int(edges[-1]), np.int64)
     starts, at = edges[:-1], edges[1:] - 1
     while len(nodes):

@@ -78,7 +78,9 @@ def diff(
     compare.check_kinds(kinds)
     summarizer = Summarizer(kinds, key_op, iterations, exact_names)
     limit = compare.DEFAULT_ALPHA if alpha is None else alpha
-    return compare.compare(summarizer.side(a), summarizer.side(b), kinds, alpha=limit, min_percent=min_percent)
+    return compare.compare(
+        summarizer.summarize(a), summarizer.summarize(b), kinds, alpha=limit, min_percent=min_percent
+    )
 
 
 def save_baseline(
@@ -120,7 +122,7 @@ def save_baseline(
     """
     from tracekit.core import compare
 
-    summary = Summarizer(tuple(compare.KINDS), key_op, iterations, exact_names).side(side)
+    summary = Summarizer(tuple(compare.KINDS), key_op, iterations, exact_names).summarize(side)
     return write_baseline(summary, path, overwrite=overwrite, inputs=side_inputs(side))
 
 
@@ -195,7 +197,7 @@ class Summarizer:
             linked = linked.rollup(key_op=self.key_op, iterations=self.iterations)
         return summaries.summarize(linked._view, self.kinds, exact_names=self.exact_names)  # noqa: SLF001
 
-    def side(self, side: Side) -> Summary:
+    def summarize(self, side: Side) -> Summary:
         """Return the summary of one side.
 
         Raises:
@@ -204,15 +206,15 @@ class Summarizer:
         from tracekit.core import compare
 
         if not isinstance(side, str | os.PathLike):
-            return side if isinstance(side, compare.Summary) else self._opened(side)
+            return side if isinstance(side, compare.Summary) else self._open_side(side)
         if is_baseline(side):
             return read_baseline(side)
         if paths.expand_paths(side) == [Path(side)]:
             with load(side) as trace:
                 return self(trace)
-        return self._opened(load_many(side))
+        return self._open_side(load_many(side))
 
-    def _opened(self, side: Trace | TraceSet) -> Summary:
+    def _open_side(self, side: Trace | TraceSet) -> Summary:
         from tracekit.core import compare
 
         return compare.combine(side.map(self)) if isinstance(side, TraceSet) else self(side)

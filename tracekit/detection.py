@@ -101,7 +101,7 @@ def _describe_folder(source: Source) -> tuple[str, str]:
     if not files:
         return (
             "a folder whose content no reader recognises",
-            f"pass a single file, or a folder of tables ({_formats()})",
+            f"pass a single file, or a folder of tables ({_list_readable_formats()})",
         )
     formats = ", ".join(f"{count} of {name}" for name, count in sorted(Counter(files.values()).items()))
     captures = f"{len(files)} captures" if len(files) > 1 else "one capture"
@@ -123,7 +123,7 @@ def _describe_content(source: Source) -> tuple[str, str]:
     stream = _STREAM.match(source.head)
     if stream or source.path.suffix.lower() == ".qdstrm":
         return _describe_stream(source, stream)
-    return UNKNOWN, f"formats: {_formats()}; or name one with format= or --from"
+    return UNKNOWN, f"formats: {_list_readable_formats()}; or name one with format= or --from"
 
 
 def _describe_stream(source: Source, version_match: re.Match[bytes] | None) -> tuple[str, str]:
@@ -139,7 +139,7 @@ def _describe_stream(source: Source, version_match: re.Match[bytes] | None) -> t
     )
 
 
-def _formats() -> str:
+def _list_readable_formats() -> str:
     return ", ".join(registry.readers())
 
 

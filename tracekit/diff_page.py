@@ -51,12 +51,12 @@ def diff_page(diff: Diff, names: tuple[str, str], limit: int | None = None) -> s
         limit: Maximum number of rows per kind. None is ``ROWS``, and 0 is all rows.
     """
     rows = ROWS if limit is None else limit
-    sections = [_overview(diff, names), *(_kind(diff, kind, rows) for kind in diff.kinds)]
+    sections = [_overview_section(diff, names), *(_kind_section(diff, kind, rows) for kind in diff.kinds)]
     note = "Written by tracekit. A is the first side, and a positive change means that B takes longer."
     return static_page(f"{names[0]} and {names[1]}", sections, note)
 
 
-def _overview(diff: Diff, names: tuple[str, str]) -> Section:
+def _overview_section(diff: Diff, names: tuple[str, str]) -> Section:
     """Return the section with the facts about both sides, the notes, and the believed changes."""
     sides = (dict(_side_facts(side, name)) for side, name in zip((diff.a, diff.b), names, strict=True))
     a, b = sides
@@ -66,7 +66,7 @@ def _overview(diff: Diff, names: tuple[str, str]) -> Section:
     titles = {"kind": "Kind", **{c: t for c, t in _TITLES.items() if c != "evidence"}}
     tables = [
         Table("Sides", ("", "A", "B"), facts, len(facts)),
-        Table.from_frame("Believed changes", _rounded(believed), titles, ROWS, "name"),
+        Table.from_frame("Believed changes", _round_numbers(believed), titles, ROWS, "name"),
     ]
     return Section("Overview", "overview", notes=[*diff.notes, *meanings], tables=tables)
 
@@ -80,7 +80,7 @@ def _side_facts(side: Summary, name: str) -> Iterator[tuple[str, str]]:
             yield label, side.facts[fact]
 
 
-def _kind(diff: Diff, kind: str, limit: int) -> Section:
+def _kind_section(diff: Diff, kind: str, limit: int) -> Section:
     """Return the section of one kind, without rows that are equal."""
     frame = diff.frame(kind)
     changed = frame.filter(pl.col("status") != "equal")
@@ -91,10 +91,10 @@ def _kind(diff: Diff, kind: str, limit: int) -> Section:
         changed = changed.with_columns(change_ns=pl.col("time_b_ns") - pl.col("time_a_ns"))
         titles = {c: t.replace("(ns)", "per iteration (ns)") for c, t in _TITLES.items()}
     notes = [f"{changed.height:,} of {frame.height:,} rows changed. The time is the {KINDS[kind].time}."]
-    table = Table.from_frame(KINDS[kind].title, _rounded(changed), titles, limit or changed.height, "name")
+    table = Table.from_frame(KINDS[kind].title, _round_numbers(changed), titles, limit or changed.height, "name")
     return Section(KINDS[kind].title, kind, notes=notes, tables=[table] if changed.height else [])
 
 
-def _rounded(rows: pl.DataFrame) -> pl.DataFrame:
+def _round_numbers(rows: pl.DataFrame) -> pl.DataFrame:
     """Round numbers to two decimals."""
     return rows.with_columns(pl.selectors.float().round(2), pl.selectors.enum().cast(pl.String))

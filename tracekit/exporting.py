@@ -51,7 +51,7 @@ def write_trace(
     with targets.atomic_output(
         path, is_exported_file=is_exported_file, overwrite=overwrite, inputs=inputs_of(view)
     ) as new:
-        _write(view, exporter, new, tables, progress or _ignore_progress)
+        _write_output(view, exporter, new, tables, progress or _ignore_progress)
     return Path(path)
 
 
@@ -86,7 +86,7 @@ def holds_one_table_per_file(exporter: Exporter, tables: Sequence[str] | None) -
     return exporter.write is None and (tables is None or len(tables) != 1)
 
 
-def _write(view: View, exporter: Exporter, path: Path, tables: Sequence[str] | None, progress: Progress) -> None:
+def _write_output(view: View, exporter: Exporter, path: Path, tables: Sequence[str] | None, progress: Progress) -> None:
     if exporter.write is not None:
         exporter.write(view, path, progress)
     elif exporter.write_table is None:

@@ -56,7 +56,7 @@ def open_regular(path: Path) -> int:
     """
     try:
         if (kind := special_file_kind(path.stat().st_mode)) is not None:  # opening some devices has side effects
-            raise _not_regular(path, kind)
+            raise _not_regular_error(path, kind)
         descriptor = os.open(path, _FLAGS)
     except FileNotFoundError:
         raise
@@ -68,7 +68,7 @@ def open_regular(path: Path) -> int:
     if kind is None:
         return descriptor
     os.close(descriptor)
-    raise _not_regular(path, kind)
+    raise _not_regular_error(path, kind)
 
 
 def special_file_kind(mode: int) -> str | None:
@@ -124,7 +124,7 @@ class FileState:
             what = "was removed" if e.errno == errno.ENOENT else f"became inaccessible ({e.strerror})"
             raise TracekitError(f"the file {what} while it was open", path=path, hint=REMOVED_HINT) from e
         if (kind := special_file_kind(status.st_mode)) is not None:
-            raise _not_regular(path, kind)
+            raise _not_regular_error(path, kind)
         state = FileState.from_status(status)
         same_file = (state.device, state.inode) == (self.device, self.inode)
         # A system may set the modification time of an append before the size.
@@ -396,6 +396,6 @@ def _read_into(descriptor: int, start: int, target: memoryview) -> int:
     return len(data)
 
 
-def _not_regular(path: Path, kind: str) -> TracekitError:
+def _not_regular_error(path: Path, kind: str) -> TracekitError:
     """Return the error for a path that is not a regular file."""
     return TracekitError(f"this is {kind}, not a regular file", path=path, hint="write its content to a file first")

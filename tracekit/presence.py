@@ -74,7 +74,7 @@ def span(trace: SelectableTrace, tables: Sequence[str] = TIMED) -> tuple[int, in
     return None if low is None or high is None else (low, high)
 
 
-def check(
+def check_selection(
     trace: SelectableTrace, *, time: Time | None, devices: Sequence[int] | None, domains: Sequence[str] | None
 ) -> None:
     """Check that the capture has the selected GPUs and NVTX domains, and events in the selected time.
@@ -93,17 +93,17 @@ def check(
 
 
 def _check_devices(trace: SelectableTrace, devices: Sequence[int]) -> None:
-    known = _distinct(trace, ["devices"], "device_id")
+    known = _distinct_values(trace, ["devices"], "device_id")
     if set(devices) <= set(known):
         return
-    known = sorted({*known, *_distinct(trace, ON_DEVICES, "device_id")})
+    known = sorted({*known, *_distinct_values(trace, ON_DEVICES, "device_id")})
     if missing := [d for d in devices if d not in known]:
         hint = f"GPUs in the capture: {', '.join(map(str, known)) or 'none'}"
         raise TracekitError(f"there is no GPU {missing[0]} in the capture", path=trace.path, hint=hint)
 
 
 def _check_domains(trace: SelectableTrace, domains: Sequence[str]) -> None:
-    known = _distinct(trace, IN_DOMAINS, "domain")
+    known = _distinct_values(trace, IN_DOMAINS, "domain")
     for missing in (d for d in domains if d and d not in known):
         more = "" if len(known) <= _SHOWN else ", …"
         hint = choices_hint("domains", sorted(known[:_SHOWN]), missing, quoted=True) + more
@@ -121,12 +121,12 @@ def _check_time(trace: SelectableTrace, time: Time) -> None:
         return
     known = span(trace, [*TIMED, *OTHER_TIMED])
     if known is not None and ((start or 0) > known[1] or (end is not None and end <= known[0])):
-        message = f"the capture has no events {_time_text(time)}"
-        hint = f"the capture has events from {_ms_text(known[0])} to {_ms_text(known[1])}"
+        message = f"the capture has no events {_format_window(time)}"
+        hint = f"the capture has events from {_format_ms(known[0])} to {_format_ms(known[1])}"
         raise TracekitError(message, path=trace.path, hint=hint)
 
 
-def _distinct(trace: SelectableTrace, tables: Iterable[str], column: str) -> list[Any]:
+def _distinct_values(trace: SelectableTrace, tables: Iterable[str], column: str) -> list[Any]:
     """Return the distinct values of a column in several tables.
 
     Null strings are returned as empty strings, and other nulls are left out.
@@ -143,12 +143,12 @@ def _distinct(trace: SelectableTrace, tables: Iterable[str], column: str) -> lis
     return list(values)
 
 
-def _time_text(time: Time) -> str:
+def _format_window(time: Time) -> str:
     start, end = time
     if start is None or end is None:
-        return f"from {_ms_text(start)} on" if start is not None else f"before {_ms_text(end or 0)}"
-    return f"from {_ms_text(start)} to {_ms_text(end)}"
+        return f"from {_format_ms(start)} on" if start is not None else f"before {_format_ms(end or 0)}"
+    return f"from {_format_ms(start)} to {_format_ms(end)}"
 
 
-def _ms_text(time: int) -> str:
+def _format_ms(time: int) -> str:
     return f"{time / 1e6:,.3f} ms"

@@ -51,7 +51,7 @@ def redact(
     inputs = [targets.Input.from_path(source.path)]
     if isinstance(key, os.PathLike):
         inputs.append(targets.Input.from_path(key))
-    secret = _secret(key)
+    secret = _secret_bytes(key)
     reader = _redacting_reader(source)
     redact, with_key = reader.redact, reader.redact_with_key
     if redact is None or (secret is not None and with_key is None):
@@ -90,7 +90,7 @@ def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
     return dict(reader.unredacted(source))
 
 
-def _secret(key: bytes | os.PathLike[str] | None) -> bytes | None:
+def _secret_bytes(key: bytes | os.PathLike[str] | None) -> bytes | None:
     """Return the bytes of a key, which are read if the key is a path, and check their number."""
     from tracekit.readers.common.redaction import MAX_KEY, MIN_KEY
 

@@ -85,13 +85,13 @@ class TableSchema:
 
     def __getitem__(self, column: str) -> Column:
         try:
-            return self._by_name[column]
+            return self._columns_by_name[column]
         except KeyError:
             hint = choices_hint("columns", self.names, column)
             raise SchemaError(f"table {self.name!r} has no column {column!r}", hint=hint) from None
 
     @functools.cached_property
-    def _by_name(self) -> dict[str, Column]:
+    def _columns_by_name(self) -> dict[str, Column]:
         return {c.name: c for c in self.columns}
 
 
@@ -121,8 +121,8 @@ def table(name: str) -> TableSchema:
 def correlated(name: str) -> TableSchema:
     """Return the schema of a table in a correlated trace, including the columns that correlation adds."""
     base = table(name)
-    added = [c for g in _toml("_correlation").values() if name in g["tables"] for c in g["columns"]]
-    return dataclasses.replace(base, columns=(*base.columns, *_columns(added)))
+    added = [c for g in _load_declaration("_correlation").values() if name in g["tables"] for c in g["columns"]]
+    return dataclasses.replace(base, columns=(*base.columns, *_parse_columns(added)))
 
 
 def table_name_of(schema: pa.Schema) -> str | None:
@@ -134,10 +134,10 @@ def table_name_of(schema: pa.Schema) -> str | None:
 @functools.lru_cache(maxsize=1 << 8)
 def rolled_up(base: TableSchema) -> TableSchema:
     """Return the schema of a table in a rolled-up trace. Tables of GPU activities have added columns for the op."""
-    declared = _toml("_rollup")
+    declared = _load_declaration("_rollup")
     if base.name not in declared["tables"]:
         return base
-    return dataclasses.replace(base, columns=(*base.columns, *_columns(declared["columns"])))
+    return dataclasses.replace(base, columns=(*base.columns, *_parse_columns(declared["columns"])))
 
 
 def joined(base: TableSchema, metrics: Iterable[Column]) -> TableSchema:
@@ -145,14 +145,16 @@ def joined(base: TableSchema, metrics: Iterable[Column]) -> TableSchema:
 
     The result has additional columns for the match, and one column per metric.
     """
-    added = _columns(_toml("_ncu_join")["columns"])
+    added = _parse_columns(_load_declaration("_ncu_join")["columns"])
     return dataclasses.replace(base, columns=(*base.columns, *added, *metrics))
 
 
 @functools.lru_cache(maxsize=1 << 8)
 def graph_joined(base: TableSchema) -> TableSchema:
     """Return the schema of the graph nodes after a join with ops, with additional columns for statistics of the ops."""
-    return dataclasses.replace(base, columns=(*base.columns, *_columns(_toml("_graph_join")["columns"])))
+    return dataclasses.replace(
+        base, columns=(*base.columns, *_parse_columns(_load_declaration("_graph_join")["columns"]))
+    )
 
 
 def arrow_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Schema:
@@ -179,7 +181,7 @@ def polars_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> 
 
 def empty(schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table:
     """Return an Arrow table without rows that has all columns of a schema, or some of them."""
-    return _empty(schema, None if columns is None else tuple(columns))
+    return _empty_table(schema, None if columns is None else tuple(columns))
 
 
 @functools.cache
@@ -228,7 +230,7 @@ def conform(
     if repeated := [n for n in target.names if counts[n] > 1]:
         raise SchemaError(f"table {schema.name!r} has repeated columns: {', '.join(repeated)}", path=path)
     try:
-        arrays = [_cast(data[f.name], f, schema[f.name]) for f in target]
+        arrays = [_cast_column(data[f.name], f, schema[f.name]) for f in target]
     except _Misfit as e:
         raise SchemaError(f"column {e.args[0]!r} of table {schema.name!r} {e.args[1]}", path=path) from e.__cause__
     return pa.table(arrays, schema=target)
@@ -260,18 +262,18 @@ def _example_value(column: Column, dtype: pl.DataType) -> object:
 @functools.cache
 def _declaration(name: str) -> TableSchema:
     """Read the declaration of one table. Parsing all of them would take 10 ms at every start."""
-    raw = _toml(name)
+    raw = _load_declaration(name)
     optional = raw.get("optional", False)
-    key, columns = tuple(raw["key"]), _columns(raw["columns"])
+    key, columns = tuple(raw["key"]), _parse_columns(raw["columns"])
     return TableSchema(raw["name"], raw["doc"], key, columns, raw.get("recorded_by"), optional, raw.get("sources", {}))
 
 
-def _columns(raw: Iterable[dict[str, Any]]) -> tuple[Column, ...]:
+def _parse_columns(raw: Iterable[dict[str, Any]]) -> tuple[Column, ...]:
     return tuple(Column(**{**c, "values": tuple(c.get("values", ()))}) for c in raw)
 
 
 @functools.cache
-def _toml(name: str) -> dict[str, Any]:
+def _load_declaration(name: str) -> dict[str, Any]:
     return tomllib.loads((FOLDER / "arrow" / f"{name}.toml").read_text("utf-8"))
 
 
@@ -284,7 +286,7 @@ def _arrow_schema(schema: TableSchema, columns: tuple[str, ...] | None) -> pa.Sc
 
 
 @functools.lru_cache(maxsize=1 << 10)
-def _empty(schema: TableSchema, columns: tuple[str, ...] | None) -> pa.Table:
+def _empty_table(schema: TableSchema, columns: tuple[str, ...] | None) -> pa.Table:
     return _arrow_schema(schema, columns).empty_table()
 
 
@@ -301,11 +303,11 @@ class _Misfit(Exception):  # noqa: N818 - never leaves this module
     """A column does not match its declaration. The arguments are the name of the column and the reason."""
 
 
-def _cast(column: pa.ChunkedArray, field: pa.Field, declared: Column) -> pa.ChunkedArray:
+def _cast_column(column: pa.ChunkedArray, field: pa.Field, declared: Column) -> pa.ChunkedArray:
     import pyarrow as pa
 
     try:
-        cast = _as_dictionary(column) if declared.type == "dictionary" else _cast_to(column, field.type)
+        cast = _as_dictionary(column) if declared.type == "dictionary" else _cast_to_type(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as e:
         raise _Misfit(field.name, f"cannot be cast to {field.type}: {e}") from e
     if not field.nullable and cast.null_count:
@@ -316,7 +318,7 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, declared: Column) -> pa.Chun
     return cast
 
 
-def _cast_to(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def _cast_to_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return column if column.type == kind else column.cast(kind)
 
 
@@ -365,11 +367,11 @@ def message(file: str, name: str) -> Any:
     """
     from google.protobuf import message_factory
 
-    return message_factory.GetMessageClass(_pool(file).FindMessageTypeByName(f"tracekit.{file}.{name}"))
+    return message_factory.GetMessageClass(_descriptor_pool(file).FindMessageTypeByName(f"tracekit.{file}.{name}"))
 
 
 @functools.cache
-def _pool(file: str) -> DescriptorPool:
+def _descriptor_pool(file: str) -> DescriptorPool:
     from google.protobuf import descriptor_pb2, descriptor_pool
 
     compiled = descriptor_pb2.FileDescriptorSet.FromString((FOLDER / "proto" / f"{file}.binpb").read_bytes())

@@ -256,7 +256,7 @@ class Trace:
             >>> trace.frame("kernels").group_by("range_name").len().sort("range_name").collect().rows()[:3]
             [('capture', 2), ('eager', 25), ('replay 0', 5)]
         """
-        return self._then(Correlate())
+        return self._with_steps(Correlate())
 
     def rollup(
         self,
@@ -297,7 +297,7 @@ class Trace:
             >>> nodes.select("path", "instance_count").row(0)
             ('', 136)
         """
-        return self._then(RollUp(Aggregation(key_op, iterations, dialect, tensor_cores)))
+        return self._with_steps(RollUp(Aggregation(key_op, iterations, dialect, tensor_cores)))
 
     def report(self, name: str) -> ReportTable | DlprofReport:
         """Compute a report of ``nsys stats``, DLProf or tracekit, or apply a rule of ``nsys analyze``.
@@ -401,7 +401,7 @@ class Trace:
         for trace, table, what in ((self, "kernels", "kernels"), (ncu, "ncu_launches", "Nsight Compute results")):
             if not trace.count(table):
                 raise _missing_rows_error(what, trace.path, self.schema(table).recorded_by)
-        return self._then(JoinNcu(ncu._plan, None if metrics is None else tuple(metrics)))
+        return self._with_steps(JoinNcu(ncu._plan, None if metrics is None else tuple(metrics)))
 
     def ncu_matches(self) -> pl.DataFrame:
         """Count kernels by the kind of match with Nsight Compute results.
@@ -452,7 +452,7 @@ class Trace:
             >>> nodes.select("name", "op_id", "op_match", "gpu_time_ns").row(2)
             ('Batch/Copy_to_device/aten_to', 'TO_1', 'spelling', 264478)
         """
-        joined = self._then(JoinGraph(graph._plan))
+        joined = self._with_steps(JoinGraph(graph._plan))
         for trace, table, what in ((self, "ops", "ops"), (graph, "graph_nodes", "nodes of a graph")):
             if not joined.count(table):
                 raise _missing_rows_error(what, trace.path, self.schema(table).recorded_by)
@@ -519,7 +519,7 @@ class Trace:
         """
         for name in tables or ():
             self.schema(name)
-        presence.check(self._view, time=time, devices=devices, domains=domains)
+        presence.check_selection(self._view, time=time, devices=devices, domains=domains)
         selection = Selection(
             time,
             None if devices is None else tuple(devices),
@@ -533,7 +533,7 @@ class Trace:
             steps.append(SelectTables(frozenset(tables)))
         if time is not None:
             self._warn_without_timestamps()
-        return self._then(*steps)
+        return self._with_steps(*steps)
 
     def _warn_without_timestamps(self) -> None:
         """Warn that a selection by time does not apply if the trace has only Nsight Compute results."""
@@ -661,15 +661,15 @@ class Trace:
         return is_small and self._plan == Plan(self._plan.source)
 
     def __reduce__(self) -> tuple[Callable[..., Trace], tuple[Plan, str]]:
-        return _reopened, (self._plan, self.format)
+        return _trace_from_plan, (self._plan, self.format)
 
     def __copy__(self) -> Trace:
-        return _reopened(self._plan.reopened(), self.format)
+        return _trace_from_plan(self._plan.reopened(), self.format)
 
     def __deepcopy__(self, memo: object) -> Trace:
         return self.__copy__()
 
-    def _then(self, *steps: Step) -> Trace:
+    def _with_steps(self, *steps: Step) -> Trace:
         """Return a trace whose plan has additional steps."""
         return Trace(self._plan.then(*steps), path=self.path, format=self.format)
 
@@ -807,7 +807,7 @@ def _missing_rows_error(what: str, path: Path | None, recorded_by: str | None) -
     return MissingTableError(f"there are no {what} to join", path=path, hint=hint)
 
 
-def _reopened(plan: Plan, format: str) -> Trace:  # noqa: A002
+def _trace_from_plan(plan: Plan, format: str) -> Trace:  # noqa: A002
     """Return a trace of a plan whose file is not open. The file is opened when the trace is first used."""
     in_memory = isinstance(plan.source.origin, InMemory)
     return Trace(plan, path=None if in_memory else plan.source.path, format=format)

@@ -16,7 +16,7 @@ from tests.fuzz import sqlite_pages
 from tests.fuzz.changes import edge, of_bytes
 from tests.fuzz.sqlite_pages import HEADER, page_size
 from tracekit import schemas
-from tracekit.readers.nsys.capture import column_in
+from tracekit.readers.nsys.capture import source_column_name
 from tracekit.readers.nsys.export import decoded_tables
 from tracekit.readers.nsys.lookups import arrow_type
 from tracekit.readers.nsys.tables import ROWID
@@ -57,7 +57,7 @@ def source_columns() -> dict[str, list[str]]:
     found: dict[str, dict[str, None]] = {}
     for schema in schemas.tables().values():
         for table in schema.source_tables:
-            columns = (column_in(table, schema, column) for column in schema.names)
+            columns = (source_column_name(table, schema, column) for column in schema.names)
             found.setdefault(table, {}).update(dict.fromkeys(c for c in columns if c and c.isidentifier()))
     return {table: [c for c in columns if c != ROWID] for table, columns in found.items()}
 

@@ -226,9 +226,9 @@ def test_units() -> None:
     assert [labels.time_unit([t])[1] for t in (0, 1, 999, 1000, 10**6, 10**9, 120 * 10**9, 10**13, 10**15)] == [
         "ns", "ns", "ns", "µs", "ms", "s", "min", "h", "d",
     ]  # fmt: skip
-    assert labels.nanoseconds(1_234_567) == "1,234,567 ns (1.235 ms)"
-    assert labels.nanoseconds(999) == "999 ns"
-    assert [labels.size(n) for n in (5, 3 << 20)] == ["5 bytes", "3,145,728 bytes (3.00 MiB)"]
+    assert labels.format_nanoseconds(1_234_567) == "1,234,567 ns (1.235 ms)"
+    assert labels.format_nanoseconds(999) == "999 ns"
+    assert [labels.format_bytes(n) for n in (5, 3 << 20)] == ["5 bytes", "3,145,728 bytes (3.00 MiB)"]
     assert len(labels.shorten("x" * 99, 40)) == 40
     assert labels.full_name("y" * 100) == "y" * 90 + "<br>" + "y" * 10
 

@@ -139,7 +139,7 @@ def test_entries(listed: list[tuple[int, int, bytes, int]]) -> None:
         block[s : s + n] for s, n in zip(found.starts.tolist(), found.sizes.tolist(), strict=True)
     ]  # fmt: skip
     assert payloads == expected
-    assert found.kinds.tolist() == [entries.GENERIC if tag == 2 else entries.kind_of(f, t) for t, f, _, tag in kept]
+    assert found.kinds.tolist() == [entries.GENERIC if tag == 2 else entries.event_kind(f, t) for t, f, _, tag in kept]
     assert sum(found.counts.values()) == len(kept) == entries.count_entries(memoryview(block))
 
 
@@ -161,7 +161,7 @@ def test_long_events_are_followed_link_by_link() -> None:
     block = message((1, message((1, 59), (102, b"x" * 70_000))), (1, b""), (1, b"\x12\0"))
     found = entries.find_entries(buffer_of(block), [0, len(block)])
     assert found.sizes.tolist() == [70_000, 0, 2]
-    assert found.counts == {entries.kind_of(102, 59): 1, entries.UNKNOWN: 2}
+    assert found.counts == {entries.event_kind(102, 59): 1, entries.UNKNOWN: 2}
 
 
 OFFSET = lambda a, b, text: message((1, a), (2, b), (5, text), (6, "Offset"))  # noqa: E731

@@ -95,7 +95,7 @@ def command(
         stack.callback(loaded.close)
         trace = roll_up(loaded, required=ops)
         measured = None if ncu is None else stack.enter_context(_load_ncu(ncu))
-        correlated = select(trace.correlate() if measured is None else _join(trace, measured, metrics))
+        correlated = select(trace.correlate() if measured is None else _join_ncu(trace, measured, metrics))
         with output_file(out, ".out") as file, progress_bar("correlating", quiet=quiet):
             _write_kernels(correlated, file, to, overwrite=force)
         print_message(f"wrote {out}: {_correlation_summary(correlated)}", quiet=quiet or out == STDOUT)
@@ -103,7 +103,7 @@ def command(
             print_message(_ncu_match_summary(correlated), quiet=quiet)
 
 
-def _join(trace: Traces, measured: Trace, metrics: list[str] | None) -> Trace:
+def _join_ncu(trace: Traces, measured: Trace, metrics: list[str] | None) -> Trace:
     """Join the kernels of a trace with Nsight Compute results.
 
     Raises:

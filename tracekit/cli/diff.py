@@ -17,7 +17,7 @@ from tracekit.cli.options import (
     quiet_option,
 )
 from tracekit.cli.output import print_message
-from tracekit.cli.reports import limit_text, rows_per_report
+from tracekit.cli.reports import limit_help, rows_per_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -108,7 +108,7 @@ class _Sides:
     type=click.Choice(["html"]),
     help="Write a page for a browser with both sides side by side into the -o file.",
 )
-@limit_option(limit_text("kind"))
+@limit_option(limit_help("kind"))
 @printing_options
 @quiet_option
 @click.pass_context
@@ -156,24 +156,24 @@ def command(
     parsed = [compare.parse_condition(text) for text in conditions]
     needed = dict.fromkeys([*chosen, *(kind for condition in parsed for kind in condition.kinds)])
     summarizer = Summarizer(tuple(compare.KINDS if baseline else needed), key_op, iterations, exact_names)
-    before = summarizer.side(a)
+    before = summarizer.summarize(a)
     if baseline is not None:
         write_baseline(before, baseline, overwrite=printing.force, inputs=side_inputs(a))
         print_message(f"wrote {baseline}", quiet=quiet)
     if b is None:
         return
-    after = summarizer.side(b)
+    after = summarizer.summarize(b)
     limit_alpha = compare.DEFAULT_ALPHA if alpha is None else alpha
     diff = compare.compare(before, after, chosen, alpha=limit_alpha, min_percent=min_percent)
     with printing.open_page(_Sides((*side_inputs(a), *side_inputs(b))), limit=limit) as page:
         if to is None:
-            _print(page, diff, printing, rows_per_report(limit, printing, len(chosen)))
+            _print_diff(page, diff, printing, rows_per_report(limit, printing, len(chosen)))
         else:
             page.data.write(diff_page(diff, (a.name, b.name), limit).encode())
     if printing.style != "table" and to is None:
         for note in diff.notes:
             print_message(f"note: {note}", quiet=quiet)
-    context.exit(CONDITION_HOLDS if _failing(diff, parsed) else 0)
+    context.exit(CONDITION_HOLDS if _print_conditions_that_hold(diff, parsed) else 0)
 
 
 def _diff_statistics(a: Path, b: Path, printing: Printing) -> None:
@@ -199,7 +199,7 @@ def _diff_statistics(a: Path, b: Path, printing: Printing) -> None:
     )
 
 
-def _failing(diff: Diff, conditions: Sequence[Condition]) -> int:
+def _print_conditions_that_hold(diff: Diff, conditions: Sequence[Condition]) -> int:
     """Print the conditions that hold, and return their number."""
     failing = [condition for condition in conditions if condition.holds(diff)]
     for condition in failing:
@@ -208,7 +208,7 @@ def _failing(diff: Diff, conditions: Sequence[Condition]) -> int:
     return len(failing)
 
 
-def _print(page: Page, diff: Diff, printing: Printing, rows: int) -> None:
+def _print_diff(page: Page, diff: Diff, printing: Printing, rows: int) -> None:
     """Print the differences, with at most ``rows`` rows per kind unless it is 0."""
     if printing.style == "json":
         value = diff.to_dict()
@@ -217,10 +217,10 @@ def _print(page: Page, diff: Diff, printing: Printing, rows: int) -> None:
     elif printing.style == "table":
         _print_tables(page, diff, rows)
     else:
-        printing.print_frame(page, _all_kinds(diff, rows))
+        printing.print_frame(page, _concat_kinds(diff, rows))
 
 
-def _all_kinds(diff: Diff, rows: int) -> pl.DataFrame:
+def _concat_kinds(diff: Diff, rows: int) -> pl.DataFrame:
     """Return the rows of all kinds as one frame, with the column ``kind``."""
     import polars as pl
 
@@ -230,7 +230,7 @@ def _all_kinds(diff: Diff, rows: int) -> pl.DataFrame:
 
 def _print_tables(page: Page, diff: Diff, rows: int) -> None:
     """Print the sides, the notes and a table for each kind with changes."""
-    for line in _headings(diff):
+    for line in _heading_lines(diff):
         page.print_line(line)
     for kind in diff.kinds:
         frame = diff.frame(kind)
@@ -240,7 +240,7 @@ def _print_tables(page: Page, diff: Diff, rows: int) -> None:
         shown = changed.head(rows) if rows else changed
         if shown.is_empty():
             continue
-        table = _table(shown, per_iteration=diff.is_per_iteration)
+        table = _printed_columns(shown, per_iteration=diff.is_per_iteration)
         if page.width is None:
             page.print_frame(table, "table")
         elif omitted := page.print_rows(table):
@@ -249,7 +249,7 @@ def _print_tables(page: Page, diff: Diff, rows: int) -> None:
             page.print_line(f"(first {shown.height:,} of {changed.height:,} rows; -n 0 prints all)")
 
 
-def _headings(diff: Diff) -> Iterator[str]:
+def _heading_lines(diff: Diff) -> Iterator[str]:
     """Yield a line for each side and each note."""
     for name, side in (("A", diff.a), ("B", diff.b)):
         facts = [side.facts[f] for f in ("gpus", "tool", "tool_version") if f in side.facts]
@@ -273,7 +273,7 @@ def _kind_heading(diff: Diff, kind: str) -> str:
     return f"# {KINDS[kind].title}: {before:,} ns in A, {after:,} ns in B{percent}; {counts}"
 
 
-def _table(rows: pl.DataFrame, *, per_iteration: bool) -> pl.DataFrame:
+def _printed_columns(rows: pl.DataFrame, *, per_iteration: bool) -> pl.DataFrame:
     """Return the printed columns. Times are those per iteration if the numbers of iterations differ."""
     import polars as pl
 

@@ -96,16 +96,16 @@ def fact_lines(facts: dict[str, Any]) -> Iterator[str]:
     version = f"{facts.get('tool', '')} {facts.get('tool_version', '')}".strip()
     named = {"format": facts["format"], "written by": version, "schema": facts.get("schema_version")}
     if facts.get("origin_utc_ns"):
-        named["origin"] = _utc_text(int(facts["origin_utc_ns"]))
+        named["origin"] = _format_utc(int(facts["origin_utc_ns"]))
     if facts["span_ns"]:
         first, last = facts["span_ns"]
         named["events"] = (
-            f"{_ms_text(last - first)} ms, from {_ms_text(first)} ms to {_ms_text(last)} ms after the origin"
+            f"{_format_ms(last - first)} ms, from {_format_ms(first)} ms to {_format_ms(last)} ms after the origin"
         )
     if facts.get("results"):
-        named["results"] = _ncu_results_text(facts)
+        named["results"] = _describe_ncu_results(facts)
     named |= {"pages": facts.get("pages"), "runs": facts.get("runs")}
-    named |= {f"GPU {d['device_id']}": _device_text(d) for d in facts["devices"]}
+    named |= {f"GPU {d['device_id']}": _describe_device(d) for d in facts["devices"]}
     named |= {name: "1 row" if n == 1 else f"{n:,} rows" for name, n in facts["rows"].items()}
     nonempty = {name: text for name, text in named.items() if text}
     width = max(map(len, nonempty))
@@ -114,7 +114,7 @@ def fact_lines(facts: dict[str, Any]) -> Iterator[str]:
         yield from _undecoded_lines(facts["undecoded"])
 
 
-def _ncu_results_text(facts: dict[str, Any]) -> str:
+def _describe_ncu_results(facts: dict[str, Any]) -> str:
     """Return a summary of the Nsight Compute results in one line."""
     kinds = [f"{n:,} {kind}{'' if n == 1 else 's'}" for kind, n in facts["results"].items()]
     launches = f" of {facts['launches']:,} launches" if "group" in facts["results"] else ""
@@ -124,7 +124,7 @@ def _ncu_results_text(facts: dict[str, Any]) -> str:
         f"{facts['metrics']:,} metrics",
         f"{inside:,} in NVTX ranges" if inside else "",
     ]
-    time = f"{_ms_text(facts['measured_ns'])} ms" if facts["measured_ns"] else ""
+    time = f"{_format_ms(facts['measured_ns'])} ms" if facts["measured_ns"] else ""
     return ", ".join(part for part in [*parts, time] if part)
 
 
@@ -138,7 +138,7 @@ def _undecoded_lines(sizes: dict[str, dict[str, int | None]]) -> Iterator[str]:
         yield f"    {name:<{widths[0]}}  {count:>{widths[1]}}  {totals[name]:>{widths[2]}}".rstrip()
 
 
-def _utc_text(ns: int) -> str:
+def _format_utc(ns: int) -> str:
     """Format nanoseconds since 1970 as a UTC time."""
     from datetime import UTC, datetime, timedelta
 
@@ -146,13 +146,13 @@ def _utc_text(ns: int) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}.{ns % 1_000_000_000:09d} UTC"
 
 
-def _ms_text(ns: int) -> str:
+def _format_ms(ns: int) -> str:
     """Format nanoseconds as milliseconds with three decimals, rounded down."""
     sign, ns = ("-", -ns) if ns < 0 else ("", ns)
     return f"{sign}{ns // 1_000_000:,}.{ns % 1_000_000 // 1000:03d}"
 
 
-def _device_text(d: dict[str, Any]) -> str:
+def _describe_device(d: dict[str, Any]) -> str:
     """Return the name, compute capability, number of SMs and memory of a GPU in one line."""
     capability = "" if d["compute_major"] is None else f", compute capability {d['compute_major']}.{d['compute_minor']}"
     sms = "" if d["sm_count"] is None else f", {d['sm_count']} SMs"

@@ -21,7 +21,7 @@ from tracekit.cli.options import (
     selection_options,
 )
 from tracekit.cli.output import print_message, progress_bar
-from tracekit.cli.reports import ROWS_OF_ONE, limit_text, list_option
+from tracekit.cli.reports import ROWS_OF_ONE, limit_help, list_option
 from tracekit.errors import choices_hint
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _recipe_options(command: Callable[..., None]) -> Callable[..., None]:
 @jobs_option
 @from_option
 @click.option("--table", metavar="TABLE", help="Table to print. By default the main table of the recipe.")
-@limit_option(limit_text("recipe"))
+@limit_option(limit_help("recipe"))
 @selection_options
 @click.option(
     "--format",

@@ -27,7 +27,7 @@ ROWS_OF_ONE, ROWS_OF_SEVERAL = 30, 10
 """Default number of rows per report on a terminal, if one report is printed and if several are printed."""
 
 
-def limit_text(what: str) -> str:
+def limit_help(what: str) -> str:
     """Return the help text of the option ``-n``. ``what`` is what is printed: ``report`` or ``rule``."""
     return (
         f"Number of rows to print of each {what}; 0 prints all. The default is {ROWS_OF_ONE} on a terminal "

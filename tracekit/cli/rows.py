@@ -102,13 +102,13 @@ def command(
     with load_inputs(paths, from_) as trace:
         selected = roll_up(select(trace.correlate() if correlated else trace), table)
         frame = query(selected, table, columns=columns, where=where, sort=sort, wide=wide)
-        printed = frame.head(_row_limit(limit, printing) or frame.height)
+        printed = frame.head(_max_rows(limit, printing) or frame.height)
         with printing.open_page(selected, limit=limit) as page:
             printing.print_frame(page, printed)
     if printed.height < frame.height:
         print_message(f"{printed.height:,} of {frame.height:,} rows; -n 0 prints all", quiet=quiet)
 
 
-def _row_limit(limit: int | None, printing: Printing) -> int:
+def _max_rows(limit: int | None, printing: Printing) -> int:
     """Return the maximum number of rows to print. 0 prints all rows."""
     return limit if limit is not None else ROWS_ON_A_TERMINAL if printing.is_terminal_table else 0

@@ -23,7 +23,7 @@ from tracekit.cli.options import (
     selection_options,
 )
 from tracekit.cli.output import print_message, progress_bar
-from tracekit.cli.reports import limit_text, list_option, print_reports
+from tracekit.cli.reports import limit_help, list_option, print_reports
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,7 +66,7 @@ def report_descriptions() -> dict[str, str]:
 @from_option
 @rank_option
 @jobs_option
-@limit_option(limit_text("report"))
+@limit_option(limit_help("report"))
 @selection_options
 @rollup_options
 @click.option(

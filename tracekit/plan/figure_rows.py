@@ -85,14 +85,14 @@ class FigureRows:
         rows = totals.kernel_totals(self.view.frame)
         if rows.is_empty():
             raise self.missing_error("kernels", _CUDA)
-        return _with_percent(rows)
+        return _add_percent(rows)
 
     def api_calls(self) -> pl.DataFrame:
         """Return the API functions, longest first: ``name``, ``time_ns``, ``count``, ``percent`` of the time."""
         report = self.view.report("cuda_api_sum").frame()
         if report.is_empty():
             raise self.missing_error("API calls", _CUDA)
-        return _with_percent(report.select(name="Name", time_ns="Total Time (ns)", count="Num Calls"))
+        return _add_percent(report.select(name="Name", time_ns="Total Time (ns)", count="Num Calls"))
 
     def copies(self) -> pl.DataFrame:
         """Return memory copies by kind, and sets, longest first: ``name``, ``time_ns``, ``count``, ``bytes``."""
@@ -219,7 +219,7 @@ class FigureRows:
             raise self.missing_error("GPU activities", _CUDA)
 
 
-def _with_percent(rows: pl.DataFrame) -> pl.DataFrame:
+def _add_percent(rows: pl.DataFrame) -> pl.DataFrame:
     """Add the share of each row in the total time."""
     import polars as pl
 

@@ -142,9 +142,9 @@ class Plots:
         from tracekit.core.figures import trees
         from tracekit.plots import icicles
 
-        _check("metric", "metrics", metric, trees.GROUP_METRICS)
+        _check_choice("metric", "metrics", metric, trees.GROUP_METRICS)
         if direction is not None:
-            _check("direction", "directions", direction, trees.DIRECTIONS)
+            _check_choice("direction", "directions", direction, trees.DIRECTIONS)
         return icicles.groups(self._rows.groups(metric, direction, MAX_NODES), metric, dark=dark)
 
     def top_ops(self, n: int = 10, *, dark: bool = False) -> Figure:
@@ -161,7 +161,7 @@ class Plots:
 
         ops = self._rows.ops()
         metric = "gpu_time_ns" if ops["gpu_time_ns"].sum() else "cpu_time_ns"
-        return bars.top_ops(ops.head(_limit(n)), metric, dark=dark)
+        return bars.top_ops(ops.head(_clip_limit(n)), metric, dark=dark)
 
     def top_kernels(self, n: int = 10, *, dark: bool = False) -> Figure:
         """Draw the kernels with the longest summed duration, by name.
@@ -177,7 +177,7 @@ class Plots:
         """
         from tracekit.plots import bars
 
-        return bars.top_kernels(self._rows.kernels().head(_limit(n)), dark=dark)
+        return bars.top_kernels(self._rows.kernels().head(_clip_limit(n)), dark=dark)
 
     def api(self, n: int = 10, *, dark: bool = False) -> Figure:
         """Draw the CUDA API functions in which most time was spent, as the report ``cuda_api_sum`` lists them.
@@ -191,7 +191,7 @@ class Plots:
         """
         from tracekit.plots import bars
 
-        return bars.api(self._rows.api_calls().head(_limit(n)), dark=dark)
+        return bars.api(self._rows.api_calls().head(_clip_limit(n)), dark=dark)
 
     def copies(self, *, dark: bool = False) -> Figure:
         """Draw the bytes and the time of memory copies by kind, and of memory sets.
@@ -267,7 +267,7 @@ class Plots:
 
         known, frames = self._rows.metric_names(), self._rows.view.frame
         for name in names or ():
-            _check("metric", "metrics", name, known)
+            _check_choice("metric", "metrics", name, known)
         chosen = list(names) if names else timeline.highest_metrics(frames, MAX_METRICS)
         return lines.metrics(timeline.metric_samples(frames, chosen, MAX_POINTS), dark=dark)
 
@@ -284,7 +284,7 @@ class Plots:
         from tracekit.plots import rooflines
 
         rows = self._rows.roofline()
-        if rooflines.drawable(rows).is_empty():
+        if rooflines.drawable_rows(rows).is_empty():
             message = "the capture has no kernel with both floating-point operations and DRAM traffic"
             raise MissingTableError(message, path=self._rows.view.path, hint=HINT)
         return rooflines.roofline(rows, dark=dark)
@@ -384,7 +384,7 @@ FIGURES = tuple(
 """Names of the figures."""
 
 
-def _check(what: str, plural: str, name: str, known: Sequence[str]) -> None:
+def _check_choice(what: str, plural: str, name: str, known: Sequence[str]) -> None:
     """Check the name of a metric or direction.
 
     Raises:
@@ -399,11 +399,11 @@ def _stack_options(events: str | None, weight: str, process: int | None, thread:
     from tracekit.exporters.stacks.options import EVENTS, Options
 
     if events is not None:
-        _check("event", "events", events, EVENTS)
-    _check("weight", "weights", weight, ("samples", "time"))
+        _check_choice("event", "events", events, EVENTS)
+    _check_choice("weight", "weights", weight, ("samples", "time"))
     return Options(events=events, weight=weight, process=process, thread=thread)
 
 
-def _limit(n: int) -> int:
+def _clip_limit(n: int) -> int:
     """Return a number of rows between 1 and the maximum number of bars."""
     return max(1, min(n, MAX_BARS))

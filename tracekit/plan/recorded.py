@@ -136,8 +136,8 @@ class RecordedTables(Tables):
 
         schema = self.schema(name)
         with self._lock:
-            if missing := self._missing(name, columns):
-                self._cache(name, missing, self._fetch(name, missing))
+            if missing := self._missing_columns(name, columns):
+                self._cache_columns(name, missing, self._read_from_capture(name, missing))
             cached = self._columns.setdefault(name, {})
             return pa.table([cached[c] for c in columns], schema=schemas.arrow_schema(schema, columns))
 
@@ -145,10 +145,10 @@ class RecordedTables(Tables):
         """Read columns of several tables together, except those that are cached."""
         with self._lock:
             recorded = {name: names for name, names in columns.items() if self.capture.may_have(name)}
-            missing = {name: m for name, names in recorded.items() if (m := self._missing(name, names))}
+            missing = {name: m for name, names in recorded.items() if (m := self._missing_columns(name, names))}
             if missing:
                 for name, data in self.capture.read_many(missing).items():
-                    self._cache(name, missing[name], data)
+                    self._cache_columns(name, missing[name], data)
 
     def release(self) -> None:
         """Free the cached columns, and the results that were computed from them."""
@@ -175,16 +175,16 @@ class RecordedTables(Tables):
     def __reduce__(self) -> tuple[Any, ...]:
         return RecordedTables, (self.origin,)
 
-    def _missing(self, name: str, columns: Sequence[str]) -> list[str]:
+    def _missing_columns(self, name: str, columns: Sequence[str]) -> list[str]:
         cached = self._columns.get(name, {})
         return [c for c in dict.fromkeys(columns) if c not in cached]
 
-    def _fetch(self, name: str, columns: list[str]) -> pa.Table:
+    def _read_from_capture(self, name: str, columns: list[str]) -> pa.Table:
         if not self.capture.may_have(name):
             return schemas.empty(schemas.table(name), columns)
         return self.capture.read(name, columns)
 
-    def _cache(self, name: str, columns: list[str], data: pa.Table) -> None:
+    def _cache_columns(self, name: str, columns: list[str], data: pa.Table) -> None:
         """Check columns that were read against their declaration, and cache them."""
         cached = self._columns.setdefault(name, {})
         checked = schemas.conform(data, self.schema(name), columns, path=self.path)

@@ -79,12 +79,12 @@ class SelectedRows(Filtered):
         """Return the number of selected rows of a table."""
         import pyarrow.compute as pc
 
-        mask = self._mask(name)
+        mask = self._row_mask(name)
         return self._base.count(name) if mask is None else int(pc.sum(mask).as_py() or 0)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Return columns of the selected rows of a table."""
-        mask = self._mask(name)
+        mask = self._row_mask(name)
         table = self._base.read(name, columns)
         return table if mask is None else _without_unused_values(table.filter(mask))
 
@@ -93,14 +93,14 @@ class SelectedRows(Filtered):
         with self._lock:
             self._masks.clear()
 
-    def _mask(self, name: str) -> pa.ChunkedArray | None:
+    def _row_mask(self, name: str) -> pa.ChunkedArray | None:
         """Return a mask that is true for the selected rows of a table. Return None if all rows are selected."""
         with self._lock:
             if name not in self._masks:
-                self._masks[name] = self._computed_mask(name)
+                self._masks[name] = self._compute_row_mask(name)
             return self._masks[name]
 
-    def _computed_mask(self, name: str) -> pa.ChunkedArray | None:
+    def _compute_row_mask(self, name: str) -> pa.ChunkedArray | None:
         condition = self._condition(name)
         if condition is None:
             return None
@@ -127,15 +127,15 @@ class SelectedRows(Filtered):
             )
             for s in self._selections
         ]
-        condition = _conjunction(c for c in conditions if c is not None)
-        if not name.startswith(NCU_PREFIX) or name == RESULTS or (results := self._mask(RESULTS)) is None:
+        condition = _combine_conditions(c for c in conditions if c is not None)
+        if not name.startswith(NCU_PREFIX) or name == RESULTS or (results := self._row_mask(RESULTS)) is None:
             return condition
         return select.launch_condition(
             self._base.read(RESULTS, [select.LAUNCH]).filter(results)[select.LAUNCH], condition
         )
 
 
-def _conjunction(conditions: Iterable[pl.Expr]) -> pl.Expr | None:
+def _combine_conditions(conditions: Iterable[pl.Expr]) -> pl.Expr | None:
     """Return the condition that all given conditions are met. Return None if there are no conditions."""
     import polars as pl
 

@@ -227,8 +227,8 @@ class NcuJoined(Stage):
         """Return added columns of the kernels: the id of the matched result, the kind of match, or metrics."""
         import polars as pl
 
-        values = self._metrics.select("launch_id", *(c for c in columns if c in self._metrics.columns))
-        joined = self._matches.join(
+        values = self._wide_metrics.select("launch_id", *(c for c in columns if c in self._wide_metrics.columns))
+        joined = self._ncu_matches.join(
             values, left_on="ncu_launch_id", right_on="launch_id", how="left", maintain_order="left"
         )
         return joined.with_columns(pl.col("ncu_match").cast(pl.Categorical)).select(columns).to_arrow()
@@ -240,14 +240,14 @@ class NcuJoined(Stage):
         return {KERNELS: join.KERNEL_COLUMNS}
 
     @functools.cached_property
-    def _matches(self) -> pl.DataFrame:
+    def _ncu_matches(self) -> pl.DataFrame:
         """One row per kernel, with the id of the matched result and the kind of match."""
         from tracekit.core.ncu import join
 
         return join.match_kernels(to_frame(self._base, KERNELS), to_frame(self._results, RESULTS))
 
     @functools.cached_property
-    def _metrics(self) -> pl.DataFrame:
+    def _wide_metrics(self) -> pl.DataFrame:
         """The metrics of the results, with one row per result and one column per metric."""
         from tracekit.core.ncu import wide_metrics
 
@@ -269,7 +269,7 @@ class NcuJoined(Stage):
             schemas.Column(
                 name, "float64" if dtype == pl.Float64 else "string", METRIC_DOC, units.get(name), nullable=True
             )
-            for name, dtype in self._metrics.drop("launch_id").schema.items()
+            for name, dtype in self._wide_metrics.drop("launch_id").schema.items()
         )
         return schemas.joined(self._base.schema(KERNELS), metrics)
 
@@ -301,7 +301,7 @@ class SharedRollup:
         check_polars()
         with self._lock:
             if self._rollup is None:
-                self._rollup = self._computed()
+                self._rollup = self._compute_rollup()
             return self._rollup
 
     def release(self) -> None:
@@ -309,7 +309,7 @@ class SharedRollup:
         with self._lock:
             self._rollup = self._same_ops = None
 
-    def _computed(self) -> Rollup:
+    def _compute_rollup(self) -> Rollup:
         from tracekit.core.rollup import Rollup, tables
 
         a = self.aggregation

@@ -19,7 +19,7 @@ def tables_of(plan: Plan) -> Tables:
     stages = plan.source.stages
     tables = stages.get(plan)
     if tables is None:
-        tables = _build(plan)
+        tables = _build_last_stage(plan)
         if tables is not plan.source:
             stages[plan] = tables
     return tables
@@ -30,7 +30,7 @@ def rollup_of(plan: Plan) -> Rollup:
     return _shared_rollup(plan).rollup()
 
 
-def _build(plan: Plan) -> Tables:
+def _build_last_stage(plan: Plan) -> Tables:
     """Build the last stage of a plan on top of the tables of the plan without this stage."""
     if plan.graph is not None:
         ops = tables_of(Plan(plan.source, rows=plan.rows, rollup=plan.rollup))

@@ -85,7 +85,7 @@ class TraceView:
             SchemaError: A table or column does not exist.
             CorruptTraceError: The file is damaged in these tables.
         """
-        self._tables.prefetch({name: self._names(name, names) for name, names in columns.items()})
+        self._tables.prefetch({name: self._column_names(name, names) for name, names in columns.items()})
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Return a table in which each string column has a single dictionary.
@@ -105,7 +105,7 @@ class TraceView:
             SchemaError: The table or a column does not exist.
             CorruptTraceError: The file is damaged in this table.
         """
-        return self._tables.read(name, self._names(name, columns))
+        return self._tables.read(name, self._column_names(name, columns))
 
     def frame(self, name: str) -> pl.LazyFrame:
         """Return a table as a LazyFrame. Collecting it reads only the columns that the query uses."""
@@ -208,6 +208,6 @@ class TraceView:
 
         self.prefetch(find_read_columns(compute, lambda table: schemas.example(self.schema(table)), key=key))
 
-    def _names(self, name: str, columns: Sequence[str] | None) -> list[str]:
+    def _column_names(self, name: str, columns: Sequence[str] | None) -> list[str]:
         schema = self.schema(name)
         return schema.names if columns is None else [schema[c].name for c in columns]

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.plots.labels import byte_unit, full_name, integer, kernel_label, label, nanoseconds, size, time_unit
+from tracekit.plots.labels import (
+    byte_unit,
+    format_bytes,
+    format_integer,
+    format_nanoseconds,
+    full_name,
+    kernel_label,
+    label,
+    time_unit,
+)
 from tracekit.plots.theme import (
     COLOURS,
     GRAPH_COLOUR,
@@ -56,7 +65,7 @@ def gpu_utilization(devices: pl.DataFrame, *, dark: bool = False) -> Figure:
     rows = devices.rows(named=True)
     hover = [
         f"GPU {r['device_id']}: {full_name(r['name'])}<br>{r['percent']:.3f}%<br>"
-        f"kernels ran for {nanoseconds(r['busy_ns'])}<br>of {nanoseconds(r['total_ns'])}"
+        f"kernels ran for {format_nanoseconds(r['busy_ns'])}<br>of {format_nanoseconds(r['total_ns'])}"
         for r in rows
     ]
     bars = graph_objects().Bar(
@@ -89,7 +98,7 @@ def time_breakdown(parts: pl.DataFrame, *, dark: bool = False) -> Figure:
             orientation="h",
             name=f"{PART_NAMES[row['part']]} {row['percent']:.2f}%",
             marker_color=PART_COLOURS[row["part"]],
-            customdata=[f"{PART_NAMES[row['part']]}<br>{row['percent']:.3f}%<br>{nanoseconds(row['time_ns'])}"],
+            customdata=[f"{PART_NAMES[row['part']]}<br>{row['percent']:.3f}%<br>{format_nanoseconds(row['time_ns'])}"],
             hovertemplate=_HOVER,
         )
         for row in parts.rows(named=True)
@@ -111,8 +120,9 @@ def kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
     total = sum(r["time_ns"] for r in rows)
     factor, unit = time_unit(r["time_ns"] for r in rows)
     hover = [
-        f"{_KERNEL_KINDS[r['kind']][0]}<br>{nanoseconds(r['time_ns'])}<br>{_percent(r['time_ns'], total)} of GPU time"
-        f"<br>{integer(r['count'])} activities"
+        f"{_KERNEL_KINDS[r['kind']][0]}<br>{format_nanoseconds(r['time_ns'])}"
+        f"<br>{_format_percent(r['time_ns'], total)} of GPU time"
+        f"<br>{format_integer(r['count'])} activities"
         for r in rows
     ]
     bars = graph_objects().Bar(
@@ -120,7 +130,7 @@ def kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
         x=[r["time_ns"] / factor for r in rows],
         orientation="h",
         marker_color=[_KERNEL_KINDS[r["kind"]][1] for r in rows],
-        text=[_percent(r["time_ns"], total) for r in rows],
+        text=[_format_percent(r["time_ns"], total) for r in rows],
         textposition="auto",
         customdata=hover,
         hovertemplate=_HOVER,
@@ -180,8 +190,8 @@ def _bar_positions(bins: pl.DataFrame) -> tuple[list[float], list[float]]:
 def _iteration_hovers(bins: pl.DataFrame, column: str, part: str) -> list[str]:
     rows = zip(bins["first"], bins["last"], bins[column], bins["duration_ns"], strict=True)
     return [
-        f"{_iteration_name(first, last)}<br>{part}: {nanoseconds(time)}, {_percent(time, duration)}"
-        f"<br>whole: {nanoseconds(duration)}"
+        f"{_iteration_name(first, last)}<br>{part}: {format_nanoseconds(time)}, {_format_percent(time, duration)}"
+        f"<br>whole: {format_nanoseconds(duration)}"
         for first, last, time, duration in rows
     ]
 
@@ -202,16 +212,16 @@ def top_ops(ops: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
     names = [label(r["op_id"] + (f" ({r['direction']})" if r["direction"] else "")) for r in rows]
     hover = [
         f"{full_name(r['op_name'])}<br>{label(r['op_id'])}, type {label(r['op_type'])}"
-        f"{', ' + r['direction'] if r['direction'] else ''}<br>GPU time {nanoseconds(r['gpu_time_ns'])}"
-        f"<br>CPU time {nanoseconds(r['cpu_time_ns'])}<br>{integer(r['instance_count'])} calls, "
-        f"{integer(r['kernel_count'])} kernels"
+        f"{', ' + r['direction'] if r['direction'] else ''}<br>GPU time {format_nanoseconds(r['gpu_time_ns'])}"
+        f"<br>CPU time {format_nanoseconds(r['cpu_time_ns'])}<br>{format_integer(r['instance_count'])} calls, "
+        f"{format_integer(r['kernel_count'])} kernels"
         for r in rows
     ]
     colours = [
         PART_COLOURS["tensor_core"] if r["uses_tensor_cores"] and metric == "gpu_time_ns" else COLOURS[0] for r in rows
     ]
     kind = "GPU" if metric == "gpu_time_ns" else "CPU"
-    return _top(
+    return _horizontal_bars(
         names, ops[metric].to_list(), hover, colours, dark=dark, title=f"Ops by {kind} time", axis=f"{kind} time"
     )
 
@@ -223,7 +233,7 @@ def top_kernels(kernels: pl.DataFrame, *, dark: bool = False) -> Figure:
         kernels: The columns ``name``, ``time_ns``, ``count`` and ``percent``, longest first.
         dark: Whether to use the dark template.
     """
-    return _top_by_name(kernels, "launches", dark=dark, title="Kernels by GPU time", axis="GPU time")
+    return _horizontal_bars_by_name(kernels, "launches", dark=dark, title="Kernels by GPU time", axis="GPU time")
 
 
 def api(calls: pl.DataFrame, *, dark: bool = False) -> Figure:
@@ -233,21 +243,21 @@ def api(calls: pl.DataFrame, *, dark: bool = False) -> Figure:
         calls: The columns ``name``, ``time_ns``, ``count`` and ``percent``, longest first.
         dark: Whether to use the dark template.
     """
-    return _top_by_name(calls, "calls", dark=dark, title="CUDA API calls by time", axis="Time in calls")
+    return _horizontal_bars_by_name(calls, "calls", dark=dark, title="CUDA API calls by time", axis="Time in calls")
 
 
-def _top_by_name(rows: pl.DataFrame, what: str, *, dark: bool, title: str, axis: str) -> Figure:
+def _horizontal_bars_by_name(rows: pl.DataFrame, what: str, *, dark: bool, title: str, axis: str) -> Figure:
     names = [kernel_label(name) for name in rows["name"]]
     columns = (rows[c] for c in ("name", "time_ns", "count", "percent"))
     hover = [
-        f"{full_name(name)}<br>{nanoseconds(time)}, {percent:.2f}%<br>{integer(count)} {what}"
+        f"{full_name(name)}<br>{format_nanoseconds(time)}, {percent:.2f}%<br>{format_integer(count)} {what}"
         for name, time, count, percent in zip(*columns, strict=True)
     ]
     colours = [COLOURS[0]] * rows.height
-    return _top(names, rows["time_ns"].to_list(), hover, colours, dark=dark, title=title, axis=axis)
+    return _horizontal_bars(names, rows["time_ns"].to_list(), hover, colours, dark=dark, title=title, axis=axis)
 
 
-def _top(
+def _horizontal_bars(
     labels: Sequence[str],
     times: Sequence[int],
     hover: Sequence[str],
@@ -284,8 +294,8 @@ def copies(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
     rows = kinds.rows(named=True)
     names = [label(r["name"]) for r in rows]
     hover = [
-        f"{full_name(r['name'])}<br>{size(r['bytes'])}<br>{nanoseconds(r['time_ns'])}"
-        f"<br>{integer(r['count'])} operations"
+        f"{full_name(r['name'])}<br>{format_bytes(r['bytes'])}<br>{format_nanoseconds(r['time_ns'])}"
+        f"<br>{format_integer(r['count'])} operations"
         for r in rows
     ]
     (byte_factor, byte_name), (time_factor, time_name) = byte_unit(kinds["bytes"]), time_unit(kinds["time_ns"])
@@ -326,8 +336,8 @@ def idle_causes(causes: pl.DataFrame, *, dark: bool = False) -> Figure:
     for cause in sorted(causes["Cause"].unique(), key=lambda c: order[c]):
         rows = causes.filter(pl.col("Cause") == cause).rows(named=True)
         hover = [
-            f"GPU {r['Device ID']}: {cause.replace('_', ' ')}<br>{nanoseconds(r['Total Time (ns)'])}, "
-            f"{r['Idle (%)']:.1f}% of the idle time<br>{integer(r['Gaps'])} gaps"
+            f"GPU {r['Device ID']}: {cause.replace('_', ' ')}<br>{format_nanoseconds(r['Total Time (ns)'])}, "
+            f"{r['Idle (%)']:.1f}% of the idle time<br>{format_integer(r['Gaps'])} gaps"
             + (f"<br>mostly in {full_name(r['Mostly In'])}" if r["Mostly In"] else "")
             for r in rows
         ]
@@ -348,5 +358,5 @@ def idle_causes(causes: pl.DataFrame, *, dark: bool = False) -> Figure:
     return drawn.update_yaxes(type="category", categoryorder="category descending")
 
 
-def _percent(value: int, total: int) -> str:
+def _format_percent(value: int, total: int) -> str:
     return f"{100 * value / total:.2f}%" if total else "0.00%"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.plots.labels import full_name, integer, label, nanoseconds
+from tracekit.plots.labels import format_integer, format_nanoseconds, full_name, label
 from tracekit.plots.theme import COLOURS, DIRECTION_COLOURS, dark_colours, figure, graph_objects, text_colour
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def groups(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
     """
     names = [op or name or "All ops" for op, name in zip(nodes["op_id"], nodes["name"], strict=True)]
     colours = [DIRECTION_COLOURS[d] for d in nodes["direction"]]
-    drawn = _icicle(nodes, names, colours, metric, "calls", dark=dark, title="Groups")
+    drawn = _icicle_of_ranges(nodes, names, colours, metric, "calls", dark=dark, title="Groups")
     known = [d for d in DIRECTION_COLOURS if d and d in nodes["direction"]]
     shown = {d: dark_colours(DIRECTION_COLOURS[d]) if dark else DIRECTION_COLOURS[d] for d in known}
     legend = [f'<span style="color:{shown[d]}">■</span> {_DIRECTIONS[d]}' for d in known]
@@ -57,7 +57,7 @@ def nvtx(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
     names = [name or "All ranges" for name in nodes["name"]]
     levels = _levels(nodes)
     colours = [DIRECTION_COLOURS[None] if not levels[n] else COLOURS[levels[n] % 6] for n in nodes["node"]]
-    return _icicle(nodes, names, colours, metric, "ranges", dark=dark, title="NVTX ranges")
+    return _icicle_of_ranges(nodes, names, colours, metric, "ranges", dark=dark, title="NVTX ranges")
 
 
 def stacks(nodes: pl.DataFrame, weight: str, *, dark: bool = False) -> Figure:
@@ -72,7 +72,7 @@ def stacks(nodes: pl.DataFrame, weight: str, *, dark: bool = False) -> Figure:
     modules = list(dict.fromkeys(module for module in nodes["module"] if module))
     colours = {module: COLOURS[n % len(COLOURS)] for n, module in enumerate(modules)}
     total = nodes["value"][0]
-    amount = nanoseconds if weight == "time" else integer
+    amount = format_nanoseconds if weight == "time" else format_integer
     rows = zip(names, nodes["module"], nodes["value"], nodes["count"], strict=True)
     hover = [
         f"{full_name(name[:_PATH_LENGTH])}{f'<br>{label(module)}' if module else ''}<br>{100 * value / total:.2f}%, "
@@ -80,7 +80,7 @@ def stacks(nodes: pl.DataFrame, weight: str, *, dark: bool = False) -> Figure:
         for name, module, value, own in rows
     ]
     levels = min(1 + max(_levels(nodes).values()), _STACK_LEVELS)
-    return _drawn(
+    return _draw_icicle(
         nodes,
         names,
         [colours.get(module or "", DIRECTION_COLOURS[None]) for module in nodes["module"]],
@@ -95,7 +95,7 @@ def stacks(nodes: pl.DataFrame, weight: str, *, dark: bool = False) -> Figure:
 _STACK_LEVELS, _STACK_LEVEL_PIXELS = 40, 22
 
 
-def _icicle(
+def _icicle_of_ranges(
     nodes: pl.DataFrame,
     names: list[str],
     colours: list[str],
@@ -109,15 +109,15 @@ def _icicle(
     total = max(nodes["value"].to_list(), default=0)
     hover = [
         f"{full_name(path[:_PATH_LENGTH] or 'all')}{f'<br>{direction}' if direction else ''}<br>{METRIC_NAMES[metric]} "
-        f"{nanoseconds(value)}, {100 * value / total if total else 0:.2f}%<br>{integer(count)} {what}"
+        f"{format_nanoseconds(value)}, {100 * value / total if total else 0:.2f}%<br>{format_integer(count)} {what}"
         for path, direction, value, count in rows
     ]
     height = min(_HIGHEST, 80 + _LEVEL_PIXELS * (1 + max(_levels(nodes).values(), default=0)))
     title = f"{title} by {METRIC_NAMES[metric]}"
-    return _drawn(nodes, names, colours, hover, dark=dark, title=title, height=height, levels=_LEVELS)
+    return _draw_icicle(nodes, names, colours, hover, dark=dark, title=title, height=height, levels=_LEVELS)
 
 
-def _drawn(
+def _draw_icicle(
     nodes: pl.DataFrame,
     names: list[str],
     colours: list[str],

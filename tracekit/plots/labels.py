@@ -65,19 +65,19 @@ def full_name(name: str | None) -> str:
     return "<br>".join(escape(text[i : i + HOVER_WIDTH]) for i in range(0, len(text), HOVER_WIDTH))
 
 
-def integer(value: int) -> str:
+def format_integer(value: int) -> str:
     """Return an integer with thousands separators."""
     return f"{value:,}"
 
 
-def nanoseconds(value: int) -> str:
+def format_nanoseconds(value: int) -> str:
     """Return a duration in ns with thousands separators, and in a readable unit."""
     factor, unit = time_unit([value])
     exact = f"{value:,} ns"
     return exact if factor == 1 else f"{exact} ({value / factor:,.3f} {unit})"
 
 
-def size(value: int) -> str:
+def format_bytes(value: int) -> str:
     """Return a number of bytes with thousands separators, and in a readable unit."""
     factor, unit = byte_unit([value])
     exact = f"{value:,} bytes"
@@ -99,4 +99,4 @@ def time_unit(values: Iterable[int]) -> tuple[int, str]:
 def byte_unit(values: Iterable[int]) -> tuple[int, str]:
     """Return the largest binary unit that is not larger than the largest of some sizes, and its name."""
     largest = max(values, default=0)
-    return next(((size, name) for size, name in _BYTES if largest >= size), _BYTES[-1])
+    return next(((format_bytes, name) for format_bytes, name in _BYTES if largest >= format_bytes), _BYTES[-1])

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tracekit.plots.labels import byte_unit, full_name, integer, label, nanoseconds, size, time_unit
+from tracekit.plots.labels import (
+    byte_unit,
+    format_bytes,
+    format_integer,
+    format_nanoseconds,
+    full_name,
+    label,
+    time_unit,
+)
 from tracekit.plots.theme import COLOURS, figure, graph_objects
 
 if TYPE_CHECKING:
@@ -27,11 +35,11 @@ def utilization_over_time(bins: pl.DataFrame, *, dark: bool = False) -> Figure:
         device = rows["device_id"][0]
         columns = list(zip(rows["start_ns"], rows["end_ns"], rows["busy_ns"], strict=True))
         hover = [
-            f"GPU {device}: {100 * busy / (end - start):.2f}%<br>busy for {nanoseconds(busy)}"
-            f"<br>from {integer(start)} to {integer(end)} ns"
+            f"GPU {device}: {100 * busy / (end - start):.2f}%<br>busy for {format_nanoseconds(busy)}"
+            f"<br>from {format_integer(start)} to {format_integer(end)} ns"
             for start, end, busy in columns
         ]
-        line = _line(
+        line = _line_trace(
             [start / factor for start, _, _ in columns] + [columns[-1][1] / factor],
             [100 * busy / (end - start) for start, end, busy in columns] + [None],
             [*hover, ""],
@@ -64,8 +72,10 @@ def memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
     for nth, rows in enumerate(changes.partition_by("device_id", "memory_kind", maintain_order=True)):
         name = f"GPU {rows['device_id'][0]}: {label(rows['memory_kind'][0])}"
         points = list(zip(rows["timestamp_ns"], rows["used_bytes"], strict=True))
-        hover = [f"{name}<br>{size(used)}<br>at {integer(time)} ns" for time, used in points]
-        line = _line([t / factor for t, _ in points], [used / byte_factor for _, used in points], hover, name, nth)
+        hover = [f"{name}<br>{format_bytes(used)}<br>at {format_integer(time)} ns" for time, used in points]
+        line = _line_trace(
+            [t / factor for t, _ in points], [used / byte_factor for _, used in points], hover, name, nth
+        )
         lines.append(line.update(line_shape="hv"))
     drawn = figure(
         lines,
@@ -93,9 +103,10 @@ def metrics(samples: pl.DataFrame, *, dark: bool = False) -> Figure:
         name = f"GPU {device}: {label(metric)}" if several else label(metric)
         points = list(zip(rows["timestamp_ns"], rows["value"], strict=True))
         hover = [
-            f"GPU {device}: {full_name(metric)}<br>{integer(value)}<br>at {integer(time)} ns" for time, value in points
+            f"GPU {device}: {full_name(metric)}<br>{format_integer(value)}<br>at {format_integer(time)} ns"
+            for time, value in points
         ]
-        lines.append(_line([t / factor for t, _ in points], [v for _, v in points], hover, name, nth))
+        lines.append(_line_trace([t / factor for t, _ in points], [v for _, v in points], hover, name, nth))
     percent = all((name or "").endswith("%]") for name in samples["metric"].unique())
     y = "Share of the peak (%)" if percent else "Value (unit in brackets)"
     drawn = figure(lines, dark=dark, title="GPU metrics", x=f"Time since the start of the capture ({unit})", y=y)
@@ -103,7 +114,7 @@ def metrics(samples: pl.DataFrame, *, dark: bool = False) -> Figure:
     return drawn.update_yaxes(rangemode="tozero")
 
 
-def _line(x: list[float], y: list[Any], hover: list[str], name: str, nth: int) -> Any:
+def _line_trace(x: list[float], y: list[Any], hover: list[str], name: str, nth: int) -> Any:
     colour = COLOURS[nth % len(COLOURS)]
     dash = ("solid", "dash", "dot", "dashdot")[nth // len(COLOURS) % 4]
     return graph_objects().Scatter(

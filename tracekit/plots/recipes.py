@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.plots.labels import full_name, integer, label, nanoseconds, time_unit
+from tracekit.plots.labels import format_integer, format_nanoseconds, full_name, label, time_unit
 from tracekit.plots.theme import COLOURS, figure, graph_objects
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def spread(stats: pl.DataFrame, *, dark: bool = False) -> Figure:
         line={"color": COLOURS[0]},
     )
     height = 160 + _ROW_PIXELS * rows.height
-    title = f"Spread over all ranks{_first(_NAMES, stats.height, 'names')}"
+    title = f"Spread over all ranks{_first_rows_note(_NAMES, stats.height, 'names')}"
     drawn = figure([boxes], dark=dark, title=title, x="Value (as in the table)", height=height)
     positive = bool((rows["Min"] > 0).all())
     drawn.update_xaxes(type="log" if positive else "linear").update_layout(showlegend=False)
@@ -90,14 +90,16 @@ def pace(occurrences: pl.DataFrame, what: str, *, dark: bool = False) -> Figure:
     shown = occurrences.select(occurrences.columns[:_RANKS]).head(_OCCURRENCES)
     factor, unit = time_unit([int(abs(n)) for column in shown for n in column.drop_nulls()])
     traces = [_pace_line(column, number, factor) for number, column in enumerate(shown)]
-    notes = _first(_RANKS, occurrences.width, "ranks") + _first(_OCCURRENCES, occurrences.height, "occurrences")
+    notes = _first_rows_note(_RANKS, occurrences.width, "ranks") + _first_rows_note(
+        _OCCURRENCES, occurrences.height, "occurrences"
+    )
     drawn = figure(traces, dark=dark, title=what + notes, x="Occurrence", y=f"{what} ({unit})")
     return drawn.update_layout(showlegend=True, legend_y=-0.25)
 
 
 def _pace_line(column: pl.Series, number: int, factor: int) -> Any:
     hover = [
-        "" if value is None else f"rank {column.name}, occurrence {nth}<br>{nanoseconds(int(value))}"
+        "" if value is None else f"rank {column.name}, occurrence {nth}<br>{format_nanoseconds(int(value))}"
         for nth, value in enumerate(column)
     ]
     return graph_objects().Scatter(
@@ -127,7 +129,7 @@ def heat_map(bins: pl.DataFrame, value: str, *, dark: bool = False) -> Figure:
     factor, unit = time_unit(starts)
     hover = [
         [
-            f"{name}<br>from {integer(start)} ns<br>{'not recorded' if share is None else f'{share:.1f}%'}"
+            f"{name}<br>from {format_integer(start)} ns<br>{'not recorded' if share is None else f'{share:.1f}%'}"
             for start, share in zip(starts, group[value], strict=True)
         ]
         for name, group in zip(names, shown, strict=True)
@@ -143,7 +145,7 @@ def heat_map(bins: pl.DataFrame, value: str, *, dark: bool = False) -> Figure:
         customdata=hover,
         hovertemplate=_HOVER,
     )
-    title = f"{value} over time{_first(_MAPPED, len(groups), 'rows')}"
+    title = f"{value} over time{_first_rows_note(_MAPPED, len(groups), 'rows')}"
     height = 200 + min(_ROW_PIXELS * len(shown), 1200)
     drawn = figure([heat], dark=dark, title=title, x=f"Time since the first capture ({unit})", height=height)
     return _label_rows(drawn, names if len(shown) <= _LABELLED else []).update_yaxes(autorange="reversed")
@@ -166,7 +168,7 @@ def histogram(durations: pl.DataFrame, *, dark: bool = False) -> Figure:
     counts = rows.group_by("Name", number.alias("bin")).len().sort("bin")
     edges = [10 ** (low + n * width) for n in range(_HISTOGRAM_BINS + 1)]
     traces = [_histogram_line(counts.filter(pl.col("Name") == name), name, n, edges) for n, name in enumerate(names)]
-    title = f"Durations of kernels{_first(_HISTOGRAMS, totals.height, 'names by total time')}"
+    title = f"Durations of kernels{_first_rows_note(_HISTOGRAMS, totals.height, 'names by total time')}"
     drawn = figure(traces, dark=dark, title=title, x="Duration (ns)", y="Kernels")
     return drawn.update_xaxes(type="log").update_layout(showlegend=True, legend_y=-0.25)
 
@@ -175,7 +177,7 @@ def _histogram_line(counts: pl.DataFrame, name: str, number: int, edges: list[fl
     by_bin = dict(counts.select("bin", "len").rows())
     heights = [by_bin.get(n, 0) for n in range(_HISTOGRAM_BINS)]
     hover = [
-        f"{full_name(name)}<br>{integer(height)} kernels<br>from {edges[n]:,.0f} to {edges[n + 1]:,.0f} ns"
+        f"{full_name(name)}<br>{format_integer(height)} kernels<br>from {edges[n]:,.0f} to {edges[n + 1]:,.0f} ns"
         for n, height in enumerate(heights)
     ]
     return graph_objects().Scatter(
@@ -210,7 +212,7 @@ def overlap(grouped: pl.DataFrame, *, dark: bool = False) -> Figure:
         )
         for n, title in enumerate(_OVERLAPS)
     ]
-    title = f"Overlap of kernels over all ranks{_first(_NAMES, grouped.height, 'names')}"
+    title = f"Overlap of kernels over all ranks{_first_rows_note(_NAMES, grouped.height, 'names')}"
     drawn = figure(traces, dark=dark, title=title, x="Overlapped time (%)", height=200 + _ROW_PIXELS * rows.height)
     drawn.update_xaxes(range=[0, 100]).update_layout(showlegend=True, legend_y=-0.25)
     return _label_rows(drawn, [label(name) for name in rows["Name"]])
@@ -221,6 +223,6 @@ def _label_rows(drawn: Figure, labels: list[str]) -> Figure:
     return drawn.update_yaxes(tickmode="array", tickvals=list(range(len(labels))), ticktext=labels)
 
 
-def _first(limit: int, total: int, what: str) -> str:
+def _first_rows_note(limit: int, total: int, what: str) -> str:
     """Return a note for a title if only the first ones are drawn."""
     return f" (first {limit} of {total:,} {what})" if total > limit else ""

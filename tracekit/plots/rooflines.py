@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.plots.labels import full_name, integer, label, nanoseconds
+from tracekit.plots.labels import format_integer, format_nanoseconds, full_name, label
 from tracekit.plots.theme import COLOURS, figure, graph_objects
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _LIMITERS = {
 }
 
 
-def drawable(rows: pl.DataFrame) -> pl.DataFrame:
+def drawable_rows(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of the report ``ncu_roofline`` that have a place in a chart with logarithmic axes."""
     return rows.filter(pl.col("FLOP/Byte") > 0, pl.col("GFLOP/s") > 0)
 
@@ -34,14 +34,14 @@ def roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
         rows: Rows of the report ``ncu_roofline``.
         dark: Whether to use the dark template.
     """
-    shown = drawable(rows)
-    traces = [_roof(shown)] if shown["Peak GFLOP/s"].max() and shown["Peak GB/s"].max() else []
+    shown = drawable_rows(rows)
+    traces = [_roof_line(shown)] if shown["Peak GFLOP/s"].max() and shown["Peak GB/s"].max() else []
     longest = max(shown["Time (ns)"].fill_null(0).to_list(), default=0) or 1
     for kind in shown["Limiter"].unique(maintain_order=True).to_list():
         chosen = shown.filter(pl.col("Limiter").eq_missing(pl.lit(kind, pl.String))).rows(named=True)
         hover = [
             f"{full_name(r['Name'])}<br>{r['GFLOP/s']:,.3f} GFLOP/s at {r['FLOP/Byte']:,.3f} FLOP/byte"
-            f"<br>{integer(r['Launches'])} launches, {nanoseconds(r['Time (ns)'] or 0)}"
+            f"<br>{format_integer(r['Launches'])} launches, {format_nanoseconds(r['Time (ns)'] or 0)}"
             for r in chosen
         ]
         points = graph_objects().Scatter(
@@ -65,7 +65,7 @@ def roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
     return drawn.update_xaxes(type="log").update_yaxes(type="log")
 
 
-def _roof(rows: pl.DataFrame) -> object:
+def _roof_line(rows: pl.DataFrame) -> object:
     """Return the line of the highest peaks: limited by DRAM on the left, by arithmetic on the right."""
     math, memory = float(rows["Peak GFLOP/s"].max()), float(rows["Peak GB/s"].max())  # type: ignore[arg-type]
     ridge = math / memory

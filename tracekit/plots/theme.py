@@ -110,7 +110,7 @@ def figure(
     """
     drawn = graph_objects().Figure(traces)
     if dark:
-        drawn.for_each_trace(_darken)
+        drawn.for_each_trace(_use_dark_colours)
     drawn.update_layout(template=template(dark=dark), title_text=title, height=height)
     if x is not None:
         drawn.update_xaxes(title_text=x)
@@ -119,7 +119,7 @@ def figure(
     return drawn
 
 
-def _darken(trace: Any) -> None:
+def _use_dark_colours(trace: Any) -> None:
     """Replace the colours of a trace by those of the dark template."""
     for part, name in (("marker", "color"), ("marker", "colors"), ("line", "color")):
         if part in trace and name in trace[part]:

@@ -85,7 +85,7 @@ def open_via_nsys(source: Source) -> TemporaryExport:
         )
     with contextlib.ExitStack() as temporary:
         folder = temporary.enter_context(workspace(Path(tempfile.gettempdir())))
-        capture = nsys_sqlite.open_(Source(_export_to_sqlite(tool, source, folder)))
+        capture = nsys_sqlite.open_export(Source(_export_to_sqlite(tool, source, folder)))
         return TemporaryExport(capture, temporary.pop_all())
 
 

@@ -27,7 +27,7 @@ VALID = baseline.to_json(summary_of([("a", 0, 1, 5), ("b", None, 2, 7)]))
 
 
 def test_a_baseline_is_the_same_summary() -> None:
-    summary = Summarizer(tuple(compare.KINDS)).side(made.run(1))
+    summary = Summarizer(tuple(compare.KINDS)).summarize(made.run(1))
     again = baseline.from_json(json.loads(json.dumps(baseline.to_json(summary))))
     assert again.samples.equals(summary.samples)
     assert again.samples.schema == summary.samples.schema

@@ -204,7 +204,7 @@ def test_the_duration_of_iterations_may_vary_as_much_as_the_gpu_is_idle() -> Non
 
 
 def test_many_iterations_are_combined_into_units() -> None:
-    summary = Summarizer(("kernels",)).side(made.run(1, iterations=600))
+    summary = Summarizer(("kernels",)).summarize(made.run(1, iterations=600))
     assert summary.iterations == 600
     assert len(summary.units) == 200
     assert summary.units == (3,) * 200
@@ -226,7 +226,9 @@ def test_only_selected_iterations_count() -> None:
 
 
 def test_sides_of_several_ranks_are_added_up() -> None:
-    one, two, short = (Summarizer(("kernels",)).side(made.run(s, iterations=n)) for s, n in ((1, 40), (2, 40), (3, 30)))
+    one, two, short = (
+        Summarizer(("kernels",)).summarize(made.run(s, iterations=n)) for s, n in ((1, 40), (2, 40), (3, 30))
+    )
     both = compare.combine([one, two])
     assert both.units == one.units
     assert both.samples["time_ns"].sum() == one.samples["time_ns"].sum() + two.samples["time_ns"].sum()
@@ -244,13 +246,13 @@ def test_notes_say_why_sides_are_not_comparable() -> None:
         "the GPUs differ: 1 × GPU X (A), 1 × GPU Y (B)",
         "B recorded OS runtime calls, but A did not, so the captures may have had other options",
     )
-    exact = Summarizer(("kernels",), exact_names=True).side(made.run(2))
-    notes = compare.compare(Summarizer(("kernels",)).side(made.run(1)), exact, ["kernels"]).notes
+    exact = Summarizer(("kernels",), exact_names=True).summarize(made.run(2))
+    notes = compare.compare(Summarizer(("kernels",)).summarize(made.run(1)), exact, ["kernels"]).notes
     assert notes == (
         "names are compared as they were recorded on one side only, so the same events may have different names",
     )
-    other = Summarizer(("kernels",), key_op="step */forward").side(made.run(2))
-    notes = compare.compare(Summarizer(("kernels",)).side(made.run(1)), other, ["kernels"]).notes
+    other = Summarizer(("kernels",), key_op="step */forward").summarize(made.run(2))
+    notes = compare.compare(Summarizer(("kernels",)).summarize(made.run(1)), other, ["kernels"]).notes
     assert notes == ("the key ops, which delimit iterations, differ: step * (A), step */forward (B)",)
 
 

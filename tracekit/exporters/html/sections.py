@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit.errors import MissingTableError
 from tracekit.exporters.html.markup import Section, Table
 from tracekit.plots import bars
-from tracekit.plots.labels import nanoseconds, size
+from tracekit.plots.labels import format_bytes, format_nanoseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -146,7 +146,7 @@ def _capture_facts(view: View) -> Iterator[tuple[str, str]]:
         if gpu["sm_count"]:
             details.append(f"{gpu['sm_count']:,} multiprocessors")
         if gpu["memory_bytes"]:
-            details.append(size(gpu["memory_bytes"]))
+            details.append(format_bytes(gpu["memory_bytes"]))
         yield f"GPU {gpu['device_id']}", ", ".join(details)
     if info.get("origin_utc_ns", "").isdecimal():
         seconds = int(info["origin_utc_ns"]) // 1_000_000_000
@@ -154,7 +154,7 @@ def _capture_facts(view: View) -> Iterator[tuple[str, str]]:
             time = dt.datetime.fromtimestamp(seconds, dt.UTC)
             yield "Recorded at", f"{time:%Y-%m-%d %H:%M:%S} UTC"
     if info.get("duration_ns", "").isdecimal():
-        yield "Duration of the capture", nanoseconds(int(info["duration_ns"]))
+        yield "Duration of the capture", format_nanoseconds(int(info["duration_ns"]))
 
 
 _LAST_SECOND = 253_402_300_799
@@ -175,17 +175,17 @@ def _time_facts(builder: _Builder) -> Iterator[tuple[str, str]]:
             yield "Iterations begin or end with", key
         numbers = aggregated["iteration"].to_list()
         yield "Aggregated iterations", f"{aggregated.height:,} ({min(numbers):,} to {max(numbers):,})"
-        yield "Mean duration of an iteration", nanoseconds(sum(durations) // len(durations))
+        yield "Mean duration of an iteration", format_nanoseconds(sum(durations) // len(durations))
         yield "Kernels in these iterations", f"{aggregated['kernel_count'].sum():,}"
     if kinds is not None:
         time = dict(kinds.select("kind", "time_ns").iter_rows())
         kernels = time["tensor_core"] + time["other_kernel"]
-        yield "Kernel time", nanoseconds(kernels)
+        yield "Kernel time", format_nanoseconds(kernels)
         if time["graph"]:
-            yield "CUDA graphs that were recorded as a whole", nanoseconds(time["graph"])
+            yield "CUDA graphs that were recorded as a whole", format_nanoseconds(time["graph"])
         if kernels:
             share = 100 * time["tensor_core"] / kernels
-            yield "Of it on Tensor Cores", f"{nanoseconds(time['tensor_core'])}, {share:.2f}%"
+            yield "Of it on Tensor Cores", f"{format_nanoseconds(time['tensor_core'])}, {share:.2f}%"
 
 
 def _overview_tables(builder: _Builder) -> list[Table]:
@@ -208,7 +208,7 @@ def _advice(builder: _Builder) -> Iterator[Section]:
             row["Problem"],
             (row["Evidence"], row["Advice"]),
             (
-                ("Time", nanoseconds(row["Time (ns)"])),
+                ("Time", format_nanoseconds(row["Time (ns)"])),
                 ("Share of the iterations", f"{row['Time (%)']:,}%"),
                 ("Occurrences", f"{row['Count']:,}"),
                 ("Longest, from", f"{row['Start (ns)']:,} ns"),

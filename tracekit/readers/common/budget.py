@@ -115,7 +115,7 @@ class Ledger:
         return Budget(self._file_bytes)
 
     @contextlib.contextmanager
-    def reading(self, what: Hashable, per_byte: int = BYTES_PER_BYTE) -> Iterator[Budget]:
+    def budget_for_read(self, what: Hashable, per_byte: int = BYTES_PER_BYTE) -> Iterator[Budget]:
         """Return a context manager that provides the budget for reading some data, and records how much was reserved.
 
         Args:

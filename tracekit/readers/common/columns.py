@@ -129,7 +129,7 @@ def nulls(rows: int, kind: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(kind):
         dictionary = pa.array([], kind.value_type)
         return pa.DictionaryArray.from_arrays(nulls(rows, kind.index_type), dictionary, safe=False)
-    zeros = _zeros(max(rows, 1).bit_length())
+    zeros = _zero_buffer(max(rows, 1).bit_length())
     if kind in (pa.binary(), pa.string()):
         return pa.Array.from_buffers(kind, rows, [zeros] * 3, null_count=rows)
     if is_number(kind) or pa.types.is_boolean(kind):
@@ -138,7 +138,7 @@ def nulls(rows: int, kind: pa.DataType) -> pa.Array:
 
 
 @functools.lru_cache(maxsize=4)
-def _zeros(bits: int) -> pa.Buffer:
+def _zero_buffer(bits: int) -> pa.Buffer:
     return pa.py_buffer(np.zeros(8 << bits, np.uint8))
 
 

@@ -96,7 +96,7 @@ class TableFiles(Capture):
         """
         path, state = self._files[name]
         declared = schemas.table(name)
-        with open_table_file(path, state, name) as file, self._ledger.reading((name, *columns)) as budget:
+        with open_table_file(path, state, name) as file, self._ledger.budget_for_read((name, *columns)) as budget:
             described = self._description(name, file)
             kinds = {f.name: f.type for f in described.schema if f.name in columns}
             _check_flat_types(kinds, declared)

@@ -67,17 +67,17 @@ class Trie:
     @property
     def parents(self) -> UInt32Array:
         """The parent of each node, by number. The root is its own parent."""
-        return self._nodes("PARENTS")
+        return self._node_array("PARENTS")
 
     @property
     def labels(self) -> UInt32Array:
         """The last label of the sequence of each node, by number. That of the root is 0."""
-        return self._nodes("LABELS")
+        return self._node_array("LABELS")
 
     @property
     def depths(self) -> UInt32Array:
         """The length of the sequence of each node, by number."""
-        return self._nodes("DEPTHS")
+        return self._node_array("DEPTHS")
 
     def add(self, edges: Int64Array, labels: UInt32Array) -> UInt32Array:
         """Add sequences.
@@ -153,7 +153,7 @@ class Trie:
         self._sandbox, self._capacity, self._input_bytes = sandbox, capacity, input_bytes
         return sandbox
 
-    def _nodes(self, name: str) -> UInt32Array:
+    def _node_array(self, name: str) -> UInt32Array:
         if self._sandbox is None:
             return np.zeros(1, np.uint32)
         offset = int(self._sandbox.array(_PROGRAM.constants[name], 1, np.uint32)[0])

@@ -92,7 +92,7 @@ class DlprofCapture(Capture):
             CorruptTraceError: The database is damaged where the table is stored, or contains an invalid value.
         """
         if name == CAPTURE_INFO:
-            table = pa.table({"name": list(self._facts), "value": list(self._facts.values())})
+            table = pa.table({"name": list(self._capture_facts), "value": list(self._capture_facts.values())})
         elif name in KEY_TABLES:
             table = self._key_table(name, columns)
         elif name == CALLS:
@@ -188,7 +188,7 @@ class DlprofCapture(Capture):
         return pa.table({f.name: self._build_column(f, key_columns.get(f.name), rows.height) for f in fields})
 
     @functools.cached_property
-    def _facts(self) -> dict[str, str]:
+    def _capture_facts(self) -> dict[str, str]:
         """The versions, mode and model settings of the run, without private facts such as the command line."""
         facts = {"tool": "DLProf", "schema_version": self._database_version}
         system, model = (self._first_row(t) for t in ("read_only_system_config", "read_only_model_config"))

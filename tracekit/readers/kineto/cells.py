@@ -45,7 +45,7 @@ class EventCells:
         """Return the type of a member in every event: ``MISSING``, ``NUMBER``, ``STRING`` or ``OTHER``."""
         return self._types[slot, : self.rows]
 
-    def has(self, slot: Slot) -> bool:
+    def has_member(self, slot: Slot) -> bool:
         """Return whether any event has the member."""
         return bool(self.types(slot).any())
 

@@ -196,7 +196,7 @@ class EventCollector:
     def _assign_exported_tables(self, cells: EventCells) -> Int64Array:
         tables = np.full(cells.rows, -1)
         for name, slot in ROW_IDS.items():
-            if cells.has(slot):
+            if cells.has_member(slot):
                 tables[cells.types(slot) > 0] = _TABLES.index(name)
         return tables
 

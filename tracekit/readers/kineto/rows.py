@@ -74,7 +74,11 @@ class EventRows:
         """Return the end of each event in ns since the trace origin, null for ranges that were never closed."""
         duration = pc.coalesce(self.member(Slot.NEGATIVE), self.member(Slot.DURATION))
         end = pc.add(self.start(), duration)
-        return pc.if_else(self._is_open(), pa.scalar(None, pa.int64()), end) if Slot.OPEN.name in self._members else end
+        return (
+            pc.if_else(self._is_open_mask(), pa.scalar(None, pa.int64()), end)
+            if Slot.OPEN.name in self._members
+            else end
+        )
 
     def id(self) -> pa.Array:
         """Return the row ids.
@@ -84,7 +88,7 @@ class EventRows:
         ids = self.member(ROW_IDS[self.name])
         return ids if self._order is not None else pa.array(np.arange(1, self.count + 1))
 
-    def _is_open(self) -> pa.Array:
+    def _is_open_mask(self) -> pa.Array:
         return pc.equal(labels.map_to_integers(self.member(Slot.OPEN), lambda t: int(t == "true")).fill_null(0), 1)
 
     def _in_row_order(self, column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -110,11 +110,11 @@ def _parse_entries(entries: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
         pl.lit("start_end" if cell_kind == "start_end" else "push_pop").alias("kind"),
         pl.int_range(1, pl.len() + 1, dtype=pl.Int32).over("cell").alias("depth"),
         *(
-            _split_domain()
+            _name_and_domain_exprs()
             if cell_kind != "summary"
             else (pl.lit(None, pl.String).alias("domain"), _range_name(pl.col("head")))
         ),
-        *_payload_and_color(),
+        *_payload_and_color_exprs(),
     ).drop("head", "payload", "color_type", "message")
 
 
@@ -122,7 +122,7 @@ def _has_known_types(entry: pl.Expr) -> pl.Expr:
     return entry.str.contains(_KNOWN)
 
 
-def _split_domain() -> tuple[pl.Expr, pl.Expr]:
+def _name_and_domain_exprs() -> tuple[pl.Expr, pl.Expr]:
     head, message = pl.col("head"), pl.concat_str(pl.lit(":"), "message")
     parts = head.str.splitn(":", 2)
     repeated = (head.str.ends_with(message) & (pl.col("message_type") != "none")).fill_null(value=False)
@@ -141,7 +141,7 @@ def _range_name(name: pl.Expr) -> pl.Expr:
     return pl.when(name.is_in(["", "none"]) & message.is_not_null()).then(message).otherwise(name).alias("name")
 
 
-def _payload_and_color() -> tuple[pl.Expr, ...]:
+def _payload_and_color_exprs() -> tuple[pl.Expr, ...]:
     kind, value = pl.col("payload_type"), pl.col("payload")
     is_integer = kind.is_in(["UINT64", "INT64", "UINT32", "INT32"])
     is_float = kind.is_in(["DOUBLE", "FLOAT"])

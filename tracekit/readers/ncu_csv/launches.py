@@ -57,9 +57,9 @@ def typed_launches(launches: pl.DataFrame, style: NumberStyle) -> pl.DataFrame:
         pl.col("context_id").cast(pl.Int64, strict=False),
         pl.col("stream_id").cast(pl.Int64, strict=False),
         pl.col("name").replace("", None),
-        *_dimensions("grid"),
-        *_dimensions("block"),
-        *_compute_capability(),
+        *_split_dimensions("grid"),
+        *_split_dimensions("block"),
+        *_compute_capability_expr(),
         iso_timestamp(pl.col("created_local")).alias("created_local"),
     )
 
@@ -83,7 +83,7 @@ def strip_range_prefix(name: pl.Expr, range_name: pl.Expr) -> pl.Expr:
     return pl.when(renamed).then(name.str.slice(prefix.str.len_chars())).otherwise(name)
 
 
-def _dimensions(name: str) -> list[pl.Expr]:
+def _split_dimensions(name: str) -> list[pl.Expr]:
     """Return the sizes in strings such as ``(128, 1, 1)`` as three columns. Omitted sizes are 1."""
     numbers = pl.col(name).str.extract_all(r"\d+")
     sizes = [numbers.list.get(i, null_on_oob=True).cast(pl.Int32, strict=False) for i in range(3)]
@@ -94,7 +94,7 @@ def _dimensions(name: str) -> list[pl.Expr]:
     ]
 
 
-def _compute_capability() -> list[pl.Expr]:
+def _compute_capability_expr() -> list[pl.Expr]:
     parts = pl.col("cc").str.extract_groups(r"^(\d+)[.,](\d+)$").struct
     return [
         parts[i].cast(pl.Int32, strict=False).alias(name) for i, name in enumerate(("compute_major", "compute_minor"))

@@ -45,7 +45,7 @@ def source_rows(report: ReportFile, columns: Sequence[str]) -> Iterator[Row]:
             "process_id": process,
             "module": to_signed(source.module),
         }
-        for kind, name, data in _payloads(source, number):
+        for kind, name, data in _module_payloads(source, number):
             payload_columns = {"source_id": total, "kind": kind, "name": name, "size_bytes": len(data or b"")}
             yield module_columns | payload_columns | ({"data": data} if "data" in columns else {})
             total += 1
@@ -67,7 +67,7 @@ def _module_numbers(number: int, result: Any) -> set[int]:
     return {result.source.module} if result.source.HasField("module") else set()
 
 
-def _payloads(source: Any, number: int) -> Iterator[Payload]:
+def _module_payloads(source: Any, number: int) -> Iterator[Payload]:
     """Yield the kind, the name and the bytes of each payload of a module. The bytes of a source file may be None."""
     for kind in KINDS:
         if data := getattr(source, kind):

@@ -123,7 +123,7 @@ class NsysCapture(Lookups, Capture):
             nvtx.store_names(self, definition, pa.table(results.pop()))
         parts: dict[str, list[pa.Table]] = {n: [] for n in events}
         for name, table in sources:
-            data = stacks.resolve_stacks(call_stacks, name, self._with_names(name, results.pop(0)))
+            data = stacks.resolve_stacks(call_stacks, name, self._replace_keys_with_names(name, results.pop(0)))
             parts[name].append(self.conform(name, data, table))
         tables = {
             name: self.machine_table(name).select(list(names))
@@ -136,7 +136,7 @@ class NsysCapture(Lookups, Capture):
         if python_stacks.TABLE in columns:
             tables[python_stacks.TABLE] = self._python_table(columns[python_stacks.TABLE], call_stacks)
         self.warn_unknown_strings()
-        return {n: tables[n] if n in tables else join(n, names, parts[n]) for n, names in columns.items()}
+        return {n: tables[n] if n in tables else join_source_tables(n, names, parts[n]) for n, names in columns.items()}
 
     def _read_stacks(
         self, requests: Sequence[Request[dict[str, pa.Array]]], builders: Sequence[Builder | None] = ()
@@ -173,7 +173,9 @@ class NsysCapture(Lookups, Capture):
         declared = {f.name: f.type for f in schemas.arrow_schema(schema, columns)}
 
         def convert(raw: pa.Table) -> dict[str, pa.Array]:
-            return {c: col.cast_numbers(self._resolve(name, table, c, raw), kind) for c, kind in declared.items()}
+            return {
+                c: col.cast_numbers(self._resolve_column(name, table, c, raw), kind) for c, kind in declared.items()
+            }
 
         return Request(table, source_types(schema, table, columns), self._condition(name, table), convert)
 
@@ -183,9 +185,9 @@ class NsysCapture(Lookups, Capture):
             self._machine_tables[name] = self.conform(name, machine.read_columns(self, name), source_table(name))
         return self._machine_tables[name]
 
-    def _resolve(self, name: str, table: str, column: str, raw: pa.Table) -> pa.ChunkedArray | pa.Array:
+    def _resolve_column(self, name: str, table: str, column: str, raw: pa.Table) -> pa.ChunkedArray | pa.Array:
         """Compute a declared column from the columns of a source table, which have the same rows."""
-        resolver = resolvers_of(name).get(column)
+        resolver = column_resolvers(name).get(column)
         if resolver is None:
             return self.resolve_by_declaration(name, table, column, raw)
         return resolver[1](self, name, raw)
@@ -194,7 +196,7 @@ class NsysCapture(Lookups, Capture):
         """Compute a declared column from the column of a source table that its declaration names."""
         schema = schemas.table(name)
         declared = schema[column]
-        source = column_in(table, schema, column)
+        source = source_column_name(table, schema, column)
         if source == LABEL:
             labels = pa.array([schema.sources[table]], pa.string())
             return pa.DictionaryArray.from_arrays(col.numbers(np.zeros(len(raw), np.int32)), labels)
@@ -203,11 +205,11 @@ class NsysCapture(Lookups, Capture):
         if source in GLOBAL_IDS:
             return (ids.thread_ids if column.endswith("thread_id") else ids.process_ids)(raw[source])
         if declared.type == "dictionary" and f"{table}.{source}" not in INLINE_NAMES:
-            enum = enum_of(table, source)
+            enum = column_enum(table, source)
             return self.look_up(name, column, raw[source], self.strings if enum is None else self.labels(enum))
         return raw[source]
 
-    def _with_names(self, name: str, results: dict[str, pa.Array]) -> dict[str, pa.Array]:
+    def _replace_keys_with_names(self, name: str, results: dict[str, pa.Array]) -> dict[str, pa.Array]:
         """Replace the keys of NVTX domains and categories in columns of a table with their names.
 
         The events that define these names may come after the events that use them.
@@ -245,7 +247,7 @@ class NsysCapture(Lookups, Capture):
         column, message, index = first_misfit(name, data)
         schema = schemas.table(name)
         is_here = column is not None and str(schema[column].source).partition(".")[0] in (source, EVERY)
-        from_column = (column_in(source, schema, column) if column is not None and is_here else None) or ""
+        from_column = (source_column_name(source, schema, column) if column is not None and is_here else None) or ""
         if source in columns and from_column.isidentifier() and from_column not in (*columns[source], ROWID):
             message, index = f"it has no column {from_column}", None
         row = (
@@ -256,7 +258,7 @@ class NsysCapture(Lookups, Capture):
         return CorruptTraceError(message or default, path=self.path, table=source, row=row, hint=self.tables.hint)
 
 
-def join(name: str, columns: Sequence[str], parts: list[pa.Table]) -> pa.Table:
+def join_source_tables(name: str, columns: Sequence[str], parts: list[pa.Table]) -> pa.Table:
     """Return the rows of all source tables of a declared table. In a union, the rows are numbered from 1.
 
     The list ``parts`` is emptied, so that each column of the source tables is freed once it is joined.
@@ -283,8 +285,8 @@ def source_types(schema: schemas.TableSchema, table: str, columns: Sequence[str]
 
     The result has at least one column, because a batch without columns has no number of rows.
     """
-    resolvers = resolvers_of(schema.name)
-    names = {c: column_in(table, schema, c) for c in columns if c not in resolvers}
+    resolvers = column_resolvers(schema.name)
+    names = {c: source_column_name(table, schema, c) for c in columns if c not in resolvers}
     plain = {n: source_type(schema[c], n) for c, n in names.items() if n is not None and n != LABEL}
     needed = {n for c in columns if c in resolvers for n in resolvers[c][0]}
     types = plain | {n: arrow_type(table, n) for n in sorted(needed)}
@@ -306,7 +308,7 @@ def source_table(name: str) -> str:
     return schemas.table(name).source_tables[0]
 
 
-def column_in(table: str, schema: schemas.TableSchema, column: str) -> str | None:
+def source_column_name(table: str, schema: schemas.TableSchema, column: str) -> str | None:
     """Return the name of the column of a source table that a declared column comes from.
 
     The result is ``LABEL`` if the declared column holds the label of the source table. It is None if it comes from
@@ -318,13 +320,13 @@ def column_in(table: str, schema: schemas.TableSchema, column: str) -> str | Non
     return name if source == table or not schema.sources else None
 
 
-def enum_of(table: str, column: str) -> str | None:
+def column_enum(table: str, column: str) -> str | None:
     """Return the enum with the labels of a source column, or None if the column holds ids of strings."""
     return ENUM_OF_COLUMN.get(f"{table}.{column}") or ENUM_OF_COLUMN.get(column)
 
 
 @functools.cache
-def resolvers_of(name: str) -> dict[str, Resolver]:
+def column_resolvers(name: str) -> dict[str, Resolver]:
     """Return the resolvers of a declared table by column. Other columns are resolved by their declaration."""
     by_table: dict[str, dict[str, Resolver]] = {
         **nvtx.RESOLVERS,

@@ -51,24 +51,24 @@ def thread_ids(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
 
 def type_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
     """Return the name of the counter of each value. An empty name is null."""
-    types = _lists(capture, TYPES, "typeId", "nameId")
-    return _named(capture, dict(zip(*types, strict=True)), _event_column(capture, "typeId", raw))
+    types = _columns_as_lists(capture, TYPES, "typeId", "nameId")
+    return _names_by_key(capture, dict(zip(*types, strict=True)), _event_column(capture, "typeId", raw))
 
 
 def source_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
     """Return the name of the source of each value."""
-    sources = dict(zip(*_lists(capture, SOURCES, "sourceId", "nameId"), strict=True))
-    types, owners = _lists(capture, TYPES, "typeId", "sourceId")
+    sources = dict(zip(*_columns_as_lists(capture, SOURCES, "sourceId", "nameId"), strict=True))
+    types, owners = _columns_as_lists(capture, TYPES, "typeId", "sourceId")
     names = {number: sources.get(owner) for number, owner in zip(types, owners, strict=True)}
-    return _named(capture, names, _event_column(capture, "typeId", raw))
+    return _names_by_key(capture, names, _event_column(capture, "typeId", raw))
 
 
 def field_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
     """Return the name of the field of each value."""
-    types, fields, names = _lists(capture, FIELDS, "typeId", "fieldIdx", "fieldNameId")
+    types, fields, names = _columns_as_lists(capture, FIELDS, "typeId", "fieldIdx", "fieldNameId")
     by_field: dict[tuple[int | None, ...], int | None] = dict(zip(zip(types, fields, strict=True), names, strict=True))
     numbers, keys = col.encode_rows(_event_column(capture, "typeId", raw), raw["fieldIdx"])
-    return col.dictionary_array(numbers, _strings(capture, [by_field.get(k) for k in keys]))
+    return col.dictionary_array(numbers, _look_up_strings(capture, [by_field.get(k) for k in keys]))
 
 
 def value_types(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
@@ -92,12 +92,12 @@ def floats(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
 def component_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
     """Return the name of the component of each interval."""
-    return _looked_up(raw["componentId"], *_lists(capture, COMPONENTS, "componentId", "name"))
+    return _look_up_names(raw["componentId"], *_columns_as_lists(capture, COMPONENTS, "componentId", "name"))
 
 
 def component_instances(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
     """Return the number of the component of each interval among those with its name."""
-    listed = dict(zip(*_lists(capture, COMPONENTS, "componentId", "instance"), strict=True))
+    listed = dict(zip(*_columns_as_lists(capture, COMPONENTS, "componentId", "instance"), strict=True))
     numbers, keys = col.encode_rows(raw["componentId"])
     values = pa.array([listed.get(key) for (key,) in keys], pa.int64())
     return values.take(pa.array(numbers))
@@ -105,35 +105,35 @@ def component_instances(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
 
 def metric_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
     """Return the name of the event that was counted in each interval."""
-    return _looked_up(raw["eventId"], *_lists(capture, METRICS, "id", "name"))
+    return _look_up_names(raw["eventId"], *_columns_as_lists(capture, METRICS, "id", "name"))
 
 
 def metric_units(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
     """Return the unit of each count."""
-    return _looked_up(raw["eventId"], *_lists(capture, METRICS, "id", "unit"))
+    return _look_up_names(raw["eventId"], *_columns_as_lists(capture, METRICS, "id", "unit"))
 
 
-def _lists(capture: Lookups, table: str, *columns: str) -> list[list[int | None]]:
+def _columns_as_lists(capture: Lookups, table: str, *columns: str) -> list[list[int | None]]:
     """Return columns of a small source table as lists. They are empty if the file lacks the table."""
     if table not in capture.tables.columns:
         return [[] for _ in columns]
     return [column.to_pylist() for column in capture.fetch(table, columns).columns]
 
 
-def _named(capture: Lookups, names: dict[int | None, int | None], keys: pa.ChunkedArray) -> pa.DictionaryArray:
+def _names_by_key(capture: Lookups, names: dict[int | None, int | None], keys: pa.ChunkedArray) -> pa.DictionaryArray:
     """Return the string of the name of each key, given string ids by key."""
     numbers, distinct = col.encode_rows(keys)
-    return col.dictionary_array(numbers, _strings(capture, [names.get(key) for (key,) in distinct]))
+    return col.dictionary_array(numbers, _look_up_strings(capture, [names.get(key) for (key,) in distinct]))
 
 
-def _looked_up(keys: pa.ChunkedArray, listed: list[int | None], names: list[int | None]) -> pa.DictionaryArray:
+def _look_up_names(keys: pa.ChunkedArray, listed: list[int | None], names: list[int | None]) -> pa.DictionaryArray:
     """Return the name of each key, given the listed keys and their names."""
     by_key = dict(zip(listed, names, strict=True))
     numbers, distinct = col.encode_rows(keys)
     return col.dictionary_array(numbers, pa.array([by_key.get(key) for (key,) in distinct], pa.string()))
 
 
-def _strings(capture: Lookups, string_ids: list[int | None]) -> pa.Array:
+def _look_up_strings(capture: Lookups, string_ids: list[int | None]) -> pa.Array:
     """Return the strings with the given ids. Empty strings are null."""
     names, _ = capture.strings.look_up(pa.chunked_array([pa.array(string_ids, pa.int64())]))
     decoded = names.cast(pa.string())

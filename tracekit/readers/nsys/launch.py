@@ -44,7 +44,7 @@ def read_launch(capture: Lookups) -> Launch:
 
     The environment of the launched program precedes that of the profiler.
     """
-    properties = _properties(capture)
+    properties = _property_values(capture)
     variables = rank_variables(*properties.get(_ENVIRONMENT, ())) | _launched_variables(capture)
     hosts = {host for host in properties.get(_HOST, ()) if 0 < len(host) <= _MAX_HOST}
     return Launch(variables, next(iter(hosts)) if len(hosts) == 1 else None)
@@ -61,7 +61,7 @@ def _launched_variables(capture: Lookups) -> dict[str, int]:
     return rank_variables(*values.to_pylist())
 
 
-def _properties(capture: Lookups) -> dict[int, list[str]]:
+def _property_values(capture: Lookups) -> dict[int, list[str]]:
     """Return the values of the properties with the environment and the name of the machine, by number."""
     if not {"nameEnum", "value"} <= set(capture.tables.columns.get(_PROPERTIES, ())):
         return {}

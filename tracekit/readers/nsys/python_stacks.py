@@ -76,7 +76,7 @@ def find_domains(capture: Lookups) -> Domains:
 
 def sample_request(capture: Lookups, domains: Domains) -> Request[Batch]:
     """Return the request that reads the times, threads and kinds of Python samples."""
-    return _request(capture, domains, _EVENT)
+    return _marks_request(capture, domains, _EVENT)
 
 
 def stack_request(capture: Lookups, domains: Domains) -> Request[Batch]:
@@ -85,10 +85,10 @@ def stack_request(capture: Lookups, domains: Domains) -> Request[Batch]:
     def encode(batch: Batch) -> Batch:
         return batch | {PAYLOAD: batch[PAYLOAD].dictionary_encode()}
 
-    return _request(capture, domains, (ROWID, "globalTid", PAYLOAD), encode)
+    return _marks_request(capture, domains, (ROWID, "globalTid", PAYLOAD), encode)
 
 
-def _request(
+def _marks_request(
     capture: Lookups, domains: Domains, columns: Sequence[str], convert: Callable[[Batch], Batch] = dict
 ) -> Request[Batch]:
     """Return the request that reads columns of the NVTX marks in some domains, and the kind of each mark."""

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys.lookups import Lookups, Resolver
 
 
-def scheduled_in(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+def is_scheduled_in(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     """Return whether each context switch starts a thread. nsys exports a nonzero number for such a switch."""
     return pc.not_equal(raw["isSchedIn"], 0)
 
 
 RESOLVERS: dict[str, dict[str, Resolver]] = {
-    "cpu_scheduling": {"is_scheduled_in": (("isSchedIn",), scheduled_in)},
+    "cpu_scheduling": {"is_scheduled_in": (("isSchedIn",), is_scheduled_in)},
 }

@@ -226,7 +226,7 @@ def _frame_words(columns: Mapping[str, pa.Array], rows: int) -> UInt32Array:
     words = np.zeros((rows, _WORDS), np.uint32)
     flags = np.zeros(rows, np.int64)
     for name in columns:
-        values, valid = _values(columns[name])
+        values, valid = _values_and_validity(columns[name])
         if name in _SYMBOLS:
             known = valid & (values >= 0) & (values < int(_MISSING))
             words[:, _SYMBOLS.index(name)] = np.where(known, values, _MISSING)
@@ -245,7 +245,7 @@ def _frame_words(columns: Mapping[str, pa.Array], rows: int) -> UInt32Array:
     return words.reshape(-1)
 
 
-def _values(column: pa.Array) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
+def _values_and_validity(column: pa.Array) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
     values = np.asarray(pc.fill_null(column, 0).to_numpy(zero_copy_only=False), np.int64)
     return values, np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
 
@@ -282,7 +282,7 @@ class _StackCollector:
         if len(new):
             added = column.dictionary.take(pa.array(new))
             nodes[new] = self._add(added)
-            self._remember(added, nodes[new])
+            self._cache_nodes(added, nodes[new])
         self._stacks.append(nodes[column.indices.drop_null().to_numpy()])
         self._ids.append(ids.to_numpy(zero_copy_only=False)[rows].astype(np.int64))
 
@@ -294,7 +294,7 @@ class _StackCollector:
             numbers = self.frames.add({c: frames.dictionary.field(c) for c in CHAIN_TABLES[self.table]})
             return self.trie.add(stacks.offsets.to_numpy().astype(np.int64), numbers[frames.indices.to_numpy()])
 
-    def _remember(self, encoded: pa.BinaryArray, nodes: UInt32Array) -> None:
+    def _cache_nodes(self, encoded: pa.BinaryArray, nodes: UInt32Array) -> None:
         """Keep encoded stacks and their nodes, so that equal stacks of later batches are not decoded."""
         if self._known.nbytes + encoded.nbytes <= MAX_KNOWN_BYTES:
             self._known = pa.concat_arrays([self._known, encoded])
@@ -326,7 +326,7 @@ class _RowCollector:
     def chains(self) -> Chains:
         """Return the call chains of all batches."""
         columns = {name: col.single_array(data) for name, data in self._rows.finish().items()}
-        ids, depths = _values(columns.pop("id"))[0], _values(columns.pop("stackDepth"))[0]
+        ids, depths = _values_and_validity(columns.pop("id"))[0], _values_and_validity(columns.pop("stackDepth"))[0]
         same = np.diff(ids) == 0
         if ((np.diff(ids) < 0) | (same & (np.diff(depths) < 0))).any():
             order = np.lexsort((depths, ids))
@@ -367,14 +367,16 @@ class _PythonCollector:
         return Chains(np.concatenate(self._ids), np.concatenate(self._stacks))
 
 
-def _of_stacks(stacks: Stacks, frames: pa.DictionaryArray) -> pa.DictionaryArray:
+def _innermost_frame_names(stacks: Stacks, frames: pa.DictionaryArray) -> pa.DictionaryArray:
     """Return the name of the innermost frame of each stack, given the names of all frames."""
     return col.compact_dictionary(frames.indices.take(pa.array(stacks.frames)), frames.dictionary)
 
 
-def _symbols(stacks: Stacks, capture: Lookups) -> pa.Array:
+def _symbol_names(stacks: Stacks, capture: Lookups) -> pa.Array:
     names = capture.look_up(TABLE, "symbol", stacks.frame_columns["symbol"], capture.strings)
-    return _of_stacks(stacks, pa.DictionaryArray.from_arrays(names.indices, _unescape_names(names.dictionary)))
+    return _innermost_frame_names(
+        stacks, pa.DictionaryArray.from_arrays(names.indices, _unescape_names(names.dictionary))
+    )
 
 
 def _unescape_names(names: pa.Array) -> pa.Array:
@@ -382,47 +384,49 @@ def _unescape_names(names: pa.Array) -> pa.Array:
     return pc.replace_substring(pc.replace_substring(names, "&lt;", "<"), "&gt;", ">")
 
 
-def _modules(stacks: Stacks, capture: Lookups) -> pa.Array:
+def _module_names(stacks: Stacks, capture: Lookups) -> pa.Array:
     """Return the name of the module of each stack without the folder, which may be private."""
     paths = capture.look_up(TABLE, "module", stacks.frame_columns["module"], capture.strings)
     names = _unescape_names(machine.without_folders(paths.dictionary))
-    return _of_stacks(stacks, pa.DictionaryArray.from_arrays(paths.indices, names))
+    return _innermost_frame_names(stacks, pa.DictionaryArray.from_arrays(paths.indices, names))
 
 
-def _flags(source: str) -> Callable[[Stacks, Lookups], pa.Array]:
+def _flag_resolver(source: str) -> Callable[[Stacks, Lookups], pa.Array]:
     def read(stacks: Stacks, _: Lookups) -> pa.Array:
         return pc.not_equal(col.single_array(stacks.frame_columns[source]), 0).take(pa.array(stacks.frames))
 
     return read
 
 
-def _numbers(source: str) -> Callable[[Stacks, Lookups], pa.Array]:
+def _number_resolver(source: str) -> Callable[[Stacks, Lookups], pa.Array]:
     def read(stacks: Stacks, _: Lookups) -> pa.Array:
         return col.single_array(stacks.frame_columns[source]).take(pa.array(stacks.frames))
 
     return read
 
 
-def _unwind_methods(stacks: Stacks, capture: Lookups) -> pa.Array:
+def _unwind_method_names(stacks: Stacks, capture: Lookups) -> pa.Array:
     labels = capture.labels("ENUM_STACK_UNWIND_METHOD")
-    return _of_stacks(stacks, capture.look_up(TABLE, "unwind_method", stacks.frame_columns[_UNWIND_METHOD], labels))
+    return _innermost_frame_names(
+        stacks, capture.look_up(TABLE, "unwind_method", stacks.frame_columns[_UNWIND_METHOD], labels)
+    )
 
 
-def _parents(stacks: Stacks, _: Lookups) -> pa.Array:
+def _parent_ids(stacks: Stacks, _: Lookups) -> pa.Array:
     return col.numbers(stacks.parents.astype(np.int64), stacks.parents > 0)
 
 
 _COLUMNS: dict[str, Callable[[Stacks, Lookups], pa.Array]] = {
     "stack_id": lambda stacks, _: col.numbers(np.arange(1, len(stacks) + 1)),
-    "parent_id": _parents,
+    "parent_id": _parent_ids,
     "depth": lambda stacks, _: col.numbers(stacks.depths.astype(np.int32)),
-    "symbol": _symbols,
-    "module": _modules,
-    "kernel_mode": _flags("kernelMode"),
-    "thumb_code": _flags("thumbCode"),
-    "unresolved": _flags("unresolved"),
-    "special_entry": _flags("specialEntry"),
-    "original_ip": _numbers(_ADDRESS),
-    "unwind_method": _unwind_methods,
-    "line": _numbers(_LINE),
+    "symbol": _symbol_names,
+    "module": _module_names,
+    "kernel_mode": _flag_resolver("kernelMode"),
+    "thumb_code": _flag_resolver("thumbCode"),
+    "unresolved": _flag_resolver("unresolved"),
+    "special_entry": _flag_resolver("specialEntry"),
+    "original_ip": _number_resolver(_ADDRESS),
+    "unwind_method": _unwind_method_names,
+    "line": _number_resolver(_LINE),
 }

@@ -19,7 +19,7 @@ def sniff(source: Source) -> bool:
     return holds_export(source, _SUFFIX)
 
 
-def open_(source: Source) -> Capture:
+def open_export(source: Source) -> Capture:
     """Open an export that is a folder of Arrow files."""
     from tracekit.readers.nsys.export import Export
     from tracekit.readers.nsys_folders.files import ArrowTable
@@ -33,5 +33,5 @@ READER = Reader(
     "Nsight Systems export, a folder of Arrow files (nsys export --type arrowdir)",
     (),
     sniff,
-    open_,
+    open_export,
 )

@@ -99,7 +99,7 @@ class FolderTables:
         """Return the number of rows of a table that match a filter. The result is 0 if the table is missing."""
         if where is None or table not in self._paths:
             return self._declared_rows(table)
-        return sum(len(batch[ROWID]) for batch in self._read(table, (ROWID,), where))
+        return sum(len(batch[ROWID]) for batch in self._read_matching_rows(table, (ROWID,), where))
 
     def counts(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
         """Return the number of rows of each table that match its filter. The number is 0 if the table is missing."""
@@ -110,7 +110,7 @@ class FolderTables:
 
         The result is None if fewer rows match.
         """
-        for batch in self._read(table, (ROWID,), where):
+        for batch in self._read_matching_rows(table, (ROWID,), where):
             if index < len(batch[ROWID]):
                 return int(batch[ROWID][index].as_py())
             index -= len(batch[ROWID])
@@ -122,8 +122,8 @@ class FolderTables:
             self._check_types(request)
             repaired: Counter[str] = Counter()
             with self._memory_budget(request) as budget:
-                for batch in self._read(request.table, tuple(request.types), request.where, budget):
-                    with self._converted_errors(request.table):
+                for batch in self._read_matching_rows(request.table, tuple(request.types), request.where, budget):
+                    with self._add_path_to_errors(request.table):
                         budget.reserve(len(batch[ROWID]), request.row_bytes, "rows")
                         columns = self._convert_types(request, batch, repaired, budget)
                     yield nth, request.convert(columns)
@@ -136,7 +136,7 @@ class FolderTables:
     def close(self) -> None:
         """Do nothing, because no file stays open between reads."""
 
-    def _read(
+    def _read_matching_rows(
         self, table: str, requested: Sequence[str], where: Where | None, budget: Budget | None = None
     ) -> Iterator[dict[str, pa.Array]]:
         """Yield batches of the rows that match a filter, as columns by name, including the row numbers.
@@ -149,17 +149,17 @@ class FolderTables:
         if where and where.column not in names:
             raise self._table_error(table, f"it has no column {where.column}")
         before, count = 0, 0
-        for batch in self._batches(table, have, budget or self._ledger.budget()):
+        for batch in self._validated_batches(table, have, budget or self._ledger.budget()):
             columns = dict(zip(have, batch, strict=True))
             columns[ROWID] = pa.array(np.arange(before + 1, before + len(batch[0]) + 1))
             before, count = before + len(batch[0]), count + 1
-            yield columns if where is None else self._filter(table, columns, where)
+            yield columns if where is None else self._filter_rows(table, columns, where)
         if before != self._declared_rows(table):
             raise self._table_error(table, f"it declares {self._declared_rows(table)} rows, but it holds {before}")
         if not count:
             yield {c: pa.nulls(0) for c in (*have, ROWID)}
 
-    def _batches(self, table: str, columns: Sequence[str], budget: Budget) -> Iterator[list[pa.Array]]:
+    def _validated_batches(self, table: str, columns: Sequence[str], budget: Budget) -> Iterator[list[pa.Array]]:
         """Yield batches of some columns of a table, with validated values that were converted to SQLite's types."""
         if not columns:
             return
@@ -188,7 +188,7 @@ class FolderTables:
         return open_table_file(self._paths[table], self._states[table], table, self.hint)
 
     @contextmanager
-    def _converted_errors(self, table: str) -> Iterator[None]:
+    def _add_path_to_errors(self, table: str) -> Iterator[None]:
         """Return a context manager that adds the path of the file to errors in the values of a table."""
         try:
             yield
@@ -207,7 +207,7 @@ class FolderTables:
         GPU metrics have twice the memory per byte of the file, because repeated samples compress well.
         """
         per_byte = (2 if request.table == GPU_METRICS else 1) * BYTES_PER_BYTE
-        return self._ledger.reading((request.table, *request.types, request.where), per_byte)
+        return self._ledger.budget_for_read((request.table, *request.types, request.where), per_byte)
 
     def _check_types(self, request: Request[Result]) -> None:
         """Check that the columns of a request are not nested, because one list may hold any number of values."""
@@ -220,7 +220,7 @@ class FolderTables:
             if name in schema.names and not is_flat_type(schema.field(name).type):
                 raise self._wrong_type(request.table, name, schema.field(name).type, _type_name(kind))
 
-    def _filter(self, table: str, columns: dict[str, pa.Array], where: Where) -> dict[str, pa.Array]:
+    def _filter_rows(self, table: str, columns: dict[str, pa.Array], where: Where) -> dict[str, pa.Array]:
         """Return the rows of some columns that match a filter."""
         column = columns[where.column]
         if not where.values:

@@ -20,7 +20,7 @@ def sniff(source: Source) -> bool:
     return source.head.startswith(_MAGIC)
 
 
-def open_(source: Source) -> Capture:
+def open_report(source: Source) -> Capture:
     """Open a report."""
     from tracekit.readers.nsys_rep.capture import RepCapture
 
@@ -49,7 +49,7 @@ READER = Reader(
     "Nsight Systems report (.nsys-rep, .qdrep)",
     (".nsys-rep", ".qdrep"),
     sniff,
-    open_,
+    open_report,
     redact_report,
     redact_report,
     count_private_values,

@@ -194,7 +194,7 @@ def nested_fields(
     fields = decode(buffer, *part.spans(), {path[0] for path in paths})
     rows = part.rows()
     if rows is not None:
-        fields = {n: _expand(f, rows, len(part.values)) for n, f in fields.items()}
+        fields = {n: _expand_to_all_rows(f, rows, len(part.values)) for n, f in fields.items()}
     result: dict[tuple[int, ...], Field | None] = {path: fields.get(path[0]) for path in paths if len(path) == 1}
     for outer in {path[0] for path in paths if len(path) > 1}:
         rest = [path[1:] for path in paths if path[0] == outer and len(path) > 1]
@@ -225,7 +225,7 @@ def _table_rows(
     return None if keep.all() else np.flatnonzero(keep)
 
 
-def _expand(field: Field, rows: Int64Array, total: int) -> Field:
+def _expand_to_all_rows(field: Field, rows: Int64Array, total: int) -> Field:
     """Expand a field that was decoded for some rows to all rows of a table. It is absent in the other rows."""
     values, valid = np.zeros(total, np.uint64), np.zeros(total, np.bool_)
     values[rows] = field.values
@@ -251,7 +251,7 @@ def _field_array(fields: DecodedFields, path: tuple[int, ...], kind: ValueKind) 
     if field is None:
         return col.nulls(fields.rows, _ARROW_TYPES[kind])
     if kind is ValueKind.CHAIN:
-        return _running_numbers(field.valid, fields.rows)
+        return _number_rows(field.valid, fields.rows)
     if kind in _BYTES_CONVERTERS:
         return _BYTES_CONVERTERS[kind](fields.buffer, field, fields.rows)
     if field.stops is not None:
@@ -263,7 +263,7 @@ def _field_array(fields: DecodedFields, path: tuple[int, ...], kind: ValueKind) 
     return col.numbers(field.values.view(np.int64), field.valid)
 
 
-def _running_numbers(mask: Mask | None, rows: int) -> pa.Array:
+def _number_rows(mask: Mask | None, rows: int) -> pa.Array:
     """Number the masked rows from 1, or all rows if there is no mask. The numbers of all other rows are null."""
     return col.numbers(np.arange(1, rows + 1) if mask is None else np.cumsum(mask), mask)
 

@@ -42,14 +42,14 @@ def time_extent(header: Message, conversions: memoryview) -> TimeExtent:
     field = fields_of("CaptureHeader")
     start, stop = header.int_value(field.start_ns), header.int_value(field.stop_ns)
     if header.parts(field.clock_offsets):
-        return TimeExtent(_origin_from_offsets(header.message(field.clock_offsets)), _duration(start, stop))
+        return TimeExtent(_origin_from_offsets(header.message(field.clock_offsets)), _duration_between(start, stop))
     origin, began = _origin_from_segments(Message(conversions))
     if began is not None and began != start and stop is not None:
         start, stop = began, stop // _MS * _MS
-    return TimeExtent(origin, _duration(start, stop))
+    return TimeExtent(origin, _duration_between(start, stop))
 
 
-def _duration(start: int | None, stop: int | None) -> int | None:
+def _duration_between(start: int | None, stop: int | None) -> int | None:
     return None if start is None or stop is None else to_signed((stop - start) & _U64)
 
 

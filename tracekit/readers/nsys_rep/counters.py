@@ -142,7 +142,7 @@ def decode_values(
     budget.reserve(rows, CELL_BYTES * len(COLUMNS), "values of counters")
     first = {ROWID: numbers(np.arange(1, rows + 1) + before[ROWID])}
     ids = np.arange(1, len(events) + 1) + before[_EVENTS]
-    return first | {"genericEventId": numbers(samples.per_value(ids))} | samples.columns()
+    return first | {"genericEventId": numbers(samples.repeat_per_value(ids))} | samples.columns()
 
 
 def _complete_events(
@@ -152,15 +152,15 @@ def _complete_events(
     if _EVENT.type_id not in top:
         return np.zeros(0, np.int64)
     field = top[_EVENT.type_id]
-    found = np.isin(field.values.view(np.int64), np.array(sorted(types), np.int64)) & _present(field)
+    found = np.isin(field.values.view(np.int64), np.array(sorted(types), np.int64)) & _presence_mask(field)
     complete = found.copy()
     for number in (_EVENT.time_ns, _EVENT.data):
-        complete &= _present(top.get(number))
+        complete &= _presence_mask(top.get(number))
     skipped.update(+Counter({INCOMPLETE: int(np.count_nonzero(found) - np.count_nonzero(complete))}))
     return np.flatnonzero(complete)
 
 
-def _present(field: Field | None) -> Mask:
+def _presence_mask(field: Field | None) -> Mask:
     """Return a mask of the messages that have a field, which may have a single element for all messages."""
     if field is None:
         return np.zeros(1, np.bool_)
@@ -190,7 +190,7 @@ class _Samples:
         self._lengths = lengths[np.searchsorted(listed, self._type_ids)]
         self.rows = int(self._lengths.sum())
 
-    def per_value(self, values: Int64Array) -> Int64Array:
+    def repeat_per_value(self, values: Int64Array) -> Int64Array:
         """Return the element of each value's sample, given an array with one element per sample."""
         return np.repeat(values, self._lengths)
 
@@ -202,7 +202,7 @@ class _Samples:
         for number in np.unique(self._type_ids).tolist():
             samples = np.flatnonzero(self._type_ids == number)
             fields = self._types[number]
-            at, reasons = self._data(samples, max(f.at + f.size for f in fields))
+            at, reasons = self._data_offsets(samples, max(f.at + f.size for f in fields))
             is_stored = reasons == STORED
             for nth, field in enumerate(fields):
                 rows = starts[samples] + nth
@@ -212,7 +212,7 @@ class _Samples:
                     integers[rows] = field.integers(words)
                 else:
                     floats[rows] = field.floats(words)
-        return self._per_sample() | {
+        return self._sample_columns() | {
             "fieldIdx": numbers(positions),
             **{
                 name: pa.array(values, mask=kinds != kind)
@@ -220,7 +220,7 @@ class _Samples:
             },
         }
 
-    def _data(self, samples: Int64Array, extent: int) -> tuple[Int64Array, Int64Array]:
+    def _data_offsets(self, samples: Int64Array, extent: int) -> tuple[Int64Array, Int64Array]:
         """Return the offset of the data of some samples, and the reason why they contain no values, or ``STORED``.
 
         Raises:
@@ -234,24 +234,24 @@ class _Samples:
         reasons = self._buffer.words[starts].view(np.int64) & 0xFF
         return starts, np.where(without, reasons, STORED)
 
-    def _per_sample(self) -> dict[str, pa.Array]:
+    def _sample_columns(self) -> dict[str, pa.Array]:
         """Return the times, event types and global thread ids."""
         times = self._top[_EVENT.time_ns].values.view(np.int64)[self._events] if len(self._events) else self._type_ids
-        threads, known = self._threads()
+        threads, known = self._sample_threads()
         return {
-            "timestamp": numbers(self.per_value(times)),
-            "typeId": numbers(self.per_value(self._type_ids)),
-            "globalTid": pa.array(self.per_value(threads), mask=~np.repeat(known, self._lengths)),
+            "timestamp": numbers(self.repeat_per_value(times)),
+            "typeId": numbers(self.repeat_per_value(self._type_ids)),
+            "globalTid": pa.array(self.repeat_per_value(threads), mask=~np.repeat(known, self._lengths)),
         }
 
-    def _threads(self) -> tuple[Int64Array, Mask]:
+    def _sample_threads(self) -> tuple[Int64Array, Mask]:
         """Return the global id of the thread that took each sample, and a mask of the samples that have one."""
         threads, known = np.zeros(len(self._events), np.int64), np.zeros(len(self._events), np.bool_)
         origin = self._top.get(_EVENT.origin)
         if origin is None:
             return threads, known
-        known = np.broadcast_to(_present(origin), len(origin.values))[self._events]
+        known = np.broadcast_to(_presence_mask(origin), len(origin.values))[self._events]
         starts, stops = (a[self._events[known]] for a in origin.byte_ranges())
         for number, part in decode(self._buffer, starts, stops, _SHIFTS).items():
-            threads[known] |= np.where(_present(part), part.values.view(np.int64), 0) << _SHIFTS[number]
+            threads[known] |= np.where(_presence_mask(part), part.values.view(np.int64), 0) << _SHIFTS[number]
         return threads, known

@@ -109,13 +109,13 @@ class Entries:
 EMPTY = Entries(np.zeros(0, np.uint32), np.zeros(0, np.uint16), np.zeros(0, np.uint16), _FIRST, {})
 
 
-def kind_of(payload: int, event_type: int) -> int:
+def event_kind(payload: int, event_type: int) -> int:
     """Return the number that stands for a payload field and an event type together."""
     has_kind = FIRST_PAYLOAD <= payload < FIRST_PAYLOAD + PAYLOADS and event_type < TYPES
     return (payload - FIRST_PAYLOAD) * TYPES + event_type if has_kind else UNKNOWN
 
 
-def payload_and_type(kind: int) -> tuple[int, int]:
+def split_event_kind(kind: int) -> tuple[int, int]:
     """Return the payload field and the event type that a kind combines."""
     return kind // TYPES + FIRST_PAYLOAD, kind % TYPES
 
@@ -124,7 +124,7 @@ def payload_and_type(kind: int) -> tuple[int, int]:
 def _is_selected(kind: int, payload: int, types: tuple[int, ...]) -> bool:
     if GENERIC in (kind, payload):
         return kind == payload
-    field, event_type = payload_and_type(kind)
+    field, event_type = split_event_kind(kind)
     return field == payload and (not types or event_type in types)
 
 

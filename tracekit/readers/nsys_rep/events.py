@@ -71,7 +71,7 @@ class Events:
 
     def __init__(self, raw: RawData) -> None:
         self._raw = raw
-        self._batches = list(_batches(raw.blocks, raw.events)) or [range(0)]
+        self._batches = list(_batch_blocks(raw.blocks, raw.events)) or [range(0)]
         self._entries: list[Entries | None] = [None] * len(self._batches)
         self._damaged: dict[int, str] = {}
         self._buffers = _BufferPool()
@@ -97,7 +97,7 @@ class Events:
                 for totals in running_totals:
                     stack.enter_context(totals.job_context(nth))
                 prefix_totals = [functools.partial(totals.add_in_turn, nth) for totals in running_totals]
-                with self._selected(nth, selections, prefix_totals) as chosen:
+                with self._selected_events(nth, selections, prefix_totals) as chosen:
                     return function(chosen)
 
         yield from map_in_order(job, range(len(self._batches)), THREADS)
@@ -125,7 +125,7 @@ class Events:
         return entries_of_batch.counts
 
     @contextlib.contextmanager
-    def _selected(
+    def _selected_events(
         self, nth: int, selections: Sequence[Selection], prefix_totals: Sequence[PrefixTotals]
     ) -> Iterator[list[SelectedEvents]]:
         """Return a context manager that provides the selected events of a batch. The buffer is reused afterwards."""
@@ -139,7 +139,9 @@ class Events:
             needed = sum(entries_of_batch.count_by_block(mask) for mask in masks.values())
             buffer, bases = self._load(nth, np.flatnonzero(needed))
         batch = _LoadedBatch(buffer, bases, entries_of_batch)
-        chosen = {selection: _select(batch, selection, masks[selection], distinct[selection]) for selection in distinct}
+        chosen = {
+            selection: _select_events(batch, selection, masks[selection], distinct[selection]) for selection in distinct
+        }
         yield [replace(chosen[s], prefix_totals=totals) for s, totals in zip(selections, prefix_totals, strict=True)]
         self._buffers.release(buffer)
 
@@ -184,7 +186,9 @@ class _LoadedBatch(NamedTuple):
     entries: Entries
 
 
-def _select(batch: _LoadedBatch, selection: Selection, mask: Mask, prefix_totals: PrefixTotals) -> SelectedEvents:
+def _select_events(
+    batch: _LoadedBatch, selection: Selection, mask: Mask, prefix_totals: PrefixTotals
+) -> SelectedEvents:
     buffer, bases, entries_of_batch = batch
     rows = np.flatnonzero(mask)
     starts = np.repeat(bases[:-1], np.diff(np.searchsorted(rows, entries_of_batch.bounds)))
@@ -214,7 +218,7 @@ class _BufferPool:
         self._idle.append(buffer)
 
 
-def _batches(blocks: Sequence[Block], events: int) -> Iterator[range]:
+def _batch_blocks(blocks: Sequence[Block], events: int) -> Iterator[range]:
     """Yield the indices of the blocks of each batch.
 
     Each batch except for the last one has at least ``BATCH_BYTES``, or about ``BATCH_EVENTS`` events if the events are

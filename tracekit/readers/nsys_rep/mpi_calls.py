@@ -244,7 +244,7 @@ class _Decoder:
     def _arguments(self, name: str, rows: Int64Array) -> _Arguments:
         """Decode the arguments of the calls at the given rows."""
         arguments = _Arguments(len(rows), {})
-        for group, schema in _groups(self.calls.keys[rows], self.schemas):
+        for group, schema in _payloads_by_schema(self.calls.keys[rows], self.schemas):
             for entry in schema.entries:
                 column = _ARGUMENTS[name].get(entry.name)
                 size = integer_size(entry, self.schemas)
@@ -263,7 +263,7 @@ def _repeat_by_request(
     """
     counts, at = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
     room = np.maximum(calls.stops[rows] - calls.starts[rows], 0)
-    for group, schema in _groups(calls.keys[rows], schemas):
+    for group, schema in _payloads_by_schema(calls.keys[rows], schemas):
         entries = {entry.name: entry for entry in schema.entries}
         if _REQUESTS in entries:
             numbers, long = calls.integers(rows[group], 0, _COUNT_BYTES, signed=False)
@@ -286,7 +286,7 @@ def _repeat_by_request(
     return rows[repeated], col.numbers(handles, valid_rows)
 
 
-def _groups(keys: npt.NDArray[np.int64], schemas: Schemas) -> list[tuple[Int64Array, PayloadSchema]]:
+def _payloads_by_schema(keys: npt.NDArray[np.int64], schemas: Schemas) -> list[tuple[Int64Array, PayloadSchema]]:
     """Return the indices of the payloads of each known schema, and the schema."""
     groups = []
     for (process, domain, number), rows in group_rows(keys):

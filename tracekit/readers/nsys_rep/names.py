@@ -99,7 +99,7 @@ def kind_name(kind: int) -> str | None:
         return None
     if kind == entries.UNKNOWN:
         return "event of unknown kind"
-    payload, event_type = entries.payload_and_type(kind)
+    payload, event_type = entries.split_event_kind(kind)
     is_call = payload == layout.API and event_type in layout.CLASSES_BY_TYPE
     is_decoded = is_call or payload == layout.GPU or (payload, event_type) in DECODED_TYPES
     return None if is_decoded else type_name(payload, event_type)

@@ -109,7 +109,7 @@ class BlockEntries:
         order = np.argsort(starts, kind="stable")
         return cls(body, starts[order], stops[order], numbers[order])
 
-    def containing(self, places: Iterable[int]) -> list[int]:
+    def entries_at(self, places: Iterable[int]) -> list[int]:
         """Return the ascending indices of the entries that contain at least one of the given offsets in the block."""
         at = np.fromiter(places, np.int64)
         nth = np.searchsorted(self.starts, at, side="right") - 1

@@ -94,7 +94,7 @@ def format_payloads(
     edges = np.append(np.flatnonzero(np.diff(items.rows, prepend=-1)), len(items.rows))
     joined, first = _join_lists(edges, formatted), edges[:-1]
     alone = pa.array((np.diff(edges) == 1) & (items.schemas[first] >= np.uint64(FIRST_SCHEMA)))
-    made = pc.if_else(alone, joined, _concatenate(b"[", joined, b"]"))
+    made = pc.if_else(alone, joined, _concatenate_strings(b"[", joined, b"]"))
     other = pa.nulls(len(made), _BYTES)
     if made.null_count:
         other = pc.if_else(made.is_null(), _join_lists(edges, items.format_hexadecimal()), pa.scalar(None, _BYTES))
@@ -139,11 +139,11 @@ class PayloadItems:
         if schema is not None:
             if schema.stops is not None:
                 raise Damage("the schema id of an NVTX payload is not a number")
-            self.schemas = np.where(_validity(schema.valid), schema.values, np.uint64(0))
+            self.schemas = np.where(_validity_bitmap(schema.valid), schema.values, np.uint64(0))
         if content is not None:
             if content.stops is None:
                 raise Damage("an NVTX payload is a number instead of bytes")
-            there = _validity(content.valid)
+            there = _validity_bitmap(content.valid)
             self.starts = np.where(there, content.values.view(np.int64), 0)
             self.stops = np.where(there, content.stops, 0)
 
@@ -152,7 +152,7 @@ class PayloadItems:
         sizes = self.stops - self.starts
         octets = extract_strings(self.octets, np.stack((self.starts, self.stops), axis=1).reshape(-1)).buffers()[2]
         digits = _DIGITS[np.frombuffer(octets or b"", np.uint8)[: int(sizes.sum())]].reshape(-1)
-        return _concatenate(_format_integers(self.schemas), b":", _split_bytes(digits, 2 * sizes))
+        return _concatenate_strings(_format_integers(self.schemas), b":", _split_bytes(digits, 2 * sizes))
 
 
 def _copy_messages(payloads: pa.Array) -> tuple[Buffer, Int64Array, Int64Array, Int64Array]:
@@ -251,22 +251,22 @@ def group_rows(keys: npt.NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], I
 def _format_by_plan(octets: Bytes, starts: Int64Array, stops: Int64Array, plan: Plan) -> pa.Array:
     """Format payloads of one schema."""
     parts = [p.encode() if isinstance(p, str) else _format_value(octets, starts, stops, p) for p in plan.pieces]
-    return _concatenate(pa.array([b""] * len(starts), _BYTES), *parts)
+    return _concatenate_strings(pa.array([b""] * len(starts), _BYTES), *parts)
 
 
 def _format_value(octets: Bytes, starts: Int64Array, stops: Int64Array, value: Value) -> pa.Array:
     """Format one value of each payload."""
     begin = starts + value.at
     if value.form is ValueFormat.TEXT and not value.size:
-        return _quote(_split_bytes(octets[_interval_offsets(begin, stops - begin)], stops - begin))
+        return _quote_strings(_split_bytes(octets[_interval_offsets(begin, stops - begin)], stops - begin))
     raw = octets[begin[:, None] + np.arange(value.size)]
     if value.form is ValueFormat.TEXT:
         sizes = _trimmed_sizes(raw) if value.size > 1 else np.ones(len(raw), np.int64)
-        return _quote(_split_bytes(octets[_interval_offsets(begin, sizes)], sizes))
+        return _quote_strings(_split_bytes(octets[_interval_offsets(begin, sizes)], sizes))
     if value.form in (ValueFormat.ADDRESS, ValueFormat.BYTE):
         digits = _split_bytes(_DIGITS[raw[:, ::-1]].reshape(-1), np.full(len(raw), 2 * value.size)).cast(pa.string())
         shortest = pc.ascii_ltrim(digits, characters="0")
-        return _concatenate(b'"0x', pc.if_else(pc.equal(shortest, ""), "0", shortest).cast(_BYTES), b'"')
+        return _concatenate_strings(b'"0x', pc.if_else(pc.equal(shortest, ""), "0", shortest).cast(_BYTES), b'"')
     numbers = raw.view(f"<{_KINDS[value.form]}{value.size}").reshape(-1)
     if value.labels is not None:
         return _enum_names(numbers, value.labels)
@@ -298,17 +298,17 @@ def _format_floats(numbers: npt.NDArray[np.floating]) -> pa.Array:
     return pc.if_else(plain, shortest, pc.binary_join_element_wise('"', shortest, '"', "")).cast(_BYTES)
 
 
-def _quote(column: pa.Array) -> pa.Array:
+def _quote_strings(column: pa.Array) -> pa.Array:
     """Quote strings, which may contain any bytes, as JSON strings."""
     octets = np.frombuffer(column.buffers()[2] or b"", np.uint8)
     for special in _SPECIAL[np.isin(_SPECIAL, octets)].tolist():
         column = pc.replace_substring(
             column, pattern=bytes([special]), replacement=json_string(chr(special))[1:-1].encode()
         )
-    return _concatenate(b'"', column, b'"')
+    return _concatenate_strings(b'"', column, b'"')
 
 
-def _concatenate(*parts: bytes | pa.Array) -> pa.Array:
+def _concatenate_strings(*parts: bytes | pa.Array) -> pa.Array:
     """Concatenate constants and columns of strings row by row. The result is null where any string is null."""
     return pc.binary_join_element_wise(*(pa.scalar(p, _BYTES) if isinstance(p, bytes) else p for p in parts), b"")
 
@@ -337,5 +337,5 @@ def int64_values(column: pa.Array) -> npt.NDArray[np.int64]:
     return np.asarray(pc.fill_null(column, 0).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _validity(valid: Mask | None) -> Mask | np.bool_:
+def _validity_bitmap(valid: Mask | None) -> Mask | np.bool_:
     return np.True_ if valid is None else valid

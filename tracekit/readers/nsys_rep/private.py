@@ -44,33 +44,35 @@ def section_edits(redaction: Redaction) -> dict[str, Edit]:
         _device_name_edit(redaction),
     )
     variable, clock = _variable_edit(redaction), redaction.replace_uuid
-    environment = fields_edit("Environment", variables=variable)
-    process = fields_edit(
+    environment = message_fields_edit("Environment", variables=variable)
+    process = message_fields_edit(
         "LaunchedProcess", command=command, arguments=command, folder=command, environment=environment
     )
-    agent_target = fields_edit("AgentTarget", device_name=device, host_name=host)
-    agent = fields_edit(
+    agent_target = message_fields_edit("AgentTarget", device_name=device, host_name=host)
+    agent = message_fields_edit(
         "AgentActivity",
-        request=fields_edit("AgentRequest", target=agent_target, command_line=command, folder=command, output=command),
-        launched=fields_edit("LaunchedProcesses", processes=process),
+        request=message_fields_edit(
+            "AgentRequest", target=agent_target, command_line=command, folder=command, output=command
+        ),
+        launched=message_fields_edit("LaunchedProcesses", processes=process),
     )
     related = optional_message_edit("RelatedClock", uuid=clock)
-    conversion = fields_edit("Conversion", from_uuid=clock, to_uuid=clock)
+    conversion = message_fields_edit("Conversion", from_uuid=clock, to_uuid=clock)
     return {
-        OPTIONS: fields_edit(
+        OPTIONS: message_fields_edit(
             "AnalysisOptions", device_name=device, host_name=host, launch=_launch_options_edit(redaction)
         ),
-        AGENTS: fields_edit("AgentActivities", activities=agent),
-        UI_DATA: fields_edit(
+        AGENTS: message_fields_edit("AgentActivities", activities=agent),
+        UI_DATA: message_fields_edit(
             "UiData",
             **dict.fromkeys(("host_name", "second_host_name", "third_host_name"), host),
             installation_folder=redaction.redact_folders,
             command_line=command,
         ),
-        CLOCKS: fields_edit(
+        CLOCKS: message_fields_edit(
             "TimeConversions",
-            clocks=fields_edit("Clocks", clocks=fields_edit("Clock", uuid=clock, related=related)),
-            conversions=fields_edit("Conversions", conversions=conversion),
+            clocks=message_fields_edit("Clocks", clocks=message_fields_edit("Clock", uuid=clock, related=related)),
+            conversions=message_fields_edit("Conversions", conversions=conversion),
         ),
     }
 
@@ -81,12 +83,12 @@ def trailer_edit(redaction: Redaction) -> Edit:
     def uuid(value: bytes) -> bytes:
         return value if is_text(value) else redaction.replace_uuid(value)
 
-    gpu, cuda_device = fields_edit("Gpu", uuid=uuid), fields_edit("CudaDevice", uuid=uuid)
+    gpu, cuda_device = message_fields_edit("Gpu", uuid=uuid), message_fields_edit("CudaDevice", uuid=uuid)
     devices = optional_message_edit("Devices", gpus=gpu, cuda_devices=cuda_device)
-    return fields_edit("Trailer", targets=optional_message_edit("TargetDevices", devices=devices))
+    return message_fields_edit("Trailer", targets=optional_message_edit("TargetDevices", devices=devices))
 
 
-def fields_edit(message: str, **edits: Edit) -> Edit:
+def message_fields_edit(message: str, **edits: Edit) -> Edit:
     """Return the edit of a message that applies the given edits to its fields.
 
     Args:
@@ -98,8 +100,8 @@ def fields_edit(message: str, **edits: Edit) -> Edit:
 
 
 def optional_message_edit(message: str, **edits: Edit) -> Edit:
-    """Return the edit of a field that may hold a message, like ``fields_edit``. Other bytes are unchanged."""
-    edit = fields_edit(message, **edits)
+    """Return the edit of a field that may hold a message, like ``message_fields_edit``. Other bytes are unchanged."""
+    edit = message_fields_edit(message, **edits)
 
     def edited_if_message(data: bytes) -> bytes:
         try:
@@ -125,7 +127,7 @@ def _variable_edit(redaction: Redaction) -> Edit:
         name, value = (bytes(Message(memoryview(data)).part(n)) for n in (_VARIABLE.name, _VARIABLE.value))
         if name or value:
             redaction.replace(ENVIRONMENT, name + b"=" + value + b"\0")
-        return fields_edit("Variable", name=_empty, value=_empty)(data)
+        return message_fields_edit("Variable", name=_replace_with_nothing, value=_replace_with_nothing)(data)
 
     return edit
 
@@ -147,7 +149,9 @@ def _launch_options_edit(redaction: Redaction) -> Edit:
 
 def target_edit(redaction: Redaction) -> Edit:
     """Return the function that redacts a message that describes a target machine."""
-    network = fields_edit("NetworkDevices", devices=lambda data: edit_message(data, _network_device_edit(redaction)))
+    network = message_fields_edit(
+        "NetworkDevices", devices=lambda data: edit_message(data, _network_device_edit(redaction))
+    )
     field = fields_of("Property")
     edits: dict[int, Edit] = {
         _ENVIRONMENT: _replacement_edit(redaction, ENVIRONMENT),
@@ -158,10 +162,10 @@ def target_edit(redaction: Redaction) -> Edit:
 
     def edit(data: bytes) -> bytes:
         chosen = edits.get(Message(memoryview(data)).int_value(field.id) or 0)
-        return data if chosen is None else fields_edit("Property", value=chosen)(data)
+        return data if chosen is None else message_fields_edit("Property", value=chosen)(data)
 
-    properties = fields_edit("Properties", properties=edit)
-    return fields_edit("Target", device_name=_device_name_edit(redaction), properties=properties)
+    properties = message_fields_edit("Properties", properties=edit)
+    return message_fields_edit("Target", device_name=_device_name_edit(redaction), properties=properties)
 
 
 def _network_device_edit(redaction: Redaction) -> Callable[[FieldSpan, bytes], bytes]:
@@ -234,7 +238,7 @@ def _redacted_strings(data: bytes, fields: list[FieldSpan]) -> dict[int, bytes]:
     return replaced
 
 
-def _empty(_: bytes) -> bytes:
+def _replace_with_nothing(_: bytes) -> bytes:
     return b""
 
 

@@ -154,7 +154,7 @@ class _RedactedReport:
         self.small = {name: edits[name](data) if name in edits else data for name, data in small.items()}
         header, at = read_delimited(self.raw.data, len(MAGIC))
         target, options = private.target_edit(self.redaction), edits[OPTIONS]
-        self.header = private.fields_edit("CaptureHeader", targets=target, options=options)(bytes(header))
+        self.header = private.message_fields_edit("CaptureHeader", targets=target, options=options)(bytes(header))
         self.stream = bytes(read_delimited(self.raw.data, at)[0])
         self.processes: dict[int, set[int]] = {}
         self.environments = self._collect_from_events()
@@ -208,12 +208,12 @@ class _RedactedReport:
         raw, begin, overwritten = self.raw, out.tell() + len(MAGIC), self.overwriter.overwrite
         out.write(MAGIC + encode_delimited(overwritten(self.header)) + encode_delimited(overwritten(self.stream)))
         event_blocks = self._search_blocks(raw.blocks, self.overwriter.candidates)
-        out.writelines(self._compressed(b.block, b.body, self._without_private_events(b)) for b in event_blocks)
+        out.writelines(self._compress_if_changed(b.block, b.body, self._redact_events_block(b)) for b in event_blocks)
         moved = {_OFFSETS.strings: out.tell() - begin}
         firsts = dict(self.strings)
         for searched in self._search_blocks(list(firsts), self.overwriter.candidates):
-            edited_block = self._without_private_strings(searched, firsts[searched.block])
-            out.write(self._compressed(searched.block, searched.body, edited_block))
+            edited_block = self._redact_strings_block(searched, firsts[searched.block])
+            out.write(self._compress_if_changed(searched.block, searched.body, edited_block))
         places = self.container.section(OFFSETS)
         schema = Message(places).int_value(_OFFSETS.payload_schemas)
         end = len(raw.data) if schema is None else schema + len(MAGIC)
@@ -227,13 +227,13 @@ class _RedactedReport:
         if schema is not None:
             block = raw.block(end)
             body = self._decompress(block)
-            out.write(self._compressed(block, body, overwritten(body)))
+            out.write(self._compress_if_changed(block, body, overwritten(body)))
             out.write(overwritten(bytes(raw.data[block.offset + block.packed :])))
         return edit_message(
             bytes(places), lambda p, v: encode_varint(moved[p.number]) if _is_moved_offset(p, moved) else v
         )
 
-    def _compressed(self, block: Block, body: bytes, after: bytes) -> bytes:
+    def _compress_if_changed(self, block: Block, body: bytes, after: bytes) -> bytes:
         """Return the compressed block of a redacted message, or the original block if the message is unchanged."""
         if after != body:
             return compress_block(after)
@@ -274,20 +274,20 @@ class _RedactedReport:
             if not keys and not spans:
                 continue
             entries = BlockEntries.parse(body)
-            for nth in entries.containing(keys):
-                event = self._entry(entries, nth)
+            for nth in entries.entries_at(keys):
+                event = self._read_entry(entries, nth)
                 if entries.numbers[nth] == EVENT and private.PROCESS_KEY in event:
                     processes = private.ProcessesOfEvent.parse(event)
                     environments.update(processes.environments)
                     if processes.need_edit:
                         self.processes.setdefault(block.offset, set()).add(nth)
-            for nth in entries.containing(start for start, _, _ in spans):
-                event = self._entry(entries, nth)
+            for nth in entries.entries_at(start for start, _, _ in spans):
+                event = self._read_entry(entries, nth)
                 for start, end, _ in innermost_fields(event, entries.spans_within(nth, spans), self.budget):
                     self._collect_from_environment(event[start:end])
         return environments
 
-    def _entry(self, entries: BlockEntries, nth: int) -> bytes:
+    def _read_entry(self, entries: BlockEntries, nth: int) -> bytes:
         """Return the bytes of an entry, and spend the steps for parsing them."""
         event = entries[nth]
         self.budget.spend_bytes(MESSAGE_COST * len(event))
@@ -330,11 +330,11 @@ class _RedactedReport:
     def _collect_from_block(self, entries: BlockEntries, ids: Int64Array) -> None:
         """Collect private names from a block of strings. ``ids`` contains the id of each entry that is a string."""
         for nth in np.flatnonzero(entries.numbers == STREAM).tolist():
-            self.outputs.update(Message(memoryview(self._entry(entries, nth))).int_values(_CONTENT))
+            self.outputs.update(Message(memoryview(self._read_entry(entries, nth))).int_values(_CONTENT))
         zeros = np.flatnonzero(np.frombuffer(entries.body, np.uint8) == 0)
         environments = [start for start, _, _ in self._environment_spans(entries.body, homes=True)]
         known = self._entries_with_ids(entries, ids, self.environments)
-        for nth in sorted({*entries.containing(zeros), *entries.containing(environments), *known}):
+        for nth in sorted({*entries.entries_at(zeros), *entries.entries_at(environments), *known}):
             text = entries[nth]
             self.budget.spend_bytes(len(text))
             if entries.numbers[nth] != STRING:
@@ -358,7 +358,7 @@ class _RedactedReport:
             if entries.numbers[nth] == STRING
         }
 
-    def _without_private_strings(self, searched: _SearchedBlock, first: int) -> bytes:
+    def _redact_strings_block(self, searched: _SearchedBlock, first: int) -> bytes:
         """Return a block of strings without private values. ``first`` is the id of the first string in the block."""
         _, body, spans = searched
         if not spans and not self.outputs and not self.environments:
@@ -368,7 +368,7 @@ class _RedactedReport:
         outputs, environments = (
             self._entries_with_ids(entries, ids, string_ids) for string_ids in (self.outputs, self.environments)
         )
-        chosen = {*outputs, *environments, *entries.containing(start for start, _, _ in spans)}
+        chosen = {*outputs, *environments, *entries.entries_at(start for start, _, _ in spans)}
 
         def edit(nth: int, value: bytes) -> bytes:
             if nth in outputs:
@@ -383,14 +383,14 @@ class _RedactedReport:
 
         return edit_entries(entries, sorted(chosen), edit, self.budget)
 
-    def _without_private_events(self, searched: _SearchedBlock) -> bytes:
+    def _redact_events_block(self, searched: _SearchedBlock) -> bytes:
         """Return a block of events without private values."""
         block, body, spans = searched
         processes = self.processes.get(block.offset, set())
         if not processes and not spans:
             return body
         entries = self.overwriter.overwrite_unknown_fields(BlockEntries.parse(body), spans)
-        process = private.fields_edit("Event", process=private.process_edit(self.redaction))
+        process = private.message_fields_edit("Event", process=private.process_edit(self.redaction))
 
         def edit(nth: int, value: bytes) -> bytes:
             inside = entries.spans_within(nth, spans)
@@ -400,7 +400,7 @@ class _RedactedReport:
                 inside, value = self.overwriter.candidates(shorter), shorter
             return self.overwriter.overwrite(value, inside)
 
-        chosen = processes.union(entries.containing(start for start, _, _ in spans))
+        chosen = processes.union(entries.entries_at(start for start, _, _ in spans))
         return edit_entries(entries, sorted(chosen), edit, self.budget)
 
 

@@ -123,7 +123,7 @@ class Report:
             with damage_as_error(self.path, asked[0].table if len(asked) == 1 else None, self.container.file):
                 for made in self._read_events(asked, repaired, skipped):
                     yield from zip(of_events, made, strict=True)
-            self._warn_skipped(skipped, {_payload_of(r.table) for r in asked})
+            self._warn_skipped(skipped, {_payload_field(r.table) for r in asked})
         for (table, name), number in repaired.items():
             warn(f"{number} strings of {table}.{name} are not UTF-8: invalid bytes are replaced", path=self.path)
 
@@ -142,7 +142,7 @@ class Report:
             fields = {s: EventFields(chosen, needed[s], s.types) for s, chosen in zip(shared, batch, strict=True)}
             jobs = zip(requests, shared, batch, budgets, unknown, strict=True)
             done = [
-                self._convert_batch(r, self._decode(r, fields[s], chosen, budget, u), broken, budget)
+                self._convert_batch(r, self._decode_request(r, fields[s], chosen, budget, u), broken, budget)
                 for r, s, chosen, budget, u in jobs
             ]
             with lock:
@@ -152,7 +152,7 @@ class Report:
             return done
 
         totals: list[Counter[str]] = [Counter() for _ in requests]
-        shared = _shared_selections([self._selection(r) for r in requests])
+        shared = _shared_selections([self._event_selection(r) for r in requests])
         needed = dict.fromkeys(shared, NeededFields())
         for request, selection in zip(requests, shared, strict=True):
             needed[selection] |= self._needed_fields(request)
@@ -160,7 +160,7 @@ class Report:
             budgets = [stack.enter_context(self._memory_budget(request)) for request in requests]
             yield from self.events.map_batches(shared, decode_batch)
         for request, total in zip(requests, totals, strict=True):
-            skipped |= Counter({(_payload_of(request.table), name): n for name, n in total.items()})
+            skipped |= Counter({(_payload_field(request.table), name): n for name, n in total.items()})
 
     def _warn_skipped(self, skipped: Counter[tuple[int, str]], payloads: Collection[int]) -> None:
         """Warn once per type about events of unknown types that may be rows of the tables that were read."""
@@ -175,7 +175,7 @@ class Report:
         self, request: Request[Result], made: dict[str, pa.Array], repaired: Counter[tuple[str, str]], budget: Budget
     ) -> Result:
         """Call ``Request.convert`` with the rows of a batch that match the filter, converted to the requested types."""
-        kept = _filter(made, request.where)
+        kept = _filter_rows(made, request.where)
         rows = len(next(iter(kept.values())))
         budget.reserve(rows, request.row_bytes, "events")
         columns: dict[str, pa.Array] = {}
@@ -223,7 +223,7 @@ class Report:
     @functools.cached_property
     def mpi(self) -> mpi.MpiDomains:
         """The NVTX domains of the MPI wrapper of nsys, whose ranges are MPI calls."""
-        with self._ledger.reading(("MPI",), BYTES_PER_BYTE) as budget:
+        with self._ledger.budget_for_read(("MPI",), BYTES_PER_BYTE) as budget:
             return mpi.find_domains(self.payload_schemas, self.events, self.raw.strings, budget)
 
     @functools.cached_property
@@ -266,9 +266,9 @@ class Report:
         Samples of GPU metrics have twice the budget, because repeated samples have a high compression ratio.
         """
         per_byte = (2 if request.table in GENERIC_TABLES else 1) * BYTES_PER_BYTE
-        return self._ledger.reading((request.table, *request.types, request.where), per_byte)
+        return self._ledger.budget_for_read((request.table, *request.types, request.where), per_byte)
 
-    def _selection(self, request: Request[Result]) -> Selection:
+    def _event_selection(self, request: Request[Result]) -> Selection:
         """Return the selection of the events that a request needs.
 
         If the filter applies to the event type, only events that match it are selected.
@@ -291,7 +291,7 @@ class Report:
         if request.table in mpi_calls.CALLS:
             return mpi_calls.needed_fields(self.mpi) if self.mpi else NeededFields()
         table = layout.TABLES[request.table]
-        return arrays.needed_fields(table, self._source_names(request), self._exclusion(table))
+        return arrays.needed_fields(table, self._source_names(request), self._exclusion_filter(table))
 
     def _source_names(self, request: Request[Result]) -> list[str]:
         """Return the names of the columns that are decoded for a request, at least one."""
@@ -301,11 +301,11 @@ class Report:
             return list(dict.fromkeys([*have, *payloads.NEEDED]))
         return have or [ROWID]
 
-    def _exclusion(self, table: EventTable) -> EventFilter | None:
+    def _exclusion_filter(self, table: EventTable) -> EventFilter | None:
         """Return the filter that selects events to exclude from a table, or None."""
         return self.mpi if table.payload == layout.NVTX and self.mpi else None
 
-    def _decode(
+    def _decode_request(
         self,
         request: Request[Result],
         fields: EventFields,
@@ -321,12 +321,12 @@ class Report:
         if request.table == counters.TABLE:
             return counters.decode_values(self.counters, chosen, budget, skipped)
         table, names = layout.TABLES[request.table], self._source_names(request)
-        types = self._selection(request).types
+        types = self._event_selection(request).types
         made = arrays.decode_columns(
             *(fields, chosen, table, names, budget),
             skipped=skipped,
             types=() if types == fields.types else types,
-            exclusion=self._exclusion(table),
+            exclusion=self._exclusion_filter(table),
         )
         if not set(payloads.STRING_COLUMNS).intersection(names):
             return made
@@ -375,7 +375,7 @@ def _shared_selections(selections: Sequence[Selection]) -> list[Selection]:
     return [Selection(p, () if p in every else tuple(sorted(types[p]))) for p, _ in selections]
 
 
-def _payload_of(table: str) -> int:
+def _payload_field(table: str) -> int:
     if table in mpi_calls.CALLS:
         return layout.NVTX
     return entries.GENERIC if table in GENERIC_TABLES else layout.TABLES[table].payload
@@ -389,7 +389,7 @@ def _value_array(values: list[int | str | None]) -> pa.Array:
     return pa.array(values, pa.string() if any(isinstance(v, str) for v in values) else pa.int64())
 
 
-def _filter(made: dict[str, pa.Array], where: Where | None) -> dict[str, pa.Array]:
+def _filter_rows(made: dict[str, pa.Array], where: Where | None) -> dict[str, pa.Array]:
     """Return the rows of some columns that match a filter."""
     if where is None:
         return made

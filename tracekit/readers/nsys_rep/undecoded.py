@@ -133,7 +133,7 @@ def _call_sizes(chosen: SelectedEvents, event_type: int) -> Iterator[Size]:
             for field in _part_fields(chosen, rows):
                 decoded |= _has_field(field, len(rows))
             rest = rows[~decoded]
-            yield names.class_name(event_class), len(rest), int(_bytes(chosen, rest).sum())
+            yield names.class_name(event_class), len(rest), int(_event_sizes(chosen, rest).sum())
 
 
 def _sizes_without_fields(chosen: SelectedEvents, check: _Check) -> Iterator[Size]:
@@ -145,7 +145,7 @@ def _sizes_without_fields(chosen: SelectedEvents, check: _Check) -> Iterator[Siz
     types = chosen.types(rest)
     for event_type in np.unique(types).tolist():
         rows = rest[types == event_type]
-        yield check.name(event_type), len(rows), int(_bytes(chosen, rows).sum())
+        yield check.name(event_type), len(rows), int(_event_sizes(chosen, rows).sum())
 
 
 def _sizes_by_value(chosen: SelectedEvents, rows: Int64Array, number: int) -> Iterator[tuple[int | None, int, int]]:
@@ -154,11 +154,11 @@ def _sizes_by_value(chosen: SelectedEvents, rows: Int64Array, number: int) -> It
     present = _has_field(field, len(rows))
     missing = rows[~present]
     if len(missing):
-        yield None, len(missing), int(_bytes(chosen, missing).sum())
+        yield None, len(missing), int(_event_sizes(chosen, missing).sum())
     if field is not None:
         values, inverse, counts = np.unique(field.values[present], return_inverse=True, return_counts=True)
         totals = np.zeros(len(values), np.int64)
-        np.add.at(totals, inverse, _bytes(chosen, rows[present]))
+        np.add.at(totals, inverse, _event_sizes(chosen, rows[present]))
         yield from zip(values.tolist(), counts.tolist(), totals.tolist(), strict=True)
 
 
@@ -182,6 +182,6 @@ def _has_field(field: Field | None, events: int) -> Mask:
     return np.ones(events, np.bool_) if field.valid is None else field.valid
 
 
-def _bytes(chosen: SelectedEvents, rows: Int64Array) -> Int64Array:
+def _event_sizes(chosen: SelectedEvents, rows: Int64Array) -> Int64Array:
     """Return the size of the events at some indices."""
     return chosen.stops[rows] - chosen.starts[rows]

@@ -57,16 +57,16 @@ def unknown_activities(
         return Counter()
     types = chosen.types(rows)
     expected, unknown = np.isin(types, table.expected_types), ~np.isin(types, names.GPU_TYPES)
-    empty = _lacks_all(top, table.sibling_fields, rows) & expected
+    empty = _lacks_all_fields(top, table.sibling_fields, rows) & expected
     if unknown.any():
         some = rows[unknown]
         parts = decode(chosen.buffer, chosen.starts[some], chosen.stops[some], layout.ACTIVITIES)
-        empty[unknown] = _lacks_all(parts, layout.ACTIVITIES, np.arange(len(some)))
+        empty[unknown] = _lacks_all_fields(parts, layout.ACTIVITIES, np.arange(len(some)))
     values, counts = np.unique_counts(types[empty])
     return Counter({names.activity_name(t): n for t, n in zip(values.tolist(), counts.tolist(), strict=True)})
 
 
-def _lacks_all(fields: Mapping[int, Field], numbers: Sequence[int], rows: Int64Array) -> Mask:
+def _lacks_all_fields(fields: Mapping[int, Field], numbers: Sequence[int], rows: Int64Array) -> Mask:
     """Return a mask of the rows that have none of the given fields."""
     empty = np.ones(len(rows), np.bool_)
     for number in numbers:
@@ -84,6 +84,6 @@ def unknown_types(counts: Mapping[int, int]) -> Iterator[tuple[int, int, str]]:
     for kind, number in counts.items():
         if kind in (entries.GENERIC, entries.UNKNOWN):
             continue
-        payload, event_type = entries.payload_and_type(kind)
+        payload, event_type = entries.split_event_kind(kind)
         if payload in (layout.API, layout.NVTX) and (payload, event_type) not in names.KNOWN_TYPES:
             yield payload, number, names.type_name(payload, event_type)

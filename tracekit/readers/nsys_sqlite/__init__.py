@@ -25,7 +25,7 @@ def sniff(source: Source) -> bool:
     return names is None or ("StringIds" in names and any(m in names for m in MARKER_TABLES))
 
 
-def open_(source: Source) -> Capture:
+def open_export(source: Source) -> Capture:
     """Open a SQLite export."""
     from tracekit.readers.nsys_sqlite.capture import ExportCapture
 
@@ -54,7 +54,7 @@ READER = Reader(
     "Nsight Systems SQLite export (nsys export --type sqlite)",
     (".sqlite", ".sqlite3", ".db"),
     sniff,
-    open_,
+    open_export,
     redact_export,
     redact_export,
     count_private_values,

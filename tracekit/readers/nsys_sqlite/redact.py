@@ -93,7 +93,7 @@ def write_redacted(source: Source, target: Path, key: bytes | None = None) -> di
         UnsupportedVersionError: The strings of the export are not UTF-8.
         TracekitError: The export has SQL that would run while it is changed, or it changed while it was read.
     """
-    with _convert_errors(source), _private_copy(source) as (db, version):
+    with _convert_errors(source), _copy_to_temporary_database(source) as (db, version):
         counts = _RedactedExport(db, source, key).redact()
         db.execute("VACUUM INTO ?", (target.absolute().as_uri(),))
         with _writable_database(target.absolute().as_uri() + "?mode=rw") as copy:
@@ -109,12 +109,12 @@ def count_private_values(source: Source) -> dict[str, int]:
         UnsupportedVersionError: The strings of the export are not UTF-8.
         TracekitError: The export has SQL that would run while it is changed, or it changed while it was read.
     """
-    with _convert_errors(source), _private_copy(source) as (db, _):
+    with _convert_errors(source), _copy_to_temporary_database(source) as (db, _):
         return _RedactedExport(db, source, None).redact()
 
 
 @contextlib.contextmanager
-def _private_copy(source: Source) -> Iterator[tuple[sqlite3.Connection, int]]:
+def _copy_to_temporary_database(source: Source) -> Iterator[tuple[sqlite3.Connection, int]]:
     """Return a context manager that copies an export into a temporary database, which is deleted when it is closed.
 
     SQLite keeps the database in its page cache. Pages that do not fit there are stored in a file without a name.
@@ -233,19 +233,19 @@ class _RedactedExport:
         for (name,) in self.db.execute(f"SELECT DISTINCT CAST(name AS BLOB) FROM {table}").fetchall():  # noqa: S608
             named = "name = CAST(? AS TEXT)"
             if name == b"DEVICE_ID":
-                self._update(table, "value", named, self._redact_device, (name,))
+                self._update_column(table, "value", named, self._redact_device, (name,))
             elif kind := _setting_kind((name or b"").decode("utf-8", "replace")):
-                self._redact(kind, table, "value", named, (name,))
+                self._redact_column(kind, table, "value", named, (name,))
 
     def _redact_properties(self) -> None:
         """Redact the properties of the machine, including paths and the addresses of its network devices."""
         table = "TARGET_INFO_SYSTEM_ENV"
         if self._has_columns(table, "nameEnum", "value"):
             for number, kind in _PROPERTIES.items():
-                self._redact(kind, table, "value", f"nameEnum = {number}")
+                self._redact_column(kind, table, "value", f"nameEnum = {number}")
             for number in _FOLDER_PROPERTIES:
-                self._update(table, "value", f"nameEnum = {number}", self.redaction.redact_folders)
-            self._update(table, "value", f"nameEnum = {_NIC_PROPERTY}", self._clear_addresses)
+                self._update_column(table, "value", f"nameEnum = {number}", self.redaction.redact_folders)
+            self._update_column(table, "value", f"nameEnum = {_NIC_PROPERTY}", self._clear_addresses)
         if self._has_columns("TARGET_INFO_NIC_INFO", "GUID"):
             done = self.db.execute("UPDATE TARGET_INFO_NIC_INFO SET GUID = 0 WHERE GUID <> 0")
             self.redaction.counts[ADDRESS] += done.rowcount
@@ -259,13 +259,13 @@ class _RedactedExport:
         """Replace the device names that are host names."""
         for table, column in _DEVICE_COLUMNS.items():
             if self._has_columns(table, column):
-                self._update(table, column, "TRUE", self._redact_device)
+                self._update_column(table, column, "TRUE", self._redact_device)
 
     def _redact_switches(self) -> None:
         """Replace the names of InfiniBand devices, and number their globally unique ids, equal ids alike."""
         for column in _NETWORK_NAMES:
             if self._has_columns("NET_IB_DEVICE_INFO", column):
-                self._redact(HOST, "NET_IB_DEVICE_INFO", column, "TRUE")
+                self._redact_column(HOST, "NET_IB_DEVICE_INFO", column, "TRUE")
         listed = [(table, column) for table, column in _SWITCH_IDS if self._has_columns(table, column)]
         numbers: dict[int, int] = {}
         last = 0
@@ -288,7 +288,7 @@ class _RedactedExport:
     def _redact_environments(self) -> None:
         """Replace the strings that are environments of processes."""
         if self._has_columns("StringIds", "value"):
-            self._update("StringIds", "value", "instr(value, '=')", self._redact_environment)
+            self._update_column("StringIds", "value", "instr(value, '=')", self._redact_environment)
 
     def _redact_environment(self, text: bytes) -> bytes:
         return self.redaction.replace(ENVIRONMENT, text) if is_environment(text) else text
@@ -297,14 +297,14 @@ class _RedactedExport:
         """Replace the recorded output of the profiled programs."""
         for table in ("ProcessStreams", "ANALYSIS_FILE"):
             if self._has_columns(table, "contentId") and self._has_columns("StringIds", "id", "value"):
-                self._redact(OUTPUT, "StringIds", "value", f"id IN (SELECT contentId FROM {table})")  # noqa: S608
+                self._redact_column(OUTPUT, "StringIds", "value", f"id IN (SELECT contentId FROM {table})")  # noqa: S608
             if self._has_columns(table, "content"):
-                self._redact(OUTPUT, table, "content", "TRUE")
+                self._redact_column(OUTPUT, table, "content", "TRUE")
 
     def _redact_processes(self) -> None:
         """Remove the folder of the program from the name of each process."""
         if self._has_columns("PROCESSES", "name"):
-            self._update("PROCESSES", "name", "TRUE", self._shorten_name)
+            self._update_column("PROCESSES", "name", "TRUE", self._shorten_name)
 
     def _shorten_name(self, name: bytes) -> bytes:
         shortened = program_name(name)
@@ -316,13 +316,13 @@ class _RedactedExport:
         """Overwrite private folder names in file paths."""
         for table, column in _PATH_COLUMNS.items():
             if self._has_columns(table, column):
-                self._update(table, column, "TRUE", self.redaction.redact_folders)
+                self._update_column(table, column, "TRUE", self.redaction.redact_folders)
 
-    def _redact(self, kind: str, table: str, column: str, where: str, parameters: Sequence[bytes] = ()) -> None:
+    def _redact_column(self, kind: str, table: str, column: str, where: str, parameters: Sequence[bytes] = ()) -> None:
         """Replace the values of a column, which are private values of one kind, in the rows that match a condition."""
-        self._update(table, column, where, lambda value: self.redaction.replace(kind, value), parameters)
+        self._update_column(table, column, where, lambda value: self.redaction.replace(kind, value), parameters)
 
-    def _update(
+    def _update_column(
         self, table: str, column: str, where: str, change: Callable[[bytes], bytes], parameters: Sequence[bytes] = ()
     ) -> None:
         """Replace each string and blob of a column with the result of a function, in rows that match a condition."""

@@ -83,7 +83,7 @@ class StringColumns:
         for table in self.tables:
             for column in table.columns:
                 for batch in self._batches(table, column):
-                    offsets = environment_candidates(_joined_batch(batch), homes=True)
+                    offsets = environment_candidates(_join_batch(batch), homes=True)
                     for _, text, _ in _values_at(batch, ((offset, 0) for offset in offsets)):
                         self.redaction.collect_names(PATH, text)
                         start = environment_start(text)
@@ -98,12 +98,12 @@ class StringColumns:
                     self._overwrite_each(table, column, names)
                     continue
                 for batch in self._batches(table, column):
-                    spans = names.candidates(_joined_batch(batch))
+                    spans = names.candidates(_join_batch(batch))
                     chosen = _values_at(batch, ((start, bits) for start, _, bits in spans))
                     changed = ((row, text, self.redaction.overwrite(names, text, bits)) for row, text, bits in chosen)
-                    self._update(table, column, [(row, after) for row, text, after in changed if after != text])
+                    self._update_column(table, column, [(row, after) for row, text, after in changed if after != text])
 
-    def _update(self, table: _Table, column: str, values: list[_Value]) -> None:
+    def _update_column(self, table: _Table, column: str, values: list[_Value]) -> None:
         name = quote_identifier(column)
         self.db.executemany(
             f"""UPDATE {quote_identifier(table.name)}
@@ -239,7 +239,7 @@ def _is_cheap(sql: bytes) -> bool:
     return b"||" not in body and b"->" not in body and calls <= _CHEAP
 
 
-def _joined_batch(batch: list[_Value]) -> bytes:
+def _join_batch(batch: list[_Value]) -> bytes:
     return b"\0".join([text for _, text in batch])
 
 

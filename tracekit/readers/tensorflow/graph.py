@@ -203,7 +203,7 @@ def _decode_graph(buffer: Buffer, start: int, stop: int, graph: str, run: str | 
         "name": names,
         "op": ops,
         "device": pc.if_else(pc.equal(devices, ""), None, devices),
-        "scope": _scopes(names),
+        "scope": _scope_names(names),
         "function": node_attributes.function_names(call_nodes, ops.take(pa.array(call_nodes))),
         **node_attributes.columns(),
         "attributes": node_attributes.other_attributes(),
@@ -239,7 +239,7 @@ def _function_names(buffer: Buffer, functions: Occurrences) -> pa.Array:
     return names.take(pa.array(first, mask=missing)).fill_null("")
 
 
-def _scopes(names: pa.Array) -> pa.Array:
+def _scope_names(names: pa.Array) -> pa.Array:
     """Return the part of each name before its last slash, null for names without a slash."""
     groups = pc.extract_regex(names, r"(?s)^(?P<scope>.*)/")
     return pc.struct_field(groups, "scope")

@@ -74,7 +74,7 @@ class Names:
             pseudonyms: Pseudonyms for UUIDs and PCI addresses, or None for pseudonyms from a random key.
         """
         self._pseudonyms = pseudonyms or Pseudonyms()
-        spellings = {spelling for name in names for spelling in _spellings(name)}
+        spellings = {spelling for name in names for spelling in _lower_case_encodings(name)}
         self._values = frozenset(value.lower() for value in values)
         self.literals = self._values | spellings
         self.examined = 0
@@ -118,7 +118,7 @@ class Names:
             TooManyCandidates: There are more possible matches than the maximum.
         """
         starts = self._all_search_strings.find_starts(data)
-        _check_count(len(starts), most)
+        _check_candidate_count(len(starts), most)
         prefiltered = list(_prefilter_candidates(data, most))
         escaped = [match.span() for match in _limit_matches(_ESCAPE.finditer(data), most)]
         self.examined += len(starts) + len(prefiltered) + len(escaped)
@@ -258,7 +258,7 @@ class TooManyCandidates(Exception):  # noqa: N818 - never leaves the readers
     """Data has more possible matches than the caller allows."""
 
 
-def _check_count(number: int, most: int | None) -> None:
+def _check_candidate_count(number: int, most: int | None) -> None:
     if most is not None and number > most:
         raise TooManyCandidates
 
@@ -277,7 +277,7 @@ def environment_candidates(data: bytes, most: int | None = None, *, homes: bool 
     if not homes and not any(name in data for name in environments.NEARLY_ALWAYS):
         return []
     starts = _environment_search_strings(homes=homes).find_starts(data)
-    _check_count(len(starts), most)
+    _check_candidate_count(len(starts), most)
     return starts
 
 
@@ -306,7 +306,7 @@ _CONFIRMED = [(nth, pattern.confirm) for nth, pattern in enumerate(PATTERNS) if 
 def _limit_matches(matches: Iterator[re.Match[bytes]], most: int | None) -> Iterator[re.Match[bytes]]:
     """Yield matches, and raise ``TooManyCandidates`` if there are more than a maximum number."""
     for number, match in enumerate(matches, 1):
-        _check_count(number, most)
+        _check_candidate_count(number, most)
         yield match
 
 
@@ -352,7 +352,7 @@ def _ends_word(last: bytes, after: bytes, next_after: bytes, letters: frozenset[
     return not (last.isdigit() and after.isdigit())
 
 
-def _spellings(name: bytes) -> Iterator[bytes]:
+def _lower_case_encodings(name: bytes) -> Iterator[bytes]:
     """Yield the spellings of a name as bytes with ASCII letters in lower case.
 
     A name with other letters has one spelling per case and Unicode normalization form.

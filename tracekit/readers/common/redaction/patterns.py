@@ -60,7 +60,7 @@ class Pattern:
     confirm: Callable[[bytes, int], object] | None = None
 
     @functools.cached_property
-    def gate(self) -> re.Pattern[bytes]:
+    def prefilter_pattern(self) -> re.Pattern[bytes]:
         """A regular expression that is found in every lower-case string that may contain a match of the pattern."""
         return re.compile(b"|".join(map(re.escape, (*self.search_strings, *(start for start, _ in self.prefilters)))))
 
@@ -72,18 +72,18 @@ class Pattern:
             low: The string in lower case, in which the absence of a match is detected quickly.
             pseudonyms: Pseudonyms for UUIDs and PCI addresses.
         """
-        if self.gate.search(low) is None:
+        if self.prefilter_pattern.search(low) is None:
             return text
         return self.expression.sub(lambda match: self.overwrite(match, pseudonyms), text)
 
 
-def fill(text: bytes) -> bytes:
+def overwrite_text(text: bytes) -> bytes:
     """Return as many ``x`` as a string has bytes."""
     return FILL * len(text)
 
 
 def _fill_match(match: re.Match[bytes], _: Pseudonyms) -> bytes:
-    return fill(match[0])
+    return overwrite_text(match[0])
 
 
 def _fill_words(match: re.Match[bytes], _: Pseudonyms) -> bytes:
@@ -95,7 +95,7 @@ def _fill_last_group(match: re.Match[bytes], _: Pseudonyms) -> bytes:
     """Overwrite the last group of a match, and leave the rest of the match unchanged."""
     group = match.lastindex or 0
     start, end = (place - match.start() for place in match.span(group))
-    return match[0][:start] + fill(match[group]) + match[0][end:]
+    return match[0][:start] + overwrite_text(match[group]) + match[0][end:]
 
 
 _HEX = re.compile(rb"[0-9A-Fa-f]")
@@ -150,7 +150,7 @@ _ASSIGNMENTS = Pattern(
 _CREDENTIALS = Pattern(
     SECRET,
     re.compile(rb"://[^\s/@:\"'<>]{1,256}(?::[^\s/@\"'<>]{0,1024})?@"),
-    lambda match, _: b"://" + fill(match[0][3:-1]) + b"@",
+    lambda match, _: b"://" + overwrite_text(match[0][3:-1]) + b"@",
     prefilters=((b":", rb"//[^\s/@\"'<>]{1,1281}@"),),
 )
 
@@ -266,7 +266,7 @@ _HOMES = Pattern(
 
 
 def _fill_account(name: bytes) -> bytes:
-    return name if name.lower() in COMMON else fill(name)
+    return name if name.lower() in COMMON else overwrite_text(name)
 
 
 _ROOTS = (
@@ -290,7 +290,7 @@ def fill_private_folders(path: bytes, separators: bytes = b"/") -> bytes:
     for at in range(0, len(parts), 2):
         is_file = at == last and (_FILE_NAME.fullmatch(parts[at]) or before in _PROGRAM_FOLDERS)
         if len(parts[at]) > 1 and not is_file and not is_known_folder(parts[at]):
-            parts[at] = fill(parts[at])
+            parts[at] = overwrite_text(parts[at])
     return b"".join(parts)
 
 
@@ -329,7 +329,7 @@ _WINDOWS_PATHS = Pattern(
 
 def _fill_environment(match: re.Match[bytes], _: Pseudonyms) -> bytes:
     start = environments.environment_start(match[0])
-    return match[0] if start is None else match[0][:start] + fill(match[0][start:])
+    return match[0] if start is None else match[0][:start] + overwrite_text(match[0][start:])
 
 
 _ENVIRONMENTS = Pattern(

@@ -217,7 +217,10 @@ class Database:
             opened.check_columns([c for c in columns if c != ROWID] + ([] if where is None else [where.column]))
 
         def job(nth: int) -> list[T]:
-            with self._checked_reading(table), contextlib.closing(self._read(opened, nth, columns, where)) as batches:
+            with (
+                self._checked_reading(table),
+                contextlib.closing(self._read_run(opened, nth, columns, where)) as batches,
+            ):
                 return [convert(batch) for batch in batches]
 
         return itertools.chain.from_iterable(map_in_order(job, range(len(opened.runs))))
@@ -350,22 +353,22 @@ class Database:
 
     def _count_matching(self, table: SqliteTable, nth: int, conditions: Sequence[Condition | None]) -> list[int]:
         """Return the number of rows of a run that match each of several filters."""
-        unknown = [w for w in conditions if w is not None and table.match_count(nth, _key(w)) is None]
+        unknown = [w for w in conditions if w is not None and table.match_count(nth, _filter_key(w)) is None]
         columns = list(dict.fromkeys(w.column for w in unknown))
         values = self._decode_columns(table, nth, columns) if unknown else None
         for w in unknown:
             if values is None:
                 rows = self._count_run(table, nth, w)
             else:
-                rows = pc.sum(_mask(values[columns.index(w.column)], w)).as_py() or 0
-            table.record_match_count(nth, _key(w), rows)
+                rows = pc.sum(_filter_mask(values[columns.index(w.column)], w)).as_py() or 0
+            table.record_match_count(nth, _filter_key(w), rows)
         all_rows = table.summary(nth).rows
-        return [all_rows if w is None else table.match_count(nth, _key(w)) or 0 for w in conditions]
+        return [all_rows if w is None else table.match_count(nth, _filter_key(w)) or 0 for w in conditions]
 
     def _count_run(self, table: SqliteTable, nth: int, where: Condition) -> int:
         """Let SQLite count the rows of a run that match a filter."""
         table.summary(nth)
-        run, (condition, values) = table.runs[nth], _condition(where)
+        run, (condition, values) = table.runs[nth], _sql_condition(where)
         source = f"{quote_identifier(table.name)} NOT INDEXED WHERE {table.rowid} BETWEEN {run.low} AND {run.high}"
         return int(self._connections.query(f"SELECT count(*) FROM {source} AND {condition}", values)[0][0])  # noqa: S608
 
@@ -377,7 +380,7 @@ class Database:
         values = table.decode(nth, [n for n in numbers if n is not None])
         return None if values is None else [pa.array(v, mask=None if valid is None else ~valid) for v, valid in values]
 
-    def _read(
+    def _read_run(
         self, table: SqliteTable, nth: int, columns: Sequence[str], where: Condition | None
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows of a run as record batches.
@@ -387,15 +390,15 @@ class Database:
         needed = list(columns) if where is None else [*columns, where.column]
         arrays = self._decode_columns(table, nth, needed) if len(table.runs) > LARGE_RUNS else None
         if arrays is None:
-            yield from self._fetch(table, nth, columns, where)
+            yield from self._fetch_run(table, nth, columns, where)
             return
         batch = pa.RecordBatch.from_arrays(arrays[: len(columns)], list(columns))
         if where is not None:
-            batch = batch.filter(_mask(arrays[-1], where))
-            table.record_match_count(nth, _key(where), batch.num_rows)
+            batch = batch.filter(_filter_mask(arrays[-1], where))
+            table.record_match_count(nth, _filter_key(where), batch.num_rows)
         yield batch
 
-    def _fetch(
+    def _fetch_run(
         self, table: SqliteTable, nth: int, columns: Sequence[str], where: Condition | None
     ) -> Iterator[pa.RecordBatch]:
         """Let SQLite read the rows of a run, and yield record batches.
@@ -406,7 +409,7 @@ class Database:
         if not expected:
             yield pa.RecordBatch.from_arrays([pa.nulls(0, pa.int64()) for _ in columns], list(columns))
             return
-        condition, values = _condition(where)
+        condition, values = _sql_condition(where)
         select = ", ".join(
             f"{table.rowid if c == ROWID else quote_identifier(c)} AS {quote_identifier(c)}" for c in columns
         )
@@ -423,7 +426,7 @@ class Database:
             )
 
 
-def _condition(where: Condition | None) -> tuple[str, tuple[int, ...]]:
+def _sql_condition(where: Condition | None) -> tuple[str, tuple[int, ...]]:
     """Return the SQL expression for a filter, and the values of its parameters."""
     if where is None:
         return "TRUE", ()
@@ -432,10 +435,10 @@ def _condition(where: Condition | None) -> tuple[str, tuple[int, ...]]:
     return f"{quote_identifier(where.column)} IN ({', '.join('?' * len(where.values))})", where.values
 
 
-def _mask(values: pa.Array, where: Condition) -> pa.Array:
+def _filter_mask(values: pa.Array, where: Condition) -> pa.Array:
     """Return an array of booleans: whether each value matches a filter."""
     return pc.is_in(values, pa.array(where.values, pa.int64())) if where.values else values.is_valid()
 
 
-def _key(where: Condition) -> tuple[str, tuple[int, ...]]:
+def _filter_key(where: Condition) -> tuple[str, tuple[int, ...]]:
     return where.column, where.values

@@ -102,7 +102,7 @@ class PageFile:
         try:
             with os.fdopen(open_regular(self.path), "rb", buffering=0) as f:
                 complete = all(
-                    f.seek((int(numbers[a]) - 1) * size) >= 0 and _fill(f, data.data[a * size : b * size])
+                    f.seek((int(numbers[a]) - 1) * size) >= 0 and _read_until_full(f, data.data[a * size : b * size])
                     for a, b in _consecutive_ranges(numbers)
                 )
         except OSError as e:
@@ -187,7 +187,7 @@ class PageBlock:
         return every[at].view(np.uint8).reshape(-1, width)
 
 
-def _fill(f: io.FileIO, view: memoryview) -> bool:
+def _read_until_full(f: io.FileIO, view: memoryview) -> bool:
     """Read bytes until a buffer is full. Return whether the file had enough bytes to fill it."""
     while len(view):
         n = f.readinto(view)

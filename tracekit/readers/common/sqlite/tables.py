@@ -117,7 +117,7 @@ class SqliteTable:
         """
         summary = self._summaries[nth]
         if summary is None:
-            summary, _, _ = self._read(nth)
+            summary, _, _ = self._read_run(nth)
         return summary
 
     def decode(self, nth: int, columns: Sequence[int]) -> list[DecodedColumn] | None:
@@ -126,7 +126,7 @@ class SqliteTable:
         Raises:
             Damage: A page is damaged.
         """
-        _, block, cells = self._read(nth)
+        _, block, cells = self._read_run(nth)
         return records.decode_integers(block, cells, columns)
 
     def record_match_count(self, nth: int, condition: Hashable, rows: int) -> None:
@@ -155,25 +155,25 @@ class SqliteTable:
         if len(self.runs) == 1:
             return self.summary(0).rows
         first, last = self.runs[0], self.runs[-1]
-        low = self._ends(first._replace(pages=first.pages[:1], highs=first.highs[:1]))[0]
+        low = self._first_and_last_rowid(first._replace(pages=first.pages[:1], highs=first.highs[:1]))[0]
         start = int(last.highs[-2]) + 1 if len(last.highs) > 1 else last.low
-        high = self._ends(last._replace(pages=last.pages[-1:], highs=last.highs[-1:], low=start))[-1]
+        high = self._first_and_last_rowid(last._replace(pages=last.pages[-1:], highs=last.highs[-1:], low=start))[-1]
         fitting = sum(len(r.pages) for r in self.runs) * (self._file.page_size // _LEAST_ROW_BYTES)
         return max(0, min(high - low + 1, fitting))
 
-    def _ends(self, run: Run) -> tuple[int, int]:
+    def _first_and_last_rowid(self, run: Run) -> tuple[int, int]:
         """Return the first and last rowid of a run, or 0 and -1 if the run is empty."""
         rowids = trees.find_cells(self._file, self._file.read(run.pages), run).rowids
         return (int(rowids[0]), int(rowids[-1])) if len(rowids) else (0, -1)
 
-    def _read(self, nth: int) -> tuple[RunSummary, PageBlock, Cells]:
+    def _read_run(self, nth: int) -> tuple[RunSummary, PageBlock, Cells]:
         run = self.runs[nth]
         block = self._file.read(run.pages)
         cells = trees.find_cells(self._file, block, run)
-        summary = self._summaries[nth] or self._store(nth, trees.summarize(self._file, block, cells, run))
+        summary = self._summaries[nth] or self._store_summary(nth, trees.summarize(self._file, block, cells, run))
         return summary, block, cells
 
-    def _store(self, nth: int, summary: RunSummary) -> RunSummary:
+    def _store_summary(self, nth: int, summary: RunSummary) -> RunSummary:
         """Store and return the summary of a run of pages, and mark its overflow pages as used.
 
         If another thread has already stored a summary of the run, change nothing and return that one.

@@ -197,7 +197,7 @@ def _next_level(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
     parts: list[tuple[Ints, Ints]] = []
     total = 0
     for a in range(0, len(pages), step):
-        parts.append(_children(file, pages[a : a + step], highs[a : a + step]))
+        parts.append(_child_pages(file, pages[a : a + step], highs[a : a + step]))
         total += len(parts[-1][0])
         if total > file.count:
             raise Damage(f"a B-tree has {total} pages, but the file has only {file.count}")
@@ -208,7 +208,7 @@ def _next_level(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
     return children, keys
 
 
-def _children(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
+def _child_pages(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
     block = file.read(pages)
     _raise_if_any_page(block, block.kinds != INNER, "is not an inner page of a table")
     _raise_if_any_page(block, (block.counts == 0) & (pages != 1), "has no keys")
