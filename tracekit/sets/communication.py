@@ -25,7 +25,7 @@ _LISTED = 8
 
 
 def analyze(traces: TraceSet) -> Communication:
-    """Return the analysis of the communication of all ranks. It warns of ranks that collectives do not align."""
+    """Analyze the communication of all ranks. Warn of ranks whose clocks cannot be aligned by collectives."""
     from tracekit.core.communication import Communication, rank_tables
 
     found = Communication(collect_rank_tables(traces, rank_tables))
@@ -34,14 +34,14 @@ def analyze(traces: TraceSet) -> Communication:
 
 
 def clock_conversions(traces: TraceSet) -> pl.DataFrame:
-    """Return how the times of each rank are converted to the clock of the first one (see ``align_clocks``)."""
+    """Return the clock conversion of each rank to the clock of the first rank, as ``align_clocks`` does."""
     from tracekit.core.communication import Communication, call_tables
 
     return Communication(collect_rank_tables(traces, call_tables)).clocks
 
 
 def collect_rank_tables(traces: TraceSet, function: Compute) -> Tables:
-    """Return the tables of all ranks, with the column ``rank``."""
+    """Compute tables of every rank, and concatenate them with the column ``rank``."""
     import polars as pl
 
     results = traces.map(functools.partial(_compute_tables, function))
@@ -65,7 +65,7 @@ def _compute_tables(function: Compute, trace: Trace) -> Tables:
 
 
 def warn_of_unaligned(clocks: pl.DataFrame) -> None:
-    """Warn of the ranks whose clocks collectives do not align.
+    """Warn of the ranks whose clocks cannot be aligned by collectives.
 
     Args:
         clocks: The result of ``align_clocks``.

@@ -20,14 +20,14 @@ _AHEAD = 4
 
 
 class DaskEngine:
-    """An engine whose unit of work is a capture, which a worker of Dask opens and reads.
+    """An engine that processes each capture as one task of a Dask cluster, whose workers open and read it.
 
     A task is repeated if its worker dies or if the file cannot be opened. The workers must be able to open the paths of
     the captures, and must have the same version of tracekit.
 
     Attributes:
         address: Address of the scheduler. None if a cluster is started on this machine.
-        retries: How often a task is repeated after an error of the operating system.
+        retries: Number of times that a task is repeated after an error of the operating system.
         workers: Number of workers of a cluster that is started on this machine. If None, Dask chooses it.
         skips_errors: True. Captures that cannot be read are left out, with a warning.
     """
@@ -41,7 +41,7 @@ class DaskEngine:
         self._client = None if client is None or isinstance(client, str) else client
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the connection, which a process cannot send to another one."""
+        """Return the state for pickling, without the connection, which cannot be pickled."""
         return {**self.__dict__, "_client": None}
 
     def map(
@@ -68,7 +68,7 @@ class DaskEngine:
 
     @contextlib.contextmanager
     def _connect(self) -> Iterator[Any]:
-        """Yield the client. One that this engine made is closed afterwards, with its cluster."""
+        """Yield a Dask client. A client and a cluster that this method created are closed afterwards."""
         if self._client is not None:
             yield self._client
             return
@@ -93,7 +93,7 @@ def _import_distributed() -> Any:
 
 
 def _process_member(function: Callable[[Member], Result], member: Member) -> Answer[Result]:
-    """Return the answer for a member. An ``OSError`` is raised, so that Dask repeats the task."""
+    """Process a member, and return its result or error. An ``OSError`` is raised, so that Dask repeats the task."""
     result = call_with_warnings(function, member)
     if isinstance(result.outcome, OSError) and not isinstance(result.outcome, FileNotFoundError):
         raise result.outcome
@@ -101,7 +101,7 @@ def _process_member(function: Callable[[Member], Result], member: Member) -> Ans
 
 
 def _task_outcome(future: Any, member: Member) -> Any:
-    """Return the result of a task or its error. Workers that die while they process a member are an error, too."""
+    """Return the result or the error of a task. If a worker dies while it processes the member, return an error."""
     from distributed.scheduler import KilledWorker
 
     try:

@@ -114,7 +114,7 @@ def default_jobs(paths: Sequence[Path]) -> int:
 
 
 def _memory_bytes() -> int:
-    """Return the size of the memory of this machine. It is 8 GiB if the system does not tell it."""
+    """Return the memory size of this machine in bytes, or 8 GiB if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -124,7 +124,7 @@ def _memory_bytes() -> int:
 def _map_in_processes(
     function: Callable[[Member], Result], members: Sequence[Member], jobs: int
 ) -> Iterator[tuple[Member, Result | Exception]]:
-    """Yield each member with the result of the function, or its error, computed by several processes."""
+    """Apply a function to the members in several processes, and yield each member with its result or error."""
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool

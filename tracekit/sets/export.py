@@ -118,7 +118,7 @@ class SetView:
 
     @property
     def info(self) -> Mapping[str, str]:
-        """No facts, because those of the ranks differ."""
+        """An empty mapping, because the facts of the ranks differ."""
         return {}
 
     def prefetch(self, columns: Mapping[str, Sequence[str] | None]) -> None:
@@ -136,7 +136,7 @@ class SetView:
 
 
 def _views(traces: TraceSet, progress: Progress) -> Iterator[tuple[RankedView, int]]:
-    """Yield the view and the number of each member, which is open until the next one is yielded."""
+    """Yield the view and the index of each member. A view is open until the next one is yielded."""
     from tracekit.trace import view_of
 
     for number, rank in enumerate(traces.ranks):
@@ -146,7 +146,7 @@ def _views(traces: TraceSet, progress: Progress) -> Iterator[tuple[RankedView, i
 
 
 def _write_whole_tables(traces: TraceSet, exporter: Exporter, files: Mapping[str, Path], progress: Progress) -> None:
-    """Write each table with an exporter, which gets the table of all ranks at once."""
+    """Write each table with an exporter that receives the rows of all ranks at once."""
     view: Any = SetView(traces)
     write = exporter.write_table
     for number, (name, file) in enumerate(files.items()):
@@ -183,7 +183,7 @@ def _write_sqlite(traces: TraceSet, path: Path, progress: Progress) -> None:
 
 
 def _write_csv(traces: TraceSet, exporter: Exporter, files: Mapping[str, Path], progress: Progress) -> None:
-    """Write each table as CSV, by appending the rows of each member after those of the previous one."""
+    """Write each table as CSV by appending the rows of one member after another."""
     write: Any = exporter.write_table
     for view, number in _views(traces, progress):
         for name, file in files.items():

@@ -38,14 +38,14 @@ def with_rank_column(frame: pl.DataFrame, rank: int) -> pl.DataFrame:
 
 
 def name_in_trace(column: str) -> str:
-    """Return the name of a column of a set, other than ``rank``, in the table of one trace."""
+    """Return the name that a column of a set, other than ``rank``, has in the table of one trace."""
     return RANK if column == RECORDED_RANK else column
 
 
 def scan(
     members: Sequence[Member], open_member: Callable[[Member], Trace], name: str, schema: TableSchema
 ) -> pl.LazyFrame:
-    """Return a table of all members as a LazyFrame. Collecting it opens the members one after the other.
+    """Return a table of all members as a LazyFrame. Collecting it opens one member after another.
 
     Args:
         members: The members.
@@ -77,7 +77,7 @@ def scan(
 
 
 def _members_matching(members: Sequence[Member], predicate: pl.Expr | None) -> list[Member]:
-    """Return the members that a filter does not exclude, which is known if it uses only the column ``rank``."""
+    """Return the members that a filter may match. Only filters on the column ``rank`` alone exclude members."""
     import polars as pl
 
     if predicate is None or set(predicate.meta.root_names()) != {RANK}:
@@ -88,7 +88,7 @@ def _members_matching(members: Sequence[Member], predicate: pl.Expr | None) -> l
 
 
 def _read_columns(trace: Trace, name: str, columns: Sequence[str], rank: int) -> pl.DataFrame:
-    """Return columns of a table of one member. The column ``rank`` is among them if it is requested."""
+    """Read columns of a table of one member, including ``rank`` if it is requested."""
     import polars as pl
 
     own = [c for c in columns if c != RANK]

@@ -27,7 +27,7 @@ _DEVICE_TABLES = ("kernels", "memcpys")
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What one source says about the rank of a capture.
+    """The ranks that one source states for a capture.
 
     Attributes:
         source: The source as it is named in messages, such as ``MPI`` or ``the variable RANK``.
@@ -42,7 +42,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a capture records about its rank and its place in the job.
+    """The facts that a capture records about its rank and its job.
 
     Attributes:
         path: Absolute path of the capture.
@@ -108,7 +108,7 @@ class Member:
 
 
 def read_recorded(trace: Trace, path: Path) -> Recorded:
-    """Return what a capture records about its rank and its place in the job."""
+    """Read the facts that a capture records about its rank and its job."""
     info = trace.info
     prefetch(
         trace,
@@ -139,7 +139,7 @@ def read_recorded(trace: Trace, path: Path) -> Recorded:
 
 
 def _variable_evidence(variables: Mapping[str, int]) -> Iterator[Evidence]:
-    """Yield the rank that each variable of a launcher states, and the number of ranks.
+    """Yield the ranks that the environment variables of launchers state, and the number of ranks.
 
     ``SLURM_PROCID`` is used only without the others, because programs that another launcher starts inherit it.
     """
@@ -158,7 +158,7 @@ def _devices(trace: Trace) -> tuple[int, ...]:
 
 
 def _mpi_evidence(trace: Trace) -> Iterator[Evidence]:
-    """Yield the ranks of the processes in MPI, and the size of the largest communicator."""
+    """Yield the MPI ranks of the processes, and the size of the largest communicator."""
     ranks = trace.frame("mpi_ranks").select("rank").collect().to_series()
     sizes = trace.frame("mpi_communicators").select("size").collect().to_series().drop_nulls()
     if len(ranks):
@@ -201,7 +201,7 @@ def _rank_of_payload(payload: str) -> tuple[int | None, int | None]:
 
 
 def _profiler_evidence(info: dict[str, str]) -> Iterator[Evidence]:
-    """Yield the rank that the profiler of PyTorch recorded."""
+    """Yield the rank that the PyTorch profiler recorded."""
     rank = _parse_int(info.get("distributed_rank"))
     if rank is not None:
         yield Evidence("the profiler", _valid_ranks([rank]), _parse_int(info.get("distributed_world_size")))

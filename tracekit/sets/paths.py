@@ -24,7 +24,7 @@ _EXPORTED = ("nsys-sqlite", "nsys-rep")
 
 
 def expand_paths(paths: PathLike | Iterable[PathLike]) -> list[Path]:
-    """Return the captures that paths name, in the given order. A folder or pattern is expanded in natural order.
+    """Expand files, folders and patterns into a list of captures. Captures of a folder or pattern are in natural order.
 
     Args:
         paths: A file, a folder of captures, a pattern such as ``run/*.nsys-rep``, or several of them. A folder that is
@@ -54,7 +54,7 @@ def is_folder_of_captures(path: Path) -> bool:
 
 
 def natural_key(name: str) -> list[tuple[int, int, str]]:
-    """Return a key by which names are sorted so that numbers in them ascend: ``rank2`` precedes ``rank10``."""
+    """Return a sort key for natural order, in which ``rank2`` precedes ``rank10``."""
     tokens = re.findall(r"[0-9]+|[^0-9]+", name)
     return [(0, int(t), t) if t.isdecimal() else (1, 0, t) for t in tokens]
 

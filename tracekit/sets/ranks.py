@@ -25,13 +25,13 @@ _DOTTED = re.compile(r"\.([0-9]{1,7})(?=\.|$)")
 
 
 def ranks_in_name(name: str) -> set[int]:
-    """Return the ranks that a file name states, as in ``rank0``, ``rank_0`` or ``run_r12``."""
+    """Return the ranks in a file name such as ``rank0``, ``rank_0`` or ``run_r12``."""
     stem = _stem(name)
     return {int(m["rank"]) for m in _IN_NAME.finditer(stem) if not m["local"]}
 
 
 def varying_numbers(names: Sequence[str]) -> dict[str, int]:
-    """Return the number in which file names differ, by name, if they differ in exactly one number.
+    """Map each file name to the only number in which the names differ. The result is empty if they differ otherwise.
 
     A single name has such a number if it is between dots, as in ``report.3.nsys-rep``.
     """
@@ -90,7 +90,7 @@ def assign_ranks(captures: Sequence[Recorded], given: Mapping[str, int] | None =
 
 
 def _specified_ranks(captures: Sequence[Recorded], given: Mapping[str, int]) -> dict[Path, int]:
-    """Return the given ranks by path of the capture.
+    """Return the ranks that the user specified, by path of the capture.
 
     Raises:
         TracekitError: A name matches no capture or several captures, or a number is not a rank.
@@ -125,7 +125,7 @@ def _world_size(captures: Sequence[Recorded], chosen: Mapping[Path, int]) -> int
 
 
 def _agreed_rank(capture: Recorded, size: int) -> tuple[int, str] | None:
-    """Return the rank on which all sources agree, and its first source. Return None if there are no sources.
+    """Return the rank that all sources state, and the first of these sources. Return None without sources.
 
     The rank in a communicator of NCCL is used only if the communicator contains all ranks of the job.
 
@@ -153,12 +153,12 @@ def _agreed_rank(capture: Recorded, size: int) -> tuple[int, str] | None:
 
 
 def are_all_specified(paths: Sequence[Path], given: Mapping[str, int]) -> bool:
-    """Return whether the ranks of all files are given, so that the files need not be read to determine them."""
+    """Return whether the user specified the ranks of all files, so that no file has to be read to determine them."""
     return all(path.is_file() and (path.name in given or path.stem in given or str(path) in given) for path in paths)
 
 
 def make_member(capture: Recorded, rank: int, source: str) -> Member:
-    """Return the member with a rank, and with what its capture records."""
+    """Create a member from its rank and the recorded facts of its capture."""
     several = [e.ranks for e in capture.evidence if len(e.ranks) > 1]
     return Member(
         path=capture.path,

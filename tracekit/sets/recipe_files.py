@@ -105,7 +105,7 @@ def is_folder_of_statistics(path: str | os.PathLike[str]) -> bool:
 
 
 def diff_statistics(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> dict[str, pl.DataFrame]:
-    """Return the differences between the statistics that a recipe wrote for two jobs, as the recipe ``diff`` of nsys.
+    """Subtract the statistics that a recipe wrote for two jobs, as the recipe ``diff`` of nsys does.
 
     Args:
         a: Folder that a recipe of nsys or tracekit wrote as Parquet files.
@@ -180,7 +180,7 @@ def index_columns(recipe: str, name: str, table: pl.DataFrame) -> tuple[str, ...
 
 
 def printable_rows(table: pl.DataFrame, index: Sequence[str]) -> pl.DataFrame:
-    """Return the rows of a table for people: the index first, without a mere row number, and lists as strings."""
+    """Prepare rows for printing: the index comes first unless it is only a row number, and lists become strings."""
     import polars as pl
 
     lists = pl.col(pl.List(pl.Int64)).cast(pl.List(pl.String)).list.join(" ")
@@ -189,7 +189,7 @@ def printable_rows(table: pl.DataFrame, index: Sequence[str]) -> pl.DataFrame:
 
 
 def is_recipe_file(path: Path) -> bool:
-    """Return whether a file can be one of a recipe.
+    """Return whether a file looks like an output file of a recipe.
 
     It is a Parquet file with our key, a CSV file with the header of its table, or a page whose title names the recipe.
     """
@@ -246,7 +246,7 @@ def _write_parquet(table: pl.DataFrame, index: Sequence[str], recipe: str, path:
 
 
 def _use_32_bit_list_offsets(table: pa.Table) -> pa.Table:
-    """Return a table in which the offsets of lists have 32 bits, as in the files of nsys."""
+    """Convert list columns to 32-bit offsets, as in the files of nsys."""
     import pyarrow as pa
 
     fields = [
@@ -256,7 +256,7 @@ def _use_32_bit_list_offsets(table: pa.Table) -> pa.Table:
 
 
 def _pandas_metadata(table: pl.DataFrame, index: Sequence[str]) -> dict[str, Any]:
-    """Return the metadata with which pandas reads the columns ``index`` as the index of a table.
+    """Return the Parquet metadata that makes pandas use the columns ``index`` as the index of a table.
 
     Integers with nulls stay integers. The index of a table without such columns is the row number, which is the rank in
     a table of files whose ranks count from 0.

@@ -25,7 +25,7 @@ _TITLE = re.compile(r"<title>Recipe (\w+)</title>")
 
 
 def page(recipe: str, tables: Mapping[str, pl.DataFrame], readable: Callable[[str], pl.DataFrame]) -> str:
-    """Return the page of a recipe as HTML.
+    """Return the HTML page with the figures and tables of a recipe.
 
     Args:
         recipe: Name of the recipe.
@@ -42,7 +42,7 @@ def page(recipe: str, tables: Mapping[str, pl.DataFrame], readable: Callable[[st
 
 
 def is_page(path: Path) -> bool:
-    """Return whether a file can be the page of a recipe: its title names the recipe, as its name does."""
+    """Return whether a file looks like the page of a recipe: its title and its file name contain the same recipe."""
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES).decode("utf-8", "replace")
     title = _TITLE.search(head)
@@ -50,7 +50,7 @@ def is_page(path: Path) -> bool:
 
 
 def _figure_json(drawn: Figure) -> Any:
-    """Return a figure as an object of plotly, without its template, which the page has."""
+    """Return a plotly figure as JSON values without its template, which the page contains once."""
     content = json.loads(drawn.to_json())
     del content["layout"]["template"]
     return content

@@ -105,7 +105,7 @@ def _common_axis(traces: TraceSet, values: Mapping[str, Value]) -> tuple[int | N
 
 
 def _times(traces: TraceSet) -> list[tuple[int | None, int]]:
-    """Return the start and the duration of each profile. Profiles are opened only if durations are not recorded."""
+    """Return the start and the duration of each profile. A profile is opened only if its duration is not recorded."""
     recorded = [(m.origin_utc_ns, m.duration_ns) for m in traces.captures]
     known = [(start, duration) for start, duration in recorded if duration is not None]
     return known if len(known) == len(recorded) else traces.map(_time_of)

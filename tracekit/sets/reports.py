@@ -38,7 +38,7 @@ class RankedReport:
 
     @classmethod
     def from_results(cls, name: str, results: Sequence[tuple[Member, Report]]) -> RankedReport:
-        """Return the report of the given members."""
+        """Combine the reports of several members into one report."""
         return cls(name, tuple((member.rank, report) for member, report in results))
 
     @property
@@ -82,7 +82,7 @@ def _with_rank_column(report: Report, rank: int) -> Report:
 
 
 def _split_header(text: bytes, report: Report) -> tuple[bytes, bytes]:
-    """Split the CSV of a report into its header and its rows. A report of DLProf has its title before the header."""
+    """Split the CSV of a report into its header and its rows. DLProf reports have a title before the header."""
     lines = 1 if isinstance(report, ReportTable) else 2
     end = 0
     for _ in range(lines):

@@ -26,7 +26,7 @@ _LISTED = 8
 
 
 def many_traces(traces: TraceSet) -> ManyTraces:
-    """Return the traces of a set with their clocks, and with arrows between the members of collectives and messages.
+    """Return the traces of a set for an exporter, with their clocks and with arrows between communicating ranks.
 
     Clocks are aligned with all rows of the captures, also with those that the set does not select. It warns of ranks
     that are aligned by their origins alone.
@@ -69,7 +69,7 @@ class _Opener:
 
 
 def rank_links(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:
-    """Return the arrows between the members of collectives and messages, as ``ManyTraces.links``.
+    """Return arrows between the members of collectives and messages, in the format of ``ManyTraces.links``.
 
     An arrow leads from each member of a collective to the one that starts next, and from the start of a call that sends
     a message to the end of the call that receives it. If the kernel of a call was recorded, it stands for the call.
@@ -125,7 +125,7 @@ def _message_links(members: pl.DataFrame) -> pl.DataFrame:
 
 
 def _describe_clock(row: dict[str, object]) -> str:
-    """Describe how the times of a rank were converted."""
+    """Describe how the times of a rank were converted to the common clock, as text."""
     if row["method"] == "reference":
         return "reference"
     text = f"{row['method']}, offset {row['offset_ns']} ns"

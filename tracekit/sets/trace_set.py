@@ -92,7 +92,7 @@ def load_many(
 
 
 def _read_recorded(member: Member) -> Recorded:
-    """Return what a file records about its rank."""
+    """Read the facts that a file records about its rank."""
     with open_member(member) as trace:
         return members_module.read_recorded(trace, member.path)
 
@@ -100,7 +100,7 @@ def _read_recorded(member: Member) -> Recorded:
 def skip_unreadable(
     engine: Engine, outcomes: Iterable[tuple[Member, Result | Exception]], errors: list[tuple[Member, Exception]]
 ) -> Iterator[tuple[Member, Result]]:
-    """Yield each member with its result. The first error is raised, unless the engine leaves out unreadable captures.
+    """Yield each member with its result. Raise the first error, unless the engine skips unreadable captures.
 
     Args:
         engine: The engine.
@@ -580,7 +580,7 @@ class TraceSet:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """Files and folders that this set is read from. No output may replace them."""
+        """Files and folders from which this set is read. No output may replace them."""
         from tracekit.targets import Input
 
         return tuple(Input.from_path(member.path) for member in self.captures)
@@ -615,11 +615,11 @@ class TraceSet:
         return TracekitError(f"there is no rank {rank}", hint=f"ranks: {listed}")
 
     def _readable_results(self, function: Callable[[Trace], Result]) -> Iterator[tuple[Member, Result]]:
-        """Yield each member with the result of a function, except those that the engine leaves out."""
+        """Apply a function to all members. Yield each member with its result, except those that the engine skips."""
         return self.skip_unreadable(self.outcomes(function))
 
     def skip_unreadable(self, outcomes: Iterable[tuple[Member, Result | Exception]]) -> Iterator[tuple[Member, Result]]:
-        """Yield each member with its result. The first error is raised, unless the engine leaves out such members."""
+        """Yield each member with its result. Raise the first error, unless the engine skips unreadable captures."""
         errors: list[tuple[Member, Exception]] = []
         try:
             yield from skip_unreadable(self.engine, outcomes, errors)
@@ -640,7 +640,7 @@ def open_member(member: Member, operations: Sequence[Operation] = ()) -> Trace:
 
 
 def _with_recorded_facts(member: Member) -> Member:
-    """Return a member with what its capture records."""
+    """Return a member with the facts that its capture records."""
     if member.is_read:
         return member
     recorded = _read_recorded(member)
@@ -654,7 +654,7 @@ def call_with_trace(function: Callable[[Trace], Result], operations: Sequence[Op
 
 
 def _schema_after(name: str, operations: Sequence[Operation]) -> schemas.TableSchema:
-    """Return the schema of a table with the columns that operations add, which do not depend on the capture."""
+    """Return the schema of a table after operations, which does not depend on the capture."""
     trace = Trace.from_tables({})
     for operation in operations:
         if operation.method != "select":

@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[Result]):
-    """What a worker sends back for a member.
+    """The result that a worker process returns for a member.
 
     Attributes:
         outcome: The result of the function. If it raised a ``TracekitError`` or an ``OSError``, the error.
@@ -32,14 +32,14 @@ class Answer(Generic[Result]):
     warnings: tuple[str, ...] = ()
 
     def deliver(self) -> Result | Exception:
-        """Return the outcome after repeating the warnings in this process."""
+        """Issue the warnings again in this process, and return the outcome."""
         for text in self.warnings:
             warnings.warn(text, TracekitWarning, stacklevel=3)
         return self.outcome
 
 
 def call_with_warnings(function: Callable[[Member], Result], member: Member) -> Answer[Result]:
-    """Return what a function returns or raises for a member, and its warnings."""
+    """Call a function for a member, and return its result or error together with its warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TracekitWarning)
         result = call_or_return_error(function, member)
@@ -48,7 +48,7 @@ def call_with_warnings(function: Callable[[Member], Result], member: Member) -> 
 
 
 def call_or_return_error(function: Callable[[Member], Result], member: Member) -> Result | Exception:
-    """Return the result of a function for a member. A ``TracekitError`` or an ``OSError`` is returned, not raised."""
+    """Call a function for a member, and return its result. Return a ``TracekitError`` or ``OSError`` that it raises."""
     try:
         return function(member)
     except (TracekitError, OSError) as e:
@@ -69,7 +69,7 @@ def check_function(function: Callable[..., Any]) -> None:
 
 
 def start_worker(polars_threads: int) -> None:
-    """Prepare a worker process, which ends when the process that started it ends.
+    """Initialize a worker process. It exits when its parent process ends.
 
     Args:
         polars_threads: Number of threads of polars, so that the workers do not use more threads than there are cores.
@@ -85,6 +85,6 @@ def start_worker(polars_threads: int) -> None:
 
 
 def _exit_with_parent(parent: Any) -> None:
-    """Wait until the parent process has ended, and end this process."""
+    """Wait until the parent process has ended, and then exit."""
     parent.join()
     os._exit(1)

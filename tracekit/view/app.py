@@ -46,7 +46,7 @@ def make_app(captures: Captures) -> dash.Dash:
 
 
 def _show_failure(error: Exception) -> None:
-    """Show that a request failed. The details are printed by the server, because they may contain names of captures."""
+    """Show that a request failed. Only the server prints the details, which may contain names of captures."""
     if isinstance(error, TracekitError):
         reason = error
     else:
@@ -56,7 +56,7 @@ def _show_failure(error: Exception) -> None:
 
 
 def _layout() -> Any:
-    """Return the frame around the pages."""
+    """Return the layout of the application: header, navigation, and the container of the current page."""
     toggle = dmc.Button("Dark or light", id="scheme-toggle", variant="subtle", size="xs")
     return dmc.MantineProvider(
         [
@@ -86,7 +86,7 @@ def _layout() -> Any:
 
 
 def _register(app: dash.Dash, captures: Captures) -> None:
-    """Register the callbacks of the frame and of the controls of pages."""
+    """Register the callbacks of the layout, the forms and the tables."""
 
     @app.callback(
         Output("page", "children"),
@@ -98,7 +98,7 @@ def _register(app: dash.Dash, captures: Captures) -> None:
         Input("mantine", "forceColorScheme"),
     )
     def show(path: str | None, search: str | None, scheme: str | None) -> Any:
-        """Return the page that the URL names, with the navigation."""
+        """Return the navigation and the content of the page at a URL."""
         if scheme is None:
             return no_update, no_update, no_update, no_update
         try:
@@ -122,7 +122,7 @@ def _register(app: dash.Dash, captures: Captures) -> None:
 
 
 def _register_scheme(app: dash.Dash) -> None:
-    """Register the callbacks of colours, of the title of the document and of links of controls."""
+    """Register the callbacks that switch the colour scheme, set the document title, and open the pages of controls."""
     app.clientside_callback(
         ClientsideFunction("tracekit", "scheme"),
         Output("mantine", "forceColorScheme"),
@@ -148,7 +148,7 @@ def _register_scheme(app: dash.Dash) -> None:
 
 
 def _register_forms(app: dash.Dash, captures: Captures) -> None:
-    """Register the callbacks of the forms that aggregate other iterations and choose what to compare."""
+    """Register the callbacks of the forms that select the iterations to aggregate and the captures to compare."""
 
     @app.callback(
         Output("url", "href", allow_duplicate=True),
@@ -161,7 +161,7 @@ def _register_forms(app: dash.Dash, captures: Captures) -> None:
         prevent_initial_call=True,
     )
     def aggregate(clicks: Any, first: Any, last: Any, key_op: Any, search: str | None) -> Any:
-        """Go to the page of the chosen aggregation, unless the chosen iterations do not exist."""
+        """Open the page for the selected iterations, or report that the iterations do not exist."""
         if not clicks:  # Dash also calls this when the button appears
             return no_update, no_update
         try:
@@ -184,7 +184,7 @@ def _register_forms(app: dash.Dash, captures: Captures) -> None:
         prevent_initial_call=True,
     )
     def compare(clicks: Any, capture: Any, first: Any, last: Any, search: str | None) -> Any:
-        """Go to the comparison with the chosen capture and iterations."""
+        """Open the comparison with the selected capture and iterations."""
         if not clicks:
             return no_update
         try:
@@ -198,7 +198,7 @@ def _register_forms(app: dash.Dash, captures: Captures) -> None:
 
 
 def _register_stacks(app: dash.Dash, captures: Captures) -> None:
-    """Register the callback of the form that limits the time of call stacks."""
+    """Register the callback of the form that restricts call stacks to a time window."""
 
     @app.callback(
         Output("url", "href", allow_duplicate=True),
@@ -209,7 +209,7 @@ def _register_stacks(app: dash.Dash, captures: Captures) -> None:
         prevent_initial_call=True,
     )
     def limit(clicks: Any, start: Any, end: Any, search: str | None) -> Any:
-        """Go to the page of the call stacks in the chosen time."""
+        """Open the page of the call stacks in the selected time window."""
         if not clicks:
             return no_update
         try:
@@ -221,12 +221,12 @@ def _register_stacks(app: dash.Dash, captures: Captures) -> None:
 
 
 def _bound(value: Any) -> str:
-    """Return a bound of iterations as text, or "" if the field is empty."""
+    """Return the first or last iteration as a string, which is empty if the field is empty."""
     return str(int(value)) if isinstance(value, int | float) and abs(value) < MAX_BOUND else ""
 
 
 def _navigation(captures: Captures, state: PageState) -> list[Any]:
-    """Return links to the pages that have something to show."""
+    """Return links to the pages that have data in the current capture."""
     links = []
     for page in pages.available(captures[state.at]):
         current: dict[str, str] = {"aria-current": "page"} if page.name == state.page else {}
@@ -236,7 +236,7 @@ def _navigation(captures: Captures, state: PageState) -> list[Any]:
 
 
 def _context(captures: Captures, state: PageState) -> list[Any]:
-    """Return the choice of the capture, and the aggregation if it is not the default."""
+    """Return the control that selects the capture, and a description of the aggregation if it is not the default."""
     parts: list[Any] = []
     if len(captures) > 1:
         parts.append(
@@ -257,7 +257,7 @@ def _context(captures: Captures, state: PageState) -> list[Any]:
 
 
 def _title(captures: Captures, state: PageState) -> str:
-    """Return the title of the document."""
+    """Return the title of the HTML document."""
     page = pages.PAGES.get(state.page)
     return f"{page.title if page else 'Error'} · {captures[state.at].name} · tracekit"
 

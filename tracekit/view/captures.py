@@ -42,7 +42,7 @@ V = TypeVar("V")
 
 
 class Cache(Generic[K, V]):
-    """A cache of the values that were used last, which may be used by several threads.
+    """A thread-safe cache of the most recently used values.
 
     A value is computed by one thread at a time. Other threads that need the same value wait for it.
     """
@@ -54,7 +54,7 @@ class Cache(Generic[K, V]):
         self._lock = threading.Lock()
 
     def get(self, key: K, compute: Callable[[], V]) -> V:
-        """Return the value of a key, computing it if it is not cached."""
+        """Return the cached value of a key. If it is not cached, compute and cache it."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
@@ -72,7 +72,7 @@ class Cache(Generic[K, V]):
         return value
 
     def _evict(self) -> None:
-        """Remove the values that were not used for the longest time, except the newest one."""
+        """Remove the least recently used values until the cache is small enough. The newest value always stays."""
         sizes = [self._size(value) for value in self._values.values()]
         total = sum(sizes)
         while len(self._values) > 1 and (len(self._values) > self._items or total > self._max_bytes > 0):
@@ -113,7 +113,7 @@ class Capture:
         )
 
     def has(self, *tables: str) -> bool:
-        """Return whether one of the tables has rows in this capture, with all iterations aggregated."""
+        """Return whether any of the given tables has rows when all iterations are aggregated."""
         return any(self._count(name) > 0 for name in tables)
 
     def _count(self, name: str) -> int:
@@ -142,15 +142,15 @@ class Captures:
         return len(self.all)
 
     def rows(self, key: Hashable, compute: Callable[[], Rows]) -> Rows:
-        """Return the rows of a table, computing them if they are not cached."""
+        """Return the cached rows of a table. If they are not cached, compute and cache them."""
         return self._rows.get(key, compute)
 
     def order(self, key: Hashable, compute: Callable[[], pl.Series]) -> pl.Series:
-        """Return the row numbers that match a filter, in the order of a sort, computing them if they are not cached."""
+        """Return the numbers of the rows that match a filter, in sorted order. Compute them if they are not cached."""
         return self._orders.get(key, compute)
 
     def figure(self, key: Hashable, compute: Callable[[], Any]) -> Any:
-        """Return a figure, or None if there is no data for it, computing it if it is not cached."""
+        """Return a figure from the cache, or compute it. The result is None if the capture has no data for it."""
         return self._figures.get(key, compute)
 
     def close(self) -> None:

@@ -46,7 +46,7 @@ DESCRIPTIONS = {
 
 
 def compare(captures: Captures | None, a: Trace, b: Trace, by: str) -> Diff:
-    """Return the differences between two traces, which are computed once.
+    """Return the differences between two traces. The result is cached.
 
     Args:
         captures: The captures of the server, which cache the result.
@@ -69,7 +69,7 @@ def changes(found: Diff, by: str) -> Rows:
 
 
 def totals(found: Diff, by: str) -> tuple[int, int] | None:
-    """Return the total times of both sides, or None if the rows include one another."""
+    """Return the total times of both sides, or None if rows contain each other and their times cannot be added."""
     name, frame = KINDS[by].total, found.frame(by)
     if name is None:
         return None
@@ -78,7 +78,10 @@ def totals(found: Diff, by: str) -> tuple[int, int] | None:
 
 
 def other_of(captures: Captures, state: State) -> Aggregated:
-    """Return the other side of the comparison: by default the next capture, or all iterations of the same one."""
+    """Return the other side of the comparison.
+
+    By default, it is the next capture or, if there is only one capture, all iterations of this capture.
+    """
     values = {name.removeprefix("other_"): state.get(name) for name in OTHER if state.get(name)}
     if "capture" not in values:
         values["capture"] = str((state.at.capture + 1) % len(captures))

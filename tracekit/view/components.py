@@ -53,13 +53,13 @@ def panel(title: str, content: Sequence[Any], **attributes: Any) -> Any:
 
 
 def number(label: str, value: str, note: str = "") -> Any:
-    """Return a number with its label."""
+    """Return a component that displays a number with a label and an optional note."""
     parts = [html.Dt(label), html.Dd([value, html.Span(note, className="note") if note else ""])]
     return html.Div(parts, className="number-card")
 
 
 def duration(nanoseconds: int) -> str:
-    """Return a duration in the largest unit that it reaches, with three decimals."""
+    """Format a duration with three decimals in the largest unit in which it is at least 1."""
     for factor, unit in UNITS:
         if nanoseconds >= factor:
             return f"{nanoseconds / factor:,.3f} {unit}"
@@ -67,7 +67,7 @@ def duration(nanoseconds: int) -> str:
 
 
 def navigation_select(name: str, choices: Sequence[tuple[str, str]], current: str, **attributes: Any) -> Any:
-    """Return a drop-down list whose choices, labels and URLs, open other pages."""
+    """Return a drop-down list of links. Each choice consists of a label and a URL."""
     data = [{"label": label, "value": url} for label, url in choices]
     id_ = {"part": "navigate", "name": name}
     options = {"allowDeselect": False, "size": "xs", "searchable": True, "data-initial": current, **attributes}
@@ -75,7 +75,7 @@ def navigation_select(name: str, choices: Sequence[tuple[str, str]], current: st
 
 
 def navigation_control(name: str, choices: Sequence[tuple[str, str]], current: str) -> Any:
-    """Return a row of choices, labels and URLs, which open other pages."""
+    """Return a segmented control of links. Each choice consists of a label and a URL."""
     data = [{"label": label, "value": url} for label, url in choices]
     id_ = {"part": "navigate", "name": name}
     return dmc.SegmentedControl(id=id_, data=data, value=current, size="xs", **{"data-initial": current})

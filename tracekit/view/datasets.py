@@ -38,7 +38,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A table of a page.
+    """The declaration of a table that pages show.
 
     Attributes:
         name: Name, which is part of the URL.
@@ -345,7 +345,7 @@ DATASETS: Mapping[str, Dataset] = {
 
 
 def dataset(name: str) -> Dataset:
-    """Return a table of a page or, for ``table:NAME``, a declared table.
+    """Return the declaration of a table of a page or, for ``table:NAME``, of a declared table of tracekit.
 
     Raises:
         TracekitError: The table does not exist.

@@ -36,7 +36,7 @@ class Download(NamedTuple):
 
 
 def export(captures: Captures, values: Mapping[str, str]) -> Download:
-    """Return the rows of a table that match its filters, in its order, with the columns that are shown.
+    """Return a file with the filtered and sorted rows of a table and its visible columns.
 
     Args:
         captures: The captures of the server.
@@ -53,7 +53,7 @@ def export(captures: Captures, values: Mapping[str, str]) -> Download:
 
 
 def check(captures: Captures, values: Mapping[str, str]) -> None:
-    """Check whether rows can be exported, so that a page can say why not before the browser asks for the file.
+    """Check that rows can be exported, so that a page can show an error before the browser requests the file.
 
     Raises:
         TracekitError: A parameter is not valid, or the format cannot hold the rows.
@@ -64,7 +64,7 @@ def check(captures: Captures, values: Mapping[str, str]) -> None:
 
 
 def _selected(captures: Captures, values: Mapping[str, str]) -> tuple[queries.Query, pl.DataFrame]:
-    """Return the query of a download and its rows.
+    """Return the query of a download and the rows that match it.
 
     Raises:
         TracekitError: A parameter is not valid.
@@ -91,7 +91,7 @@ def _selected(captures: Captures, values: Mapping[str, str]) -> tuple[queries.Qu
 
 
 def neutralise(frame: pl.DataFrame) -> pl.DataFrame:
-    """Put an apostrophe before text that a spreadsheet would interpret as a formula. Dictionaries become strings."""
+    """Put an apostrophe before strings that a spreadsheet would interpret as formulas, and decode dictionaries."""
     text = [c for c, kind in frame.schema.items() if kind in (pl.String, pl.Categorical, pl.Enum)]
     quoted = [
         pl.when(pl.col(c).cast(pl.String).str.contains(FORMULA))
@@ -109,7 +109,7 @@ def _csv(frame: pl.DataFrame) -> bytes:
 
 
 def _tsv(frame: pl.DataFrame) -> bytes:
-    """Return rows as tab-separated text for the clipboard. Tabs and line breaks in values become spaces."""
+    """Return rows as tab-separated values for the clipboard. Tabs and line breaks in values become spaces."""
     flat = neutralise(_flat(frame))
     text = [c for c, kind in flat.schema.items() if kind == pl.String]
     return (
@@ -120,7 +120,7 @@ def _tsv(frame: pl.DataFrame) -> bytes:
 
 
 def _json(frame: pl.DataFrame) -> bytes:
-    """Return rows as a JSON array of objects. Integers are exact; booleans are true and false."""
+    """Return rows as a JSON array of objects. Integers are exact, and booleans are ``true`` and ``false``."""
     return frame.with_columns(pl.col(pl.Categorical).cast(pl.String)).write_json().encode()
 
 
@@ -132,7 +132,7 @@ def _parquet(frame: pl.DataFrame) -> bytes:
 
 
 def _excel(frame: pl.DataFrame) -> bytes:
-    """Return rows as an Excel workbook. Text is never a formula.
+    """Return rows as an Excel workbook. No string is interpreted as a formula.
 
     Integers that Excel would round and infinite numbers make a column of text. NaN becomes an empty cell. Text that is
     too long for a cell is truncated, which a second sheet states.
@@ -177,7 +177,7 @@ def _exceeds(column: pl.Series, limit: int) -> bool:
 
 
 def _flat(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return rows with nested values as JSON text."""
+    """Return rows in which nested values are serialized as JSON."""
     nested = [c for c, kind in frame.schema.items() if kind.is_nested()]
     texts = [
         pl.Series(c, [None if v is None else json.dumps(v, default=str) for v in frame[c].to_list()], pl.String)

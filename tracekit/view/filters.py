@@ -37,7 +37,7 @@ def filter_rows(model: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> 
 
 
 def search_rows(text: str, schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
-    """Return the condition that any column contains a text, ignoring case. Return None if the text is empty."""
+    """Return an expression for whether any column contains a string, ignoring case. Return None if it is empty."""
     if not text.strip():
         return None
     if len(text) > MAX_TEXT:
@@ -47,7 +47,7 @@ def search_rows(text: str, schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
 
 
 def sort_columns(model: Sequence[Any], schema: Mapping[str, pl.DataType]) -> list[tuple[str, bool]]:
-    """Return the columns of a sort model, each with whether its order is descending.
+    """Return the columns of a sort model, each with a flag that is true for descending order.
 
     Raises:
         TracekitError: The sort model is not valid or names an unknown column.
@@ -63,7 +63,7 @@ def sort_columns(model: Sequence[Any], schema: Mapping[str, pl.DataType]) -> lis
 
 
 def _column_filter(name: object, model: object, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Return the condition of the filter of one column."""
+    """Return the expression for the filter of one column."""
     column = _known(name, schema)
     if not isinstance(model, dict):
         raise TracekitError(f"the filter of column {column!r} must be an object")
@@ -77,7 +77,7 @@ def _column_filter(name: object, model: object, schema: Mapping[str, pl.DataType
 
 
 def _condition(column: str, model: object, kind: pl.DataType) -> pl.Expr:
-    """Return a single condition on a column."""
+    """Return the expression for a single condition on a column."""
     if not isinstance(model, dict):
         raise TracekitError(f"each condition on column {column!r} must be an object")
     comparison, value = model.get("type"), model.get("filter")
@@ -100,7 +100,7 @@ def _condition(column: str, model: object, kind: pl.DataType) -> pl.Expr:
 
 
 def _compare_numbers(column: str, comparison: str, value: Any, upper: Any) -> pl.Expr:
-    """Return the comparison of a column of numbers."""
+    """Return the expression that compares a numeric column with a value, or with a range of values."""
     if comparison == "inRange":
         if not (_is_number(value) and _is_number(upper)):
             raise TracekitError(f"the filter of column {column!r} needs two numbers")
@@ -111,7 +111,7 @@ def _compare_numbers(column: str, comparison: str, value: Any, upper: Any) -> pl
 
 
 def _is_number(value: object) -> bool:
-    """Return whether a value is a number that fits in 64 bits."""
+    """Return whether a value is a number that fits into 64 bits."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63
 
 
@@ -121,26 +121,26 @@ def _is_text(kind: pl.DataType) -> bool:
 
 
 def _printed(col: pl.Expr, kind: pl.DataType) -> pl.Expr:
-    """Return the values of a column that is not numeric, as the page shows them."""
+    """Return an expression for the values of a non-numeric column as the page shows them."""
     if kind == pl.Boolean:
         return pl.when(col).then(pl.lit("yes")).when(~col).then(pl.lit("no")).otherwise(None)
     return col.cast(pl.String)
 
 
 def _contains(col: pl.Expr, text: str) -> pl.Expr:
-    """Return whether values contain a text, ignoring case. Null contains nothing."""
+    """Return an expression for whether values contain a string, ignoring case. A null contains no string."""
     return col.cast(pl.String).str.contains(f"(?i){pl.escape_regex(text)}").fill_null(value=False)
 
 
 def _known(name: object, schema: Mapping[str, pl.DataType]) -> str:
-    """Return the name of a column, or raise an error if the table does not have it."""
+    """Return the name of a column. Raise an error if the table has no such column."""
     if not isinstance(name, str) or name not in schema:
         raise TracekitError("the table does not have a column of this name")
     return name
 
 
 def _lower(col: pl.Expr) -> pl.Expr:
-    """Return lower-case text, in which null is empty."""
+    """Return an expression for lower-case strings. Nulls become empty strings."""
     return col.fill_null("").str.to_lowercase()
 
 

@@ -69,7 +69,7 @@ def table(
     condition: bool = False,
     below: Callable[[Mapping[str, str]], Sequence[Any]] = lambda _: (),
 ) -> Any:
-    """Return the component of a table. If its rows cannot be computed, return the reason.
+    """Return the component that shows a table, or a message if its rows cannot be computed.
 
     Args:
         captures: The captures of the server.
@@ -107,7 +107,7 @@ def table(
 def _selected_details(
     described: Dataset, rows: Rows, state: PageState, below: Callable[[Mapping[str, str]], Sequence[Any]]
 ) -> list[Any]:
-    """Return the tables below the row that the URL selects."""
+    """Return the detail tables of the row that the URL selects."""
     selected = state.get(f"{described.name}.select")
     if not selected or described.key is None:
         return []
@@ -116,13 +116,13 @@ def _selected_details(
 
 
 def problem(error: TracekitError) -> Any:
-    """Return a message that states what is wrong and what to do."""
+    """Return a component that shows the message and the hint of an error."""
     text = [html.P(error.message)] + ([html.P(error.hint, className="dimmed")] if error.hint else [])
     return dmc.Alert(text, color="gray", variant="light", className="panel")
 
 
 def _ids(name: str, at: Aggregated, arguments: Mapping[str, str]) -> Any:
-    """Return a function that returns the id of a part of the table."""
+    """Return a function that maps the name of a part of a table to its component id."""
     common = {"table": name, "at": urlencode(at.parameters()), "arguments": urlencode(sorted(arguments.items()))}
     return lambda part: {"part": part, **common}
 
@@ -174,7 +174,7 @@ def _toolbar(ids: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
 
 
 def _condition(ids: Any, name: str, rows: Rows, state: PageState, *, opened: bool) -> Any:
-    """Return the field for a condition in SQL."""
+    """Return the input field for an SQL condition."""
     value = state.get(f"{name}.where")
     number = next((c for c, kind in rows.frame.schema.items() if kind.is_numeric()), None)
     example = f"{number} > 1000" if number else f"{rows.frame.columns[0]} IS NOT NULL"
@@ -198,7 +198,7 @@ def _condition(ids: Any, name: str, rows: Rows, state: PageState, *, opened: boo
 
 
 def _shown_columns(described: Dataset, rows: Rows, state: PageState) -> list[str]:
-    """Return the columns that are shown, from the URL or from the declaration of the table."""
+    """Return the visible columns, which the URL or else the declaration of the table lists."""
     chosen = state.get(f"{described.name}.columns")
     if chosen:
         wanted = set(chosen.split(","))
@@ -207,7 +207,7 @@ def _shown_columns(described: Dataset, rows: Rows, state: PageState) -> list[str
 
 
 def _grid(id_: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
-    """Return the grid of a table."""
+    """Return the AG Grid component of a table."""
     filter_model = state.get(f"{described.name}.filter")
     try:
         model = queries.parse_json(filter_model, dict)
@@ -278,13 +278,13 @@ def _columns(described: Dataset, rows: Rows, state: PageState) -> list[dict[str,
 
 
 def _ordered(described: Dataset, rows: Rows) -> list[str]:
-    """Return the columns in the order in which they are shown."""
+    """Return the columns in display order."""
     first = [c for c in described.first if c in rows.frame.columns]
     return [*first, *(c for c in rows.frame.columns if c not in first)]
 
 
 def _width(name: str, rows: Rows) -> int:
-    """Return the width of a column in pixels, from its title and its first values."""
+    """Estimate the width of a column in pixels from its title and its first values."""
     values = queries.printable(rows.frame.select(name).head(SAMPLE))[name]
     longest = values.cast(pl.String).str.len_chars().max() if values.len() else 0
     kind = rows.frame.schema[name]
@@ -293,7 +293,7 @@ def _width(name: str, rows: Rows) -> int:
 
 
 def _column(name: str, rows: Rows) -> dict[str, Any]:
-    """Return the definition of a column."""
+    """Return the AG Grid definition of a column."""
     kind = rows.frame.schema[name]
     definition: dict[str, Any] = {
         "field": name,
@@ -318,7 +318,7 @@ def _column(name: str, rows: Rows) -> dict[str, Any]:
 
 
 def _links(described: Dataset, rows: Rows, state: PageState) -> list[dict[str, Any]]:
-    """Return the columns with links: to the timeline for rows with a time, and to another page."""
+    """Return the definitions of the link columns: to the timeline for rows with a time, and to another page."""
     common = {"sortable": False, "filter": False, "floatingFilter": False, "resizable": False, "pinned": "right"}
     columns = []
     start = next((c for c in ("start_ns", "first_start_ns", "timestamp_ns") if c in rows.frame.columns), None)
@@ -358,7 +358,7 @@ def _links(described: Dataset, rows: Rows, state: PageState) -> list[dict[str, A
 
 
 def query_of(id_: Mapping[str, str], captures: int, **values: str) -> queries.Query:
-    """Return the query of a table from its id, which comes from the browser.
+    """Parse the component id of a table, which the browser sends, into the query of the table.
 
     Raises:
         TracekitError: The id is not valid.
@@ -385,7 +385,7 @@ def register(app: Dash, captures: Captures, details: Any) -> None:
 
 
 def _part_ids(part: str) -> dict[str, Any]:
-    """Return the pattern that matches the ids of one part of every table."""
+    """Return the pattern that matches the component ids of one part of all tables."""
     return {"part": part, "table": MATCH, "at": MATCH, "arguments": MATCH}
 
 
@@ -407,7 +407,7 @@ def _register_rows(app: Dash, captures: Captures) -> None:
     def send_rows(
         request: Any, search: str | None, condition: str | None, toggled: str | None, id_: dict[str, str]
     ) -> Any:
-        """Return the requested rows."""
+        """Return the rows that the browser requests."""
         if not isinstance(request, dict):
             return no_update, no_update, no_update, no_update
         try:
@@ -429,7 +429,7 @@ def _register_rows(app: Dash, captures: Captures) -> None:
 
 
 def _register_details(app: Dash, details: Any) -> None:
-    """Register the callback that shows the tables below a selected row."""
+    """Register the callback that shows the details of a selected row."""
 
     @app.callback(
         Output(_part_ids("details"), "children"),
@@ -439,7 +439,7 @@ def _register_details(app: Dash, details: Any) -> None:
         prevent_initial_call=True,
     )
     def show_details(selected: Any, id_: dict[str, str], search: str | None) -> Any:
-        """Return the tables below the selected row."""
+        """Return the detail tables of the selected row."""
         if not isinstance(selected, list) or not selected or not isinstance(selected[0], dict):
             return no_update
         try:
@@ -484,7 +484,7 @@ def _register_browser_callbacks(app: Dash) -> None:
 
 
 def _bounds(request: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the first requested row and the row after the last one."""
+    """Return the start and the end (exclusive) of the requested range of rows."""
     start, stop = request.get("startRow"), request.get("endRow")
     if not isinstance(start, int) or not isinstance(stop, int) or max(abs(start), abs(stop)) > MAX_ROWS:
         raise TracekitError("the request does not say which rows it needs")
@@ -492,7 +492,7 @@ def _bounds(request: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _compact(value: Any) -> str:
-    """Return a value as JSON with sorted keys, so that equal filters are equal texts."""
+    """Serialize a value as JSON with sorted keys, so that equal filters become equal strings."""
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
     except RecursionError as error:
@@ -500,7 +500,7 @@ def _compact(value: Any) -> str:
 
 
 def _status(page: queries.Page) -> str:
-    """Return the number of rows that match, and of how many."""
+    """Return a text with the number of matching rows and of all rows."""
     rows = "row" if page.matching == 1 else "rows"
     if page.matching == page.total:
         return f"{page.total:,} {rows}"
@@ -510,7 +510,7 @@ def _status(page: queries.Page) -> str:
 
 
 def plain_table(frame: pl.DataFrame, titles: Mapping[str, str], caption: str, links: Sequence[Any] = ()) -> Any:
-    """Return a short table without controls, with right-aligned exact numbers."""
+    """Return a short HTML table without controls, in which numbers are exact and right-aligned."""
     names = list(titles)
     head = html.Tr(
         [html.Th(titles[c], scope="col", className=_align(frame, c)) for c in names] + [html.Th("")] * bool(links)
@@ -530,7 +530,10 @@ def _align(frame: pl.DataFrame, column: str) -> str:
 
 
 def text_of(value: object) -> str:
-    """Return a value as text: thousands separators, at most two decimals, yes or no, and nothing for null."""
+    """Format a value for display.
+
+    Numbers have thousands separators and at most two decimals, booleans are "yes" or "no", and null is empty.
+    """
     if value is None:
         return ""
     if isinstance(value, bool):

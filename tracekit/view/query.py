@@ -57,11 +57,11 @@ class Query:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the rows are neither filtered nor sorted. Only then, a tree is shown as a tree."""
+        """Whether the rows are neither filtered nor sorted. Otherwise, a tree is shown as a flat table."""
         return (self.filter, self.sort, self.search, self.condition) == ("{}", "[]", "", "")
 
     def source(self) -> Hashable:
-        """Return what the unfiltered rows depend on."""
+        """Return the key under which the unfiltered rows are cached."""
         return (self.table, self.at, self.arguments)
 
 
@@ -90,14 +90,14 @@ def load_rows(captures: Captures, query: Query) -> Rows:
 
 
 def matching_order(captures: Captures, query: Query) -> pl.Series | None:
-    """Return the numbers of the rows that match a query, in its order. None means all rows in their own order."""
+    """Return the numbers of the rows that match a query, in sorted order. None stands for all rows, unsorted."""
     if query.is_plain:
         return None
     return captures.order(query, lambda: _order(load_rows(captures, query).frame, query))
 
 
 def _order(frame: pl.DataFrame, query: Query) -> pl.Series:
-    """Compute the numbers of the rows that match a query, in its order."""
+    """Compute the numbers of the rows that match a query, in sorted order."""
     schema = frame.schema
     number = "_row"
     lazy = frame.lazy().with_row_index(number)
@@ -122,12 +122,12 @@ def _order(frame: pl.DataFrame, query: Query) -> pl.Series:
 
 
 def _sort_key(name: str, kind: pl.DataType) -> pl.Expr:
-    """Return the expression to sort a column by. Text is sorted by its characters."""
+    """Return the expression by which a column is sorted. Strings are sorted by code points."""
     return pl.col(name).cast(pl.String) if kind in (pl.Categorical, pl.Enum) else pl.col(name)
 
 
 def parse_json(text: str, kind: type) -> Any:
-    """Return the value of a JSON text, which must be of a type, or raise an error."""
+    """Parse JSON, and raise an error if it is invalid or its value is not of the given type."""
     try:
         value = json.loads(text or ("{}" if kind is dict else "[]"))
     except (ValueError, RecursionError) as error:
@@ -140,7 +140,7 @@ def parse_json(text: str, kind: type) -> Any:
 
 
 def matching_frame(captures: Captures, query: Query) -> pl.DataFrame:
-    """Return all rows that match a query, in its order."""
+    """Return all rows that match a query, in sorted order."""
     frame = load_rows(captures, query).frame
     order = matching_order(captures, query)
     return frame if order is None else frame[order]
@@ -176,7 +176,7 @@ def page(captures: Captures, query: Query, start: int, stop: int) -> Page:
 
 
 def printable(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return rows as the browser receives them.
+    """Convert rows to the values that are sent to the browser.
 
     Integers that a browser cannot represent exactly become text, booleans "yes" and "no", and nested values JSON.
     """
@@ -184,7 +184,7 @@ def printable(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _cell(column: pl.Series) -> pl.Series:
-    """Return a column as the browser receives it."""
+    """Convert a column to the values that are sent to the browser."""
     kind = column.dtype
     if kind == pl.Boolean:
         return column.replace_strict({True: "yes", False: "no"}, return_dtype=pl.String)
@@ -202,13 +202,13 @@ def _cell(column: pl.Series) -> pl.Series:
 
 
 def is_inexact(column: pl.Series) -> bool:
-    """Return whether a column has integers that a browser cannot represent exactly."""
+    """Return whether a column has integers that JavaScript cannot represent exactly."""
     low, high = column.min(), column.max()
     return isinstance(low, int) and isinstance(high, int) and (low < -MAX_EXACT or high > MAX_EXACT)
 
 
 def sums(frame: pl.DataFrame, selected: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return two rows for below a table: the sums of the selected rows, and their share of all rows in per cent."""
+    """Return the summary rows of a table: the sums of the selected rows, and their share of all rows in per cent."""
     columns = [c for c in frame.columns if frame.schema[c].is_numeric() and ADDITIVE.fullmatch(c)]
     if not columns or not frame.height:
         return []

@@ -34,7 +34,7 @@ _TITLES = {
 
 
 def communication(captures: Captures, trace: Trace) -> Communication:
-    """Return the analysis of the communication, which is computed once.
+    """Return the analysis of the communication between ranks. The result is cached.
 
     Args:
         captures: The captures of the server. If they are the ranks of a job, all of them are analyzed.
@@ -56,7 +56,7 @@ def communication(captures: Captures, trace: Trace) -> Communication:
 
 
 def _of_ranks(paths: list[Path]) -> Communication | None:
-    """Return the analysis of several captures, or None if they are not the ranks of a job."""
+    """Analyze the communication between several captures. Return None if they are not the ranks of one job."""
     if len(paths) < 2:  # noqa: PLR2004
         return None
     try:
@@ -72,13 +72,13 @@ def _of_ranks(paths: list[Path]) -> Communication | None:
 
 
 def _of_one(path: Path) -> Communication:
-    """Return the analysis of one capture."""
+    """Analyze the communication in one capture."""
     with load_many([path]) as traces:
         return Communication(collect_rank_tables(traces, rank_tables))
 
 
 def present(found: Communication) -> list[str]:
-    """Return the names of the tables that have something to show."""
+    """Return the names of the tables that have rows."""
     several = (found.iterations["rank_count"].max() or 0) > 1  # type: ignore[operator]
     return [name for name in TABLES if getattr(found, name).height and (several or name not in _OF_SEVERAL_RANKS)]
 

@@ -13,7 +13,7 @@ _THREAD = ("process_id", "thread_id")
 
 
 def has_recorded_rollup(trace: Trace) -> bool:
-    """Return whether ``ops`` of a trace were read from the capture instead of computed."""
+    """Return whether the table ``ops`` of a trace was read from the capture instead of computed."""
     return "op_id" not in trace.frame("kernels").collect_schema() and trace.count("ops") > 0
 
 

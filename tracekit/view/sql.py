@@ -27,7 +27,7 @@ HINT = "use columns, numbers, 'text', = <> < <= > >=, + - * / %, AND, OR, NOT, I
 
 
 def where(condition: str, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Return the polars expression of a condition in SQL, as after WHERE.
+    """Translate an SQL condition, as written after WHERE, into a polars expression.
 
     Args:
         condition: The condition, such as ``bytes > 1000 AND name LIKE '%gemm%'``.
@@ -64,7 +64,7 @@ def where(condition: str, schema: Mapping[str, pl.DataType]) -> pl.Expr:
 
 
 def _translate(node: exp.Expression, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Return the polars expression of a node of the syntax tree."""
+    """Translate a node of the syntax tree into a polars expression."""
     name = type(node).__name__
     others = {argument for argument, value in node.args.items() if value} - _ARGUMENTS.get(name, {"this", "expression"})
     if others:
@@ -82,7 +82,7 @@ def _translate(node: exp.Expression, schema: Mapping[str, pl.DataType]) -> pl.Ex
 
 
 def _wide(operand: pl.Expr, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Return an operand with 128 bits if it is an integer, so that the result of one operation is always exact.
+    """Cast an integer operand to 128 bits, so that the result of one operation is always exact.
 
     The result of another operation is only an operand if it has at most 64 bits. Otherwise polars raises an error when
     it computes the condition.
@@ -99,7 +99,7 @@ def _wide(operand: pl.Expr, schema: Mapping[str, pl.DataType]) -> pl.Expr:
 
 
 def _column(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Return a column. Dictionary-encoded strings become strings."""
+    """Return an expression for a column, in which dictionary-encoded strings are plain strings."""
     names = {column.lower(): column for column in schema}
     column = names.get(node.name.lower())
     if column is None or node.table:
@@ -109,7 +109,7 @@ def _column(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
 
 
 def _literal(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Return a string, an integer of 64 bits or a float."""
+    """Translate a literal: a string, a 64-bit integer or a float."""
     if node.is_string:
         return pl.lit(str(node.this))
     text = str(node.this)
@@ -121,12 +121,12 @@ def _literal(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
 
 
 def _boolean(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Return TRUE or FALSE."""
+    """Translate the literal TRUE or FALSE."""
     return pl.lit(bool(node.this))
 
 
 def _in(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Return whether a value is one of a list."""
+    """Translate IN: whether a value is in a list."""
     if not node.expressions:
         raise TracekitError("the condition uses IN without a list of values", hint=HINT)
     value = _translate(node.this, schema)
@@ -134,13 +134,13 @@ def _in(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
 
 
 def _between(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Return whether a value lies between two others, both inclusive."""
+    """Translate BETWEEN: whether a value is between two others, both inclusive."""
     value = _translate(node.this, schema)
     return (value >= _translate(node.args["low"], schema)) & (value <= _translate(node.args["high"], schema))
 
 
 def _like(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Return whether text matches a pattern in which % stands for any text and _ for one character."""
+    """Translate LIKE, whose patterns match any string with ``%`` and any character with ``_``."""
     if type(node.expression).__name__ != "Literal" or not node.expression.is_string:
         raise TracekitError("the condition uses LIKE without a pattern in quotes", hint=HINT)
     pattern = "".join({"%": ".*", "_": "."}.get(c) or _quote(c) for c in str(node.expression.this))
@@ -150,12 +150,12 @@ def _like(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
 
 
 def _quote(character: str) -> str:
-    """Return a regular expression that matches one character."""
+    """Return the regular expression for one character of a LIKE pattern."""
     return character if character.isalnum() or character in " _" else f"\\x{{{ord(character):x}}}"
 
 
 def _is(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Return whether a value is NULL, TRUE or FALSE."""
+    """Translate IS: whether a value is NULL, TRUE or FALSE."""
     value = _translate(node.this, schema)
     kind = type(node.expression).__name__
     if kind == "Null":
@@ -172,7 +172,7 @@ def _remainder(value: pl.Expr, divisor: pl.Expr) -> pl.Expr:
 
 
 def _paren(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Return the expression in parentheses."""
+    """Translate an expression in parentheses."""
     return _translate(node.this, schema)
 
 

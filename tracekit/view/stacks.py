@@ -56,7 +56,7 @@ class Selection:
         return {"events": self.events, "weight": self.weight, "process": self.process, "thread": self.thread}
 
     def rows(self) -> pl.LazyFrame:
-        """Return the events with a call stack, of all threads."""
+        """Return the events that have a call stack, in all threads."""
         name = self.events
         frame = self.trace.frame("python_samples" if name in _PYTHON_KINDS else name)
         if name in _PYTHON_KINDS:
@@ -71,7 +71,7 @@ class Selection:
 
 
 def select(trace: Trace, arguments: Mapping[str, str]) -> Selection:
-    """Return the selection that parameters describe. Unknown events and weights become the first ones.
+    """Parse URL parameters into a selection. Unknown events and weights are replaced with the first known ones.
 
     Raises:
         TracekitError: The trace has no call stacks, the thread or the time is not valid, or there are no events then.
@@ -96,12 +96,12 @@ def select(trace: Trace, arguments: Mapping[str, str]) -> Selection:
 
 
 def _is_id(text: str) -> bool:
-    """Return whether a text is a number that fits in 64 bits."""
+    """Return whether a string is an integer that fits into 64 bits."""
     return text.isascii() and text.isdigit() and len(text) < len(str(2**63))
 
 
 def functions(selection: Selection) -> Rows:
-    """Return the functions in the call stacks with the number of their events, or their time."""
+    """Return the functions in the call stacks, with the number or the total time of their events."""
     frame = selection.trace.plot.functions(**selection.options())
     unit = "_time_ns" if selection.weight == "time" else "_count"
     whole = int(frame["self"].sum()) or 1
@@ -127,7 +127,7 @@ def functions(selection: Selection) -> Rows:
 
 
 def samples(selection: Selection) -> Rows:
-    """Return the events with their thread and innermost function."""
+    """Return the events with call stacks, each with its thread and its innermost function."""
     frame = selection.rows()
     if selection.thread is not None:
         frame = frame.filter(pl.col("process_id") == selection.process, pl.col("thread_id") == selection.thread)

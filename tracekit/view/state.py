@@ -59,11 +59,11 @@ class State:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     def get(self, name: str, default: str = "") -> str:
-        """Return a parameter of the URL, or a default if it is missing."""
+        """Return a URL parameter, or a default value if the parameter is missing."""
         return self.parameters.get(name, default)
 
     def url(self, page: str | None = None, **parameters: str) -> str:
-        """Return the URL of a page for the same capture and aggregation, with the given parameters only."""
+        """Return the URL of a page for the same capture and aggregation, with only the given parameters."""
         return make_url(self.page if page is None else page, self.at, parameters)
 
     def at_capture(self, capture: int) -> State:
@@ -78,7 +78,7 @@ def make_url(page: str, at: Aggregated, parameters: Mapping[str, str] | None = N
 
 
 def parse_url(path: str, query: str, captures: int) -> State:
-    """Return the state that a URL describes.
+    """Parse a URL into the state of a page.
 
     Args:
         path: Path of the URL.
@@ -99,7 +99,7 @@ def parse_url(path: str, query: str, captures: int) -> State:
 
 
 def parse_aggregated(values: Mapping[str, str], captures: int) -> Aggregated:
-    """Return the capture and the aggregation of URL parameters.
+    """Parse URL parameters into a capture and an aggregation.
 
     Raises:
         TracekitError: A parameter has an invalid value.
@@ -119,7 +119,7 @@ _OWN = ("capture", "iterations", "key_op", "token")
 
 
 def _integer(text: str, name: str) -> int:
-    """Return a number of at most 18 digits, or raise an error that names the URL parameter."""
+    """Parse an integer of at most 18 digits, or raise an error that names the URL parameter."""
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(2**60)) - 1):
         raise TracekitError(f"the URL parameter {name!r} is not a number")
     return int(text)

@@ -16,7 +16,7 @@ MAX_TOGGLED = 2000
 
 
 class Tree(NamedTuple):
-    """The columns of a tree, whose rows are in the order in which it is printed.
+    """The columns that define a tree, whose rows are in depth-first order.
 
     Attributes:
         key: Column that identifies a row.
@@ -32,7 +32,7 @@ class Tree(NamedTuple):
 
 
 class Expansion(NamedTuple):
-    """Which rows of a tree are expanded.
+    """The set of expanded rows of a tree.
 
     Attributes:
         depth: Rows of a smaller level are expanded. None means all rows.
@@ -44,7 +44,7 @@ class Expansion(NamedTuple):
 
 
 def parse(arguments: Mapping[str, str], toggled: str) -> Expansion:
-    """Return the expansion that the arguments of a table and a list of keys describe.
+    """Parse the arguments of a table and a list of keys into the set of expanded rows.
 
     Raises:
         TracekitError: The depth is not a number, or there are too many keys.
@@ -59,7 +59,7 @@ def parse(arguments: Mapping[str, str], toggled: str) -> Expansion:
 
 
 def states(frame: pl.DataFrame, tree: Tree, expansion: Expansion) -> pl.DataFrame:
-    """Return for each row of a tree whether it is visible and whether it is expanded.
+    """Return, for each row of a tree, whether it is visible and whether it is expanded.
 
     Returns:
         The columns ``visible``, and ``expanded``, which is null for rows without children.

@@ -20,7 +20,7 @@ MIN_WINDOW = 1_000_000
 
 
 class Window(NamedTuple):
-    """A window of time in ns since the trace origin.
+    """A time window in ns since the trace origin.
 
     Attributes:
         span: First and last time of the capture.
@@ -34,7 +34,7 @@ class Window(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all events are on the timeline."""
+        """Whether the window contains all events of the timeline."""
         return self.converted == self.span
 
     def before(self) -> tuple[int, int] | None:
@@ -49,7 +49,7 @@ class Window(NamedTuple):
 
 
 def choose(trace: Trace, start: str, end: str) -> Window:
-    """Return the window to convert for a requested time.
+    """Return the window that is converted to show a requested time window.
 
     Args:
         trace: The capture.
@@ -76,7 +76,7 @@ def choose(trace: Trace, start: str, end: str) -> Window:
 
 
 def _around(starts: np.ndarray, shown: tuple[int, int], span: tuple[int, int]) -> tuple[int, int]:
-    """Return the window of about MAX_EVENTS events around the window to show, or from its start if that has more."""
+    """Return a window of about ``MAX_EVENTS`` events around the requested window, or from its start if it has more."""
     first, last = (int(i) for i in np.searchsorted(starts, shown))
     spare = MAX_EVENTS - (last - first)
     if spare <= 0:
@@ -87,14 +87,14 @@ def _around(starts: np.ndarray, shown: tuple[int, int], span: tuple[int, int]) -
 
 
 def _starts(trace: Trace) -> np.ndarray:
-    """Return the sorted starts of all events of the timeline."""
+    """Return the start times of all events of the timeline in ascending order."""
     present = [name for name in TABLES if name in trace.tables]
     frames = [trace.frame(name).select("start_ns") for name in present]
     return pl.concat(frames).sort("start_ns").collect()["start_ns"].to_numpy()
 
 
 def parse_time(text: str) -> int:
-    """Return a time in ns, or raise an error."""
+    """Parse a time in ns, and raise an error if it is invalid."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()) or len(text) > len(str(2**62)):
         raise TracekitError("the time in the URL is not a number of ns")

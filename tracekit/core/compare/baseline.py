@@ -22,7 +22,7 @@ _MAX_TOTAL = 1 << 62
 
 
 def to_json(summary: Summary) -> dict[str, Any]:
-    """Return a summary as values of JSON.
+    """Convert a summary to JSON values.
 
     ``names`` lists the kinds with the names of their rows, and ``row`` is the number of a name in this list.
     """
@@ -41,7 +41,7 @@ def to_json(summary: Summary) -> dict[str, Any]:
 
 
 def from_json(value: object) -> Summary:
-    """Return the summary that values of JSON represent.
+    """Convert JSON values, as ``to_json`` returns them, to a summary.
 
     Raises:
         CorruptTraceError: The values are not those of a baseline.
@@ -61,7 +61,7 @@ def from_json(value: object) -> Summary:
 
 
 def _facts(value: object) -> dict[str, str]:
-    """Return the facts, which have to be few and short strings."""
+    """Parse and check the facts, which must be few and short strings."""
     if not isinstance(value, dict) or len(value) > _MAX_FACTS:
         raise CorruptTraceError(f"the facts of the baseline are not an object with at most {_MAX_FACTS} strings")
     for text in (*value, *value.values()):
@@ -71,7 +71,7 @@ def _facts(value: object) -> dict[str, str]:
 
 
 def _units(value: object) -> tuple[int, ...]:
-    """Return the numbers of iterations, of which there may be at most ``MAX_UNITS``."""
+    """Parse and check the iteration numbers. At most ``MAX_UNITS`` are allowed."""
     if not isinstance(value, list) or len(value) > MAX_UNITS:
         raise CorruptTraceError(f"the units of the baseline are not a list of at most {MAX_UNITS} numbers")
     if not all(_is_integer(n) and 0 < n < _MAX_TOTAL // MAX_UNITS for n in value):
@@ -80,7 +80,7 @@ def _units(value: object) -> tuple[int, ...]:
 
 
 def _samples(value: dict[str, Any], units: int) -> pl.DataFrame:
-    """Return the samples, each of which has another kind, name or unit."""
+    """Parse and check the samples, whose kind, name and unit together must be unique."""
     names = _names(value.get("names"))
     row = _column(value, "row", None, len(names))
     limits = {"unit": units, "count": _MAX_TOTAL, "time_ns": _MAX_TOTAL, "bytes": _MAX_TOTAL}
@@ -95,7 +95,7 @@ def _samples(value: dict[str, Any], units: int) -> pl.DataFrame:
 
 
 def _names(value: object) -> pl.DataFrame:
-    """Return the kind and name of each row."""
+    """Parse and check the kind and the name of each row."""
     if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):  # noqa: PLR2004
         raise CorruptTraceError("the names of the baseline are not a list of pairs")
     kinds, names = [pair[0] for pair in value], [pair[1] for pair in value]
@@ -107,7 +107,7 @@ def _names(value: object) -> pl.DataFrame:
 
 
 def _column(value: dict[str, Any], name: str, length: int | None, limit: int) -> pl.Series:
-    """Return a column of numbers from 0 to below a limit."""
+    """Parse and check a column of numbers, which must be at least 0 and below a limit."""
     numbers = value.get(name)
     if not isinstance(numbers, list) or (length is not None and len(numbers) != length):
         raise CorruptTraceError(f"column {name} of the baseline is missing or has another length than the others")

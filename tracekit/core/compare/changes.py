@@ -10,7 +10,7 @@ STATUSES = ("new", "gone", "faster", "slower", "equal")
 
 
 def join_totals(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
-    """Join the totals of two sides by name, and add the change.
+    """Join the totals of two sides by name, and add the columns of the change.
 
     Args:
         a: Totals of the first side: ``name``, and any columns of numbers such as ``count`` and ``time_ns``. No name
@@ -48,12 +48,12 @@ def with_change(rows: pl.DataFrame, change: pl.Expr, before: pl.Expr) -> pl.Data
 
 
 def percent(change: pl.Expr, before: pl.Expr) -> pl.Expr:
-    """Return an expression of a change in per cent of a previous value, which is null if that value is 0."""
+    """Return an expression for a change in per cent of a previous value. It is null if that value is 0."""
     return change * 100.0 / before.replace(0, None)
 
 
 def status(change: pl.Expr) -> pl.Expr:
-    """Return an expression of the status of joined rows, one of ``STATUSES``.
+    """Return an expression for the status of joined rows, one of ``STATUSES``.
 
     Args:
         change: The change by which a row is slower (positive) or faster (negative).

@@ -114,7 +114,7 @@ class Condition:
         return self.metric in METRICS
 
     def value(self, diff: Diff) -> Number:
-        """Return the value that the condition limits: a change, or a number of rows.
+        """Return the value that is compared with the limit: a change, or a number of rows.
 
         Raises:
             MissingTableError: A side has no data for the metric.

@@ -147,7 +147,7 @@ def check_kinds(kinds: Sequence[str]) -> None:
 
 
 def is_per_iteration(a: Summary, b: Summary) -> bool:
-    """Return whether changes are computed per iteration: both sides have iterations, but not equally many."""
+    """Return whether changes are computed per iteration, because both sides have iterations, but different numbers."""
     return min(a.iterations, b.iterations) > 0 and a.iterations != b.iterations
 
 
@@ -181,7 +181,7 @@ def _can_test(a: Summary, b: Summary, alpha: float) -> bool:
 
 
 def _tests(a: Summary, b: Summary) -> int:
-    """Return the number of tests: one, or two if the iterations can also be compared in pairs."""
+    """Return the number of statistical tests: two if iterations can also be compared in pairs, otherwise one."""
     return 2 if a.units == b.units else 1
 
 
@@ -216,7 +216,7 @@ def _untested(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _least_percents(kind: str, rows: pl.DataFrame, least: float) -> Matrix:
-    """Return the smallest believed increase of each row in per cent.
+    """Return, for each row, the smallest increase in per cent that is believed.
 
     The duration of an iteration consists of time in which the GPU is busy, which is almost the same in all runs of a
     program, and of other time, which is not. Its limit is the mean of the limits of both, weighted by their durations.
@@ -235,7 +235,7 @@ def _least_percents(kind: str, rows: pl.DataFrame, least: float) -> Matrix:
 
 
 def _judged(rows: pl.DataFrame, p: Matrix, ratios: Matrix, alpha: float, least: Matrix) -> pl.DataFrame:
-    """Add the verdict on each row.
+    """Add to each row whether its change is believed, and the evidence.
 
     Args:
         rows: The changes.
@@ -265,7 +265,7 @@ def _judged(rows: pl.DataFrame, p: Matrix, ratios: Matrix, alpha: float, least: 
 
 
 def _quantities(side: Summary, kind: str, names: pl.Series) -> Matrix:
-    """Return the time per iteration of each name in each unit, then the times per event, then the numbers of events.
+    """Return the quantities to test, by name: the time per iteration, the time per event, and the number of events.
 
     Returns:
         One row per unit. A name without events in a unit has no time per event (NaN).
@@ -283,7 +283,7 @@ def _quantities(side: Summary, kind: str, names: pl.Series) -> Matrix:
 
 
 def _ratios(a: Matrix, b: Matrix) -> Matrix:
-    """Return the logarithm of the ratio between the middles of each column, which is infinite if one of them is 0."""
+    """Return the logarithm of the ratio between the midmeans of each column. It is infinite if a midmean is 0."""
     before, after = _middles(a), _middles(b)
     first, second = (np.log(m, out=np.full(m.shape, -np.inf), where=m > 0) for m in (before, after))
     ratios: Matrix = np.subtract(second, first, out=np.zeros(before.shape), where=before != after)
@@ -291,7 +291,10 @@ def _ratios(a: Matrix, b: Matrix) -> Matrix:
 
 
 def _middles(values: Matrix) -> Matrix:
-    """Return the mean of the values between the quartiles of each column, without NaN. It is 0 if there is no value."""
+    """Return the midmean of each column: the mean of the values between the quartiles. NaN is ignored.
+
+    The result is 0 for a column without values.
+    """
     ordered = np.sort(values, axis=0)  # NaN is last
     count = (~np.isnan(values)).sum(axis=0)
     first, row = count // _MIDDLE, np.arange(len(values))[:, None]

@@ -38,7 +38,7 @@ RULES: Mapping[str, tuple[tuple[str, str], ...]] = {
 
 
 def normalize(name: pl.Expr, rules: str) -> pl.Expr:
-    """Return an expression of names without the parts that differ between runs of the same program.
+    """Return an expression that replaces the parts of names that differ between runs of the same program.
 
     Args:
         name: Names (String).
@@ -50,5 +50,5 @@ def normalize(name: pl.Expr, rules: str) -> pl.Expr:
 
 
 def normalize_column(column: pl.Expr, rules: str) -> pl.Expr:
-    """Return an expression of the normalised names of a Categorical column. Each distinct name is processed once."""
+    """Return an expression for the normalised names of a Categorical column. Each distinct name is processed once."""
     return map_categories(column, lambda names: normalize(names, rules)) if RULES[rules] else column

@@ -22,7 +22,7 @@ _TITLES = {
 
 
 def comparability_notes(a: Summary, b: Summary, *, can_test: bool) -> tuple[str, ...]:
-    """Return sentences on what limits the comparison of two sides.
+    """Return notes on what limits the comparability of two sides, as sentences.
 
     Args:
         a: The first side.
@@ -54,6 +54,6 @@ def _notes(a: Summary, b: Summary, *, can_test: bool) -> Iterator[str]:
 
 
 def _recorded(side: Summary) -> list[str]:
-    """Return the tables that a side recorded, which is an empty list if they are unknown."""
+    """Return the names of the tables that a side recorded, or an empty list if they are unknown."""
     recorded = side.facts.get("recorded", "")
     return recorded.split(", ") if recorded else []

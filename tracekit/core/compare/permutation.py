@@ -132,14 +132,14 @@ def autocorrelation_times(*sides: Matrix) -> Matrix:
 
 
 def _standard_deviations(ranks: Matrix, a: int, b: int) -> Matrix:
-    """Return the standard deviation of the rank sum of the second side over all divisions, or infinity if it is 0."""
+    """Return the standard deviation of the rank sum of the second side over all divisions. Zeros become infinity."""
     rows = a + b
     variance = (ranks**2).sum(axis=0) * a * b / (rows * max(rows - 1, 1))
     return np.where(variance > 0, np.sqrt(variance), np.inf)
 
 
 def _largest_statistics(ranks: Matrix, size: int) -> Matrix:
-    """Return the largest absolute sum of any column over each division.
+    """Return, for each division, the largest absolute sum of any column.
 
     Args:
         ranks: One row per iteration of both sides: ranks, divided by the standard deviation of their column.

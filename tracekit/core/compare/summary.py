@@ -29,7 +29,7 @@ ops by up to 1.8 %, and times on the CPU by up to a factor of 2.
 
 
 class Kind(NamedTuple):
-    """What can be compared.
+    """The declaration of one kind of comparison, such as kernels or API calls.
 
     Attributes:
         title: What the rows are, for headings.
@@ -49,7 +49,7 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One trace that is summarised.
+    """A trace to summarise, with the options of the summary.
 
     Attributes:
         frames: Function that returns a declared table of the correlated and rolled-up trace.
@@ -67,7 +67,7 @@ class Source:
         return self.rollup.iterations
 
     def name(self, column: str, rules: str) -> pl.Expr:
-        """Return an expression of the normalised names in a Categorical column."""
+        """Return an expression for the normalised names in a Categorical column."""
         return normalize_column(pl.col(column), "exact" if self.exact_names else rules)
 
 
@@ -163,7 +163,7 @@ def summarize(source: Source, *, kinds: Sequence[str], facts: Mapping[str, str])
 
 
 def combine(summaries: Sequence[Summary]) -> Summary:
-    """Add up the summaries of processes that ran together, such as the ranks of a job.
+    """Sum the summaries of processes that ran together, such as the ranks of a job.
 
     An iteration of the result consists of the same iteration of every process. Iterations that a process does not have
     count as outside of all iterations. Facts that differ are listed.
@@ -197,7 +197,7 @@ def capture_facts(info: Mapping[str, str], source: Source, counts: Mapping[str, 
 
 
 def _used_gpus(source: Source) -> list[tuple[str, int]]:
-    """Return the names of the GPUs with activities and their numbers, in order."""
+    """Return the names of the GPUs with activities, each with the number of GPUs that have it, sorted by name."""
     used = source.rollup.used_devices
     devices = source.frames("devices").filter(pl.col("device_id").is_in(used.implode()))
     names = devices.select(pl.col("name").cast(pl.String).fill_null("unknown GPU"))
@@ -205,7 +205,7 @@ def _used_gpus(source: Source) -> list[tuple[str, int]]:
 
 
 def _samples(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add up rows with the same kind, name and unit."""
+    """Sum rows with the same kind, name and unit."""
     sizes = pl.when(pl.col("bytes").is_not_null().any()).then(pl.col("bytes").sum())
     summed = rows.group_by("kind", pl.col("name").cast(pl.String), "unit").agg(pl.col("count", "time_ns").sum(), sizes)
     return summed.select(pl.col(c).cast(t) for c, t in SAMPLES.items()).sort("kind", "name", "unit")
@@ -216,7 +216,7 @@ _COUNT = pl.len().cast(pl.Int64).alias("count")
 
 
 def _aggregated(rows: pl.LazyFrame, *, size: pl.Expr | None = None, time: pl.Expr = _DURATION) -> pl.DataFrame:
-    """Add up events by name and iteration."""
+    """Sum events by name and iteration."""
     total = pl.lit(None, pl.Int64) if size is None else size.sum()
     grouped = rows.group_by("name", "iteration").agg(_COUNT, time_ns=time.sum().cast(pl.Int64), bytes=total)
     return grouped.collect().with_columns(pl.col("name").cast(pl.String), pl.col("iteration").cast(pl.Int64))

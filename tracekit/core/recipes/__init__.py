@@ -83,7 +83,7 @@ def find_recipe(name: str) -> Recipe:
 
 
 def option_values(recipe: Recipe, given: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the values of all options of a recipe: the given ones, which are checked, and the defaults.
+    """Check option values, and return the values of all options of a recipe, including default values.
 
     Raises:
         UnknownFormatError: The recipe does not have an option, a value is not allowed, or a required option is missing.

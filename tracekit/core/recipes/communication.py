@@ -18,7 +18,7 @@ _DECIMALS = {"algorithm_gb_per_s": 3, "bus_gb_per_s": 3, "drift_ppm": 3}
 
 
 def _analysis(name: str, doc: str, read: Callable[..., Tables], *outputs: str) -> Recipe:
-    """Return the recipe that returns tables of the analysis.
+    """Return a recipe whose output is some tables of the communication analysis.
 
     Args:
         name: Name of the recipe.

@@ -30,7 +30,7 @@ class CoveredTime:
         self._until = np.concatenate([[0], np.cumsum(elapsed * self._is_covered)])
 
     def until(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the covered time before each of the given times in ns."""
+        """Return the total covered time before each of the given times, in ns."""
         if not len(self._times):
             return np.zeros(len(times), np.int64)
         row = np.searchsorted(self._times, times, side="right") - 1
@@ -39,5 +39,5 @@ class CoveredTime:
         return np.where(row < 0, 0, self._until[known] + running)
 
     def between(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the covered time of each interval from a start to an end."""
+        """Return the total covered time within each interval, given the starts and ends of the intervals."""
         return self.until(ends) - self.until(starts)

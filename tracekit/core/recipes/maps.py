@@ -44,7 +44,7 @@ Split = Callable[[pl.DataFrame], Sides]
 
 
 def combine_map(tables: Tables, _: Mapping[str, Value]) -> Tables:
-    """Return the maps of all ranks, one after the other."""
+    """Concatenate the maps of all ranks."""
     return {ANALYSIS: with_rank_last(tables[ANALYSIS], UNNAMED_INDEX)}
 
 
@@ -65,7 +65,7 @@ def _map_groups(request: RankRequest, rows: pl.DataFrame, keys: list[str], split
 
 
 def _map_group(bins: Bins, group: pl.DataFrame, keys: list[str], split: Split) -> pl.DataFrame:
-    """Return the percentages of one group, with one row per bin."""
+    """Return the percentages of busy time in one group, with one row per bin."""
     shares = {title: bins.percentages(intervals) for title, intervals in split(group).items()}
     keyed = [pl.lit(group[key].first(), pl.Int64).alias(_TITLES[key]) for key in keys]
     return pl.DataFrame({"Duration": bins.starts, **shares}).with_columns(keyed)
@@ -105,7 +105,7 @@ class Bins:
         return shares.set(pl.Series(self._recorded == 0), None)
 
     def number_at(self, times: pl.Expr) -> pl.Expr:
-        """Return the number of the bin that contains each time of the capture."""
+        """Return the index of the bin that contains each time."""
         return (times + self._offset_ns) // self._size
 
 

@@ -53,7 +53,7 @@ def _is_percentage(name: pl.Expr) -> pl.Expr:
 
 
 def _read_percentages(frames: Frames) -> pl.LazyFrame:
-    """Read the samples of GPU metrics in percent: ``Name`` (no unit), ``device_id``, ``timestamp_ns``, ``value``."""
+    """Read the samples of metrics in percent: ``Name`` (without unit), ``device_id``, ``timestamp_ns``, ``value``."""
     name = pl.col("metric").cast(pl.String)
     plain = name.str.replace(_UNIT, "").alias(NAME)
     return frames("gpu_metrics").filter(_is_percentage(name)).select(plain, "device_id", "timestamp_ns", "value")
@@ -93,7 +93,7 @@ def network_sum(request: RankRequest) -> Tables:
 
 
 def _combine_utilization(tables: Tables, values: Mapping[str, Value]) -> Tables:
-    """Return the maps of all ranks, in which SM Active has the name that it has on the GPUs of the first rank."""
+    """Concatenate the maps of all ranks, and rename SM Active in all of them as in the first rank."""
     name = str(tables[ANALYSIS][_SM_NAME].first() or _SM)
     return combine_map({ANALYSIS: tables[ANALYSIS].drop(_SM_NAME).rename({_SM: name})}, values)
 

@@ -58,7 +58,7 @@ def _occurrences(request: RankRequest, rows: pl.LazyFrame, key: str, dtype: Pola
 
 
 def _combine(tables: Tables, _: Mapping[str, Value]) -> Tables:
-    """Put the ranks side by side: each table of paces has a row per occurrence and a column per rank."""
+    """Combine the ranks into tables with one row per occurrence and one column per rank."""
     occurrences, values = tables[_OCCURRENCES], tables[_VALUES]
     ranks = tables[_RANKS][RANK].to_list()
     key = values.columns[0]
@@ -71,7 +71,7 @@ def _combine(tables: Tables, _: Mapping[str, Value]) -> Tables:
 
 
 def _by_rank(occurrences: pl.DataFrame, pace: str, ranks: list[int]) -> pl.DataFrame:
-    """Return one row per occurrence and one column per rank. A rank with fewer occurrences has nulls."""
+    """Pivot occurrences into one row per occurrence and one column per rank. Missing occurrences are null."""
     wide = occurrences.sort(_NTH, RANK).pivot(RANK, index=_NTH, values=pace)
     columns = [str(rank) for rank in ranks]
     missing = [pl.lit(None, occurrences.schema[pace]).alias(c) for c in columns if c not in wide.columns]
@@ -79,7 +79,7 @@ def _by_rank(occurrences: pl.DataFrame, pace: str, ranks: list[int]) -> pl.DataF
 
 
 def _delta_stats(occurrences: pl.DataFrame) -> pl.DataFrame:
-    """Return the statistics over ranks of the time between occurrences, with one row per occurrence."""
+    """Return statistics of the time between occurrences over all ranks, with one row per occurrence."""
     x = pl.col("delta").cast(pl.Float64)
     grouped = (
         occurrences.sort(_NTH, RANK)

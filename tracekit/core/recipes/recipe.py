@@ -46,7 +46,7 @@ class Option:
     choices: tuple[str, ...] = ()
 
     def check(self, recipe: str, name: str, value: Value) -> None:
-        """Check a value of the option.
+        """Raise an error if a value of the option is not allowed.
 
         Raises:
             UnknownFormatError: The value is not allowed.
@@ -76,7 +76,7 @@ ALIGN = Option(
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A table that a recipe returns.
+    """The declaration of a table that a recipe returns.
 
     Attributes:
         name: Name of the table and of its file, as in nsys.
@@ -90,7 +90,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The place of a capture on the common time axis of all ranks, which begins with the first capture.
+    """The position of a capture on the common time axis of all ranks, which begins with the first capture.
 
     Attributes:
         offset_ns: Start of the capture on the common axis.

@@ -22,7 +22,7 @@ _GREEN_CONTEXT = "Green Context ID"
 
 
 def _recipe_of_rule(name: str) -> Recipe:
-    """Return the recipe that lists what a rule finds. Its options are those of the rule, and all rows are listed."""
+    """Return the recipe that lists all rows that a rule finds in each rank. Its options are those of the rule."""
     rule = analyze.find_rule(name)
     options = {**{n: _recipe_option(o) for n, o in rule.options.items()}, "rows": _ROWS}
 
@@ -35,13 +35,13 @@ def _recipe_of_rule(name: str) -> Recipe:
 
 
 def _recipe_option(option: analyze.Option) -> Option:
-    """Return an option of a rule as an option of a recipe."""
+    """Convert an option of a rule to an option of a recipe."""
     maximum = MAX_INTEGER if option.maximum is None else option.maximum
     return Option(option.default, option.doc, option.minimum, maximum)
 
 
 def _value(column: ReportColumn) -> pl.Expr:
-    """Return the values of a printed column, in the unit in which they are recorded."""
+    """Return an expression for the values of a printed column in the recorded unit."""
     x = pl.col(column.source)
     match column.style:
         case ColumnStyle.TEXT:

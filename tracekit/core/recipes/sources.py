@@ -37,7 +37,7 @@ _COPY_KINDS = {
 
 
 def kernels(request: RankRequest, *columns: str) -> pl.LazyFrame:
-    """Read kernels in file order: ``name``, as the option ``kernel_name`` selects it, and the given columns."""
+    """Read kernels in file order: the given columns, and the ``name`` that the option ``kernel_name`` selects."""
     return read_kernels(request.report, *columns)
 
 

@@ -20,7 +20,7 @@ _ROUNDED = ("Mean", "Std", *_QUARTERS)
 
 
 def count_values(rows: pl.LazyFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Return how often each value occurs in each group.
+    """Count the occurrences of each value in each group.
 
     Args:
         rows: The columns ``keys`` and ``value``. Rows that have a null in one of them are ignored.
@@ -35,7 +35,7 @@ def count_values(rows: pl.LazyFrame, keys: Sequence[str]) -> pl.DataFrame:
 
 
 def add_counts(counts: pl.DataFrame) -> pl.DataFrame:
-    """Add the counts of equal values of equal groups. The result is in no particular order."""
+    """Sum the counts of each value in each group. The result is in no particular order."""
     return counts.group_by(pl.exclude(COUNT)).agg(pl.col(COUNT).sum())
 
 
@@ -69,7 +69,7 @@ def describe(counts: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
 
 
 def _sort_by_keys(counts: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Sort counts by their keys, strings in the order of their characters, and by value."""
+    """Sort counts by their keys, in which strings are ordered by code points, and then by value."""
     # Sorting the values of each group takes a third of the time of sorting all rows by several columns.
     lists = counts.group_by(list(keys)).agg(pl.col(VALUE, COUNT).sort_by(VALUE))
     texts = pl.col(pl.Categorical).cast(pl.String)

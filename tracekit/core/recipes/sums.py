@@ -35,7 +35,7 @@ OUTPUTS_BY_DEVICE = (*_outputs(NAME), Output(_BY_DEVICE, (NAME, DEVICE_ID)))
 
 
 def combine_sums(tables: Tables, _: Mapping[str, Value]) -> Tables:
-    """Add the statistics over all ranks, and put the rank and the keys last."""
+    """Compute the statistics over all ranks, and move the rank and the keys to the end."""
     values = tables.pop(_VALUES)
     key = values.columns[0]
     all_ranks = describe(values, [key])
@@ -46,13 +46,13 @@ def combine_sums(tables: Tables, _: Mapping[str, Value]) -> Tables:
 
 
 def _sum_by(rows: pl.LazyFrame, key: str) -> Tables:
-    """Return the statistics of one rank, and the counts from which those of all ranks are computed."""
+    """Return the statistics of one rank, and the value counts from which the statistics over all ranks are computed."""
     values = count_values(rows, [key])
     return {_RANK: describe(values, [key]), _VALUES: values}
 
 
 def sum_by_device(rows: pl.LazyFrame) -> Tables:
-    """Return the statistics of one rank by name and by name and device, and the counts for those of all ranks."""
+    """Return the statistics of one rank by name, and by name and device, with the value counts for all ranks."""
     values = count_values(rows, [NAME, DEVICE_ID])
     by_device = describe(values, [NAME, DEVICE_ID])
     totals = add_counts(values.drop(DEVICE_ID))
@@ -116,7 +116,7 @@ def _sum_ranges(rows: pl.LazyFrame) -> Tables:
 
 
 def _add_cpu_times(times: pl.DataFrame) -> pl.DataFrame:
-    """Add the durations of equal texts."""
+    """Sum the durations of ranges with equal texts."""
     return times.group_by(_TEXT).agg(pl.col(_CPU_SUM).sum()).sort(_TEXT)
 
 

@@ -57,7 +57,7 @@ def nvtx_gpu_proj_trace(request: RankRequest) -> Tables:
 
 
 def _add_overlaps(sums: pl.DataFrame) -> pl.DataFrame:
-    """Add the numbers, durations and overlaps of kernels with equal names."""
+    """Sum the counts, durations and overlaps of kernels with equal names."""
     return sums.group_by("Name").agg(pl.exclude("Name").sum()).sort("Name")
 
 
@@ -67,7 +67,7 @@ def _combine_overlaps(tables: Tables, _: Mapping[str, Value]) -> Tables:
 
 
 def _percentages() -> list[pl.Expr]:
-    """Return the percentage of the column ``duration_ns`` in each column of overlaps, with one decimal."""
+    """Return expressions for each overlap as a percentage of ``duration_ns``, with one decimal."""
     duration = pl.col("duration_ns")
     return [pl.when(duration > 0).then(pl.col(s) * 100.0 / duration).otherwise(0.0).round(1).alias(s) for s in _SIDES]
 
@@ -99,7 +99,7 @@ def nccl_gpu_overlap_trace(request: RankRequest) -> Tables:
 
 
 def _with_overlaps(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add the time that each kernel of a device overlaps with others, in ns, as the columns ``_SIDES``.
+    """Add the columns ``_SIDES``: the time in ns in which each kernel overlaps with other kernels on the device.
 
     The overlap of a kernel with kernels of its own kind is the time in which at least two of them run.
     """

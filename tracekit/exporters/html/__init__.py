@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def write(view: View, path: Path, progress: Progress) -> None:
-    """Write the page of a trace."""
+    """Write the HTML page of a trace."""
     from tracekit.exporters.html import page, sections
 
     path.write_text(page.page(sections.contents(view, progress)), "utf-8", newline="\n")

@@ -22,7 +22,7 @@ LONGEST = 6000
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of a page.
+    """An HTML table.
 
     Attributes:
         caption: Caption of the table.
@@ -77,7 +77,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of a page.
+    """A section of an HTML page.
 
     Attributes:
         title: Title of the section.
@@ -109,12 +109,12 @@ class Section:
 
 
 def text(value: str) -> str:
-    """Escape a text: markup, control characters, and characters that change the direction of text."""
+    """Escape markup, control characters, and characters that change the direction of text."""
     return html.escape(printable(value))
 
 
 def cell(value: Any) -> str:
-    """Return the content of a cell. Long texts are folded, and missing values are empty."""
+    """Format a table cell as HTML. Long texts are collapsed, and nulls become empty cells."""
     if value is None:
         return ""
     if isinstance(value, int | float):
@@ -127,13 +127,13 @@ def cell(value: Any) -> str:
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return labels and values as a description list. It is empty if there are none."""
+    """Return labels and values as an HTML description list, or an empty string if there are none."""
     items = "".join(f"<div><dt>{text(label)}</dt><dd>{text(value)}</dd></div>" for label, value in pairs)
     return f"<dl>{items}</dl>\n" if items else ""
 
 
 def figure(name: str, drawn: Mapping[str, Any]) -> str:
-    """Return the element that a figure is drawn in. The figure has a title, which describes it."""
+    """Return the HTML element into which a figure is drawn. The title of the figure is its accessible description."""
     layout = drawn["layout"]
     height = layout.get("height") or 380
     title = text(layout["title"]["text"])
@@ -148,7 +148,7 @@ def article(title: str, paragraphs: Sequence[str], pairs: Sequence[tuple[str, st
 
 
 def _column_class(values: Sequence[Any]) -> str:
-    """Return the class of the cells of a column: ``number`` is aligned to the right, ``long`` has space for names."""
+    """Return the CSS class of the cells of a column: ``number`` is right-aligned, and ``long`` is wide."""
     if any(isinstance(value, int | float) for value in values):
         return ' class="number"'
     return ' class="long"' if any(len(str(value)) > _SHORT for value in values) else ""

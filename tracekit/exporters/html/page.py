@@ -91,7 +91,7 @@ addEventListener("afterprint", redraw);
 
 
 def page(contents: Contents) -> str:
-    """Return the page as HTML."""
+    """Return the HTML of a page."""
     library, data = _script_text(theme.javascript()), _data(contents)
     allowed = (
         f"script-src {_hash(library)} {_hash(SCRIPT)}",
@@ -113,7 +113,7 @@ def page(contents: Contents) -> str:
 
 
 def static_page(title: str, sections: Sequence[Section], note: str) -> str:
-    """Return a page without figures and scripts as HTML.
+    """Return the HTML of a page without figures and scripts.
 
     Args:
         title: Title of the page.
@@ -126,7 +126,7 @@ def static_page(title: str, sections: Sequence[Section], note: str) -> str:
 
 
 def _document(title: str, navigation: str, body: str, footer: str, *, allowed: Sequence[str], scripts: str = "") -> str:
-    """Return an HTML document.
+    """Assemble an HTML document.
 
     Args:
         title: Title, as text.
@@ -166,7 +166,7 @@ def _navigation(sections: Sequence[Section]) -> str:
 
 
 def _notice(contents: Contents) -> str:
-    """Return a note if the capture has nothing to draw."""
+    """Return a note if no figure can be drawn from the capture, or else an empty string."""
     if any(section.figures for section in contents.sections):
         return ""
     content = (
@@ -177,7 +177,7 @@ def _notice(contents: Contents) -> str:
 
 
 def _missing(contents: Contents) -> str:
-    """Return a section with what the capture does not contain."""
+    """Return a section that lists which data the capture lacks, or an empty string if it lacks none."""
     if not contents.missing:
         return ""
     is_open = "" if any(section.figures for section in contents.sections) else " open"
@@ -192,7 +192,7 @@ def _sentence(words: str) -> str:
 
 
 def _data(contents: Contents) -> str:
-    """Return the figures and templates as JSON that cannot end the element which contains it."""
+    """Serialize the figures and templates as JSON that is safe inside a script element."""
     figures = {name: drawn for section in contents.sections for name, drawn in section.figures.items()}
     templates = {name: theme.template(dark=dark).to_plotly_json() for name, dark in (("light", False), ("dark", True))}
     written = json.dumps(
@@ -204,12 +204,12 @@ def _data(contents: Contents) -> str:
 
 
 def _script_text(script: str) -> str:
-    """Return JavaScript that can stand in a script element: it neither ends the element nor begins a comment in it."""
+    """Escape JavaScript for a script element, so that it neither ends the element nor begins an HTML comment."""
     lines = script.replace("\r\n", "\n").replace("\r", "\n").replace("<!--", "<\\!--")
     return re.sub(r"<(?=/?script)", r"\\x3c", lines, flags=re.IGNORECASE)
 
 
 def _hash(script: str) -> str:
-    """Return the hash by which a policy allows a script."""
+    """Return the hash with which a content security policy allows a script."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"'sha256-{digest}'"

@@ -44,7 +44,7 @@ _FACTS = {
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a page shows.
+    """The content of the HTML page of a trace.
 
     Attributes:
         title: Title of the page.
@@ -58,7 +58,7 @@ class Contents:
 
 
 def contents(view: View, progress: Progress) -> Contents:
-    """Return what the page of a trace shows."""
+    """Build the content of the HTML page of a trace."""
     builder = _Builder(view)
     sections: list[Section] = []
     for number, build in enumerate(_BUILDERS, 1):
@@ -75,7 +75,7 @@ def _title(view: View) -> str:
 
 
 class _Builder:
-    """Fetches figures, rows and reports, and collects what is missing."""
+    """Fetches figures, rows and reports, and collects the names of missing data."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -83,7 +83,7 @@ class _Builder:
         self._rows: dict[str, pl.DataFrame | None] = {}
 
     def figure(self, name: str, **options: Any) -> dict[str, Any]:
-        """Return a figure by its name, or nothing if the capture has no data for it."""
+        """Return the figure by its name, as a mapping. It is empty if the capture has no data for the figure."""
         if name in _DRAWN_FROM_ROWS:
             rows = self.rows(name)
             drawn = None if rows is None else _DRAWN_FROM_ROWS[name](rows)
@@ -96,7 +96,7 @@ class _Builder:
         return {name: content}
 
     def rows(self, name: str) -> pl.DataFrame | None:
-        """Return the rows of a figure, or None if the capture has no data for it. They are computed once."""
+        """Return the rows of a figure, or None if the capture has no data for it. The result is cached."""
         if name not in self._rows:
             self._rows[name] = self._or_none(lambda: self.view.figure_rows(name))
         return self._rows[name]
@@ -104,7 +104,7 @@ class _Builder:
     def tables(
         self, report: str, caption: str, columns: Sequence[str], header: str, *, needs: str | None = None
     ) -> list[Table]:
-        """Return the first rows of a report as a table, or nothing if the report has no rows.
+        """Return the first rows of a report as a list of one table, which is empty if the report has no rows.
 
         Args:
             report: Name of the report.
@@ -161,7 +161,7 @@ _LAST_SECOND = 253_402_300_799
 
 
 def _time_facts(builder: _Builder) -> Iterator[tuple[str, str]]:
-    """Yield utilization, iterations and GPU time."""
+    """Yield facts about utilization, iterations and GPU time."""
     devices, iterations, kinds = (builder.rows(n) for n in ("gpu_utilization", "iterations", "kernel_time"))
     if devices is not None:
         used = devices.filter(devices["busy_ns"] > 0)["percent"].to_list()
@@ -189,7 +189,7 @@ def _time_facts(builder: _Builder) -> Iterator[tuple[str, str]]:
 
 
 def _overview_tables(builder: _Builder) -> list[Table]:
-    """Return the numbers of the figures of the overview as tables."""
+    """Return the values that the overview figures show, as tables."""
     rows = builder.rows("time_breakdown")
     if rows is None:
         return []
@@ -295,7 +295,7 @@ def _communication(builder: _Builder) -> Iterator[Section]:
 
 
 def _collectives(view: View, columns: Sequence[str]) -> list[Table]:
-    """Return the kernels of NCCL by name, with their share of the time of all kernels, and the longest ones."""
+    """Return two tables: the NCCL kernels by name, with their share of the total kernel time, and the longest ones."""
     import polars as pl
 
     is_collective = pl.col("Name").cast(pl.String).str.contains(_NCCL)

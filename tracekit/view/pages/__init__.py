@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a page is built from.
+    """The captures and the state from which a page is built.
 
     Attributes:
         captures: The captures of the server.
@@ -74,7 +74,7 @@ class Context:
         """Return a table, with the tables below the row that the URL selects."""
 
         def below(row: Mapping[str, Any]) -> list[Any]:
-            """Return the tables below a selected row."""
+            """Return the detail tables of a selected row."""
             return details(self, name, selected_arguments(name, arguments or {}, row))
 
         return grid.table(self.captures, name, self.state, arguments, below=below, **options)
@@ -200,12 +200,12 @@ PAGES: Mapping[str, Page] = {
 
 
 def available(capture: Capture) -> list[Page]:
-    """Return the pages that have something to show for a capture."""
+    """Return the pages for which a capture has data."""
     return [page for page in PAGES.values() if not page.needs or capture.has(*page.needs)]
 
 
 def build(context: Context) -> list[Any]:
-    """Return the components of the page that the state names.
+    """Return the components of the page that the state selects.
 
     Raises:
         TracekitError: The page does not exist.
@@ -220,7 +220,7 @@ def build(context: Context) -> list[Any]:
 
 
 def _missing(page: Page) -> str:
-    """Return what to record so that a page has data."""
+    """Return a message that states what has to be recorded so that a page has data."""
     hint = _RECORD.get(page.name)
     return hint or f"it needs rows in {' or '.join(page.needs)}"
 
@@ -242,7 +242,7 @@ def selected_arguments(table: str, arguments: Mapping[str, str], row: Mapping[st
 
 
 def details(context: Context, table: str, arguments: Mapping[str, str]) -> list[Any]:
-    """Return the tables below a selected row of a table."""
+    """Return the detail tables of a selected row."""
     page = PAGES.get(context.state.page)
     names = page.details.get(table, ()) if page else ()
     return [context.table(name, arguments, heading="h3") for name in names]

@@ -47,7 +47,7 @@ def build(context: Context) -> list[Any]:
 
 
 def _captures(context: Context, other: Aggregated) -> Any:
-    """Return the selection of the other capture."""
+    """Return the control that selects the other capture."""
     return dmc.Select(
         id="other-capture",
         label="Capture",
@@ -60,7 +60,7 @@ def _captures(context: Context, other: Aggregated) -> Any:
 
 
 def _iterations(other: Aggregated) -> list[Any]:
-    """Return the fields for the iterations of the other aggregation."""
+    """Return the input fields for the iterations of the other side."""
     return [
         dmc.NumberInput(
             id=f"other-{name}",
@@ -98,5 +98,5 @@ def _label(context: Context, at: Aggregated) -> str:
 
 
 def _text(bound: int | None) -> str:
-    """Return a bound of iterations as text."""
+    """Return the first or last iteration as a string, which is empty for None."""
     return "…" if bound is None else str(bound)

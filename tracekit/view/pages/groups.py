@@ -48,5 +48,5 @@ def build(context: Context) -> list[Any]:
 
 
 def _url(context: Context, chosen: dict[str, str]) -> str:
-    """Return the URL of the page for the chosen values, without those that are empty."""
+    """Return the URL of the page for the selected values. Empty values are omitted."""
     return context.state.url(**{name: value for name, value in chosen.items() if value})

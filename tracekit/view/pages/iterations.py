@@ -42,7 +42,7 @@ def build(context: Context) -> list[Any]:
 
 
 def _form(context: Context, first: Any, last: Any) -> Any:
-    """Return the form that aggregates other iterations. The iterations of the capture are ``first`` to ``last``."""
+    """Return the form that selects the iterations to aggregate, within the iterations ``first`` to ``last``."""
     at = context.state.at
     bounds = {"first": (at.first, first), "last": (at.last, last)}
     fields = [
@@ -76,7 +76,7 @@ def _form(context: Context, first: Any, last: Any) -> Any:
 
 
 def _key_ops(context: Context) -> list[dict[str, str]]:
-    """Return the ops that can delimit iterations, the most frequent ones first."""
+    """Return the ops that can be used as key op, sorted by descending frequency."""
     ops = context.capture.at(context.state.at).frame("ops").select("op_id", "op_name", "instance_count")
     ops = ops.sort("instance_count", descending=True).head(500)
     choices = [{"value": "", "label": "automatic"}]

@@ -49,7 +49,7 @@ def build(context: Context) -> list[Any]:
 
 
 def _numbers(context: Context, trace: Trace) -> Any:
-    """Return the most important numbers of the capture."""
+    """Return the key figures of the capture."""
     cards = []
     span = trace.span()
     if span:
@@ -77,7 +77,7 @@ def _numbers(context: Context, trace: Trace) -> Any:
 
 
 def _top_ops(context: Context, trace: Trace) -> Any:
-    """Return the ops with the longest GPU time, each with a link to its kernels."""
+    """Return a table of the ops with the longest GPU time, each with a link to its kernels."""
     if not context.capture.has("ops"):
         return None
     columns = [
@@ -107,7 +107,7 @@ def _top_ops(context: Context, trace: Trace) -> Any:
 
 
 def _top_kernels(context: Context) -> Any:
-    """Return the kernels with the longest total time, each with a link to its launches."""
+    """Return a table of the kernels with the longest total time, each with a link to its launches."""
     if not context.capture.has("kernels"):
         return None
     rows = sources.report_rows(context.report("cuda_gpu_kern_sum")).frame.head(TOP)
@@ -140,7 +140,7 @@ def _advice(context: Context) -> Any:
 
 
 def _system(trace: Trace) -> Any:
-    """Return facts about the machine. Host and user names are not part of them."""
+    """Return a list of facts about the machine, without host and user names."""
     names = {
         "tool": "Recorded with",
         "tool_version": "Version",

@@ -31,7 +31,7 @@ def build(context: Context) -> list[Any]:
 
 
 def _parts(context: Context, selection: stacks.Selection, values: dict[str, str]) -> list[Any]:
-    """Return the figure and the tables."""
+    """Return the figure and the tables of the selected call stacks."""
     window = (values.get("start", ""), values.get("end", ""))
     title = f"{stacks.EVENTS[selection.events]} by call stack"
     figure = context.figure("stacks", title, of=selection.trace, key=window, **selection.options())
@@ -39,10 +39,10 @@ def _parts(context: Context, selection: stacks.Selection, values: dict[str, str]
 
 
 def _controls(context: Context, selection: stacks.Selection, values: dict[str, str]) -> Any:
-    """Return the choice of the events, the weight and the thread, and the form for the time."""
+    """Return the controls that select the events, the weight, the thread and the time window."""
 
     def url(**changed: str) -> str:
-        """Return the URL of the page with some parameters changed. Other events have other threads."""
+        """Return the URL of the page with some parameters changed. If the events change, the thread is reset."""
         kept = {name: text for name, text in values.items() if "events" not in changed or name != "thread"}
         return context.state.url(**{name: text for name, text in {**kept, **changed}.items() if text})
 
@@ -64,13 +64,13 @@ def _controls(context: Context, selection: stacks.Selection, values: dict[str, s
 
 
 def _threads(selection: stacks.Selection) -> list[tuple[int, int, str | None, int]]:
-    """Return the ids, the name and the number of events of the threads with the most events."""
+    """Return the threads with the most events, each with its ids, its name and its number of events."""
     rows = selection.threads().head(MAX_THREADS).select("process_id", "thread_id", "thread_name", "count")
     return list(rows.iter_rows())
 
 
 def _window(values: dict[str, str], whole: str) -> list[Any]:
-    """Return the fields and the button that limit the time."""
+    """Return the input fields and the button that select a time window."""
     fields = [
         dmc.TextInput(id=f"stacks-{name}", label=label, value=values.get(name, ""), size="xs", w=160)
         for name, label in (("start", "From (ns)"), ("end", "To (ns)"))

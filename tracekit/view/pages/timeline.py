@@ -40,7 +40,7 @@ def build(context: Context) -> list[Any]:
 
 
 def _steps(context: Context, window: windows.Window) -> list[Any]:
-    """Return links to the windows before and after this one."""
+    """Return links to the previous and the next window."""
     links: list[Any] = []
     for label, part in (("Earlier", window.before()), ("Later", window.after())):
         if part:
