@@ -449,11 +449,11 @@ def test_a_read_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(*_: object) -> bool:
             raise OSError(5, "Input/output error")
 
-        monkeypatch.setattr(pages, "_fill", fail)
+        monkeypatch.setattr(pages, "_read_until_full", fail)
         with pytest.raises(TracekitError) as caught:
             db.count("StringIds")
         assert str(caught.value).startswith(f"{path}: cannot be read: Input/output error\nHint: copy it again")
-        monkeypatch.setattr(pages, "_fill", lambda *_: False)
+        monkeypatch.setattr(pages, "_read_until_full", lambda *_: False)
         with pytest.raises(
             CorruptTraceError,
             match=r"table PROCESSES: .*: the file ends before the last of the pages that are being read",
