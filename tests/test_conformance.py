@@ -32,7 +32,7 @@ FORMATS = {
     "parquetdir": "nsys-parquetdir",
     "arrowdir": "nsys-arrowdir",
 }
-WHOLE = ["chrome-trace"]
+WHOLE = ["chrome-trace", "perfetto"]
 BY_TABLE = ["csv", "parquet", "arrow"]
 
 

@@ -55,7 +55,7 @@ def drawn(trace: tk.Trace, format: str) -> bool:
     """Whether a format that draws has anything to draw."""
     if format == "tfevents":
         return trace.rollup().count("ops") > 0
-    return format != "chrome-trace" or trace.format not in ("ncu-csv", "ncu-rep", "graphdef")
+    return format not in ("chrome-trace", "perfetto") or trace.format not in ("ncu-csv", "ncu-rep", "graphdef")
 
 
 @pytest.mark.parametrize("format", sorted(e.format for e in registry.exporters().values()))

@@ -57,7 +57,7 @@ def plugins(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_built_in_ones() -> None:
     assert set(registry.readers()) >= {"nsys-sqlite", "parquet", "arrow"}
-    assert set(registry.exporters()) >= {"chrome-trace", "csv", "parquet", "arrow"}
+    assert set(registry.exporters()) >= {"chrome-trace", "perfetto", "csv", "parquet", "arrow"}
     for name, part in {**registry.readers(), **registry.exporters()}.items():
         assert part.format == name
         assert part.doc

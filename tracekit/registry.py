@@ -37,6 +37,7 @@ BUILTIN_READERS = (
 )
 BUILTIN_EXPORTERS = (
     "tracekit.exporters.chrome_trace",
+    "tracekit.exporters.perfetto",
     "tracekit.exporters.csv",
     "tracekit.exporters.parquet",
     "tracekit.exporters.arrow",

@@ -27,7 +27,7 @@ FLOWS = """
 select c.int_value as api_call_id, a.key, a.int_value as id
 from flow f
 join slice o on f.slice_out = o.id join slice i on f.slice_in = i.id
-join args c on o.arg_set_id = c.arg_set_id and c.key = 'args.api_call_id'
+join args c on o.arg_set_id = c.arg_set_id and c.key = '{prefix}.api_call_id'
 join args a on i.arg_set_id = a.arg_set_id and a.key in ({keys})
 """
 KEYS = {
@@ -124,21 +124,23 @@ def expected(trace: tk.Trace) -> Counter[Row]:
     for table, key in KEYS.items():
         gpu = table in LAUNCHED or table in ON_GPUS
         slices.update(
-            (f"args.{key}", None if gpu else p or 0, *r)
+            (key, None if gpu else p or 0, *r)
             for p, *r in drawn(trace, table).select("process_id", "id", "ts", "dur").rows()
         )
     length = (pl.col("end_ns") - pl.col("start_ns")).alias("dur")
     projected = trace.frame("nvtx_projections").select("range_id", "start_ns", length).collect()
-    slices.update(("args.range_id", None, *r) for r in projected.rows())
+    slices.update(("range_id", None, *r) for r in projected.rows())
     return slices
 
 
-def shown(perfetto: Any) -> Counter[Row]:
-    keys = ", ".join(f"'args.{k}'" for k in KEYS.values())
+def shown(perfetto: Any, prefix: str) -> Counter[Row]:
+    keys = ", ".join(f"'{prefix}.{k}'" for k in KEYS.values())
     rows = perfetto.query(SLICES.format(keys=keys))
-    return Counter(
-        (r["key"], None if r["pid"] >= FIRST_GPU_PID else r["pid"], r["id"], r["ts"], r["dur"]) for r in rows
-    )
+    found: Counter[Row] = Counter()
+    for r in rows:
+        process = None if r["pid"] >= FIRST_GPU_PID else r["pid"]
+        found[r["key"].removeprefix(f"{prefix}."), process, r["id"], r["ts"], r["dur"]] += 1
+    return found
 
 
 def on_tracks(trace: tk.Trace) -> Counter[tuple[Any, ...]]:
@@ -204,38 +206,44 @@ def expected_flows(trace: tk.Trace) -> Counter[Row]:
     for table in LAUNCHED:
         linked = trace.frame(table).join(calls, on="api_call_id").filter(pl.col("api_start_ns") <= pl.col("start_ns"))
         ids = linked.select("api_call_id", KEYS[table]).collect().rows()
-        flows.update((call, f"args.{KEYS[table]}", n) for call, n in ids)
+        flows.update((call, KEYS[table], n) for call, n in ids)
     return flows
 
 
-def shown_flows(perfetto: Any) -> Counter[Row]:
-    keys = ", ".join(f"'args.{KEYS[t]}'" for t in LAUNCHED)
-    return Counter((r["api_call_id"], r["key"], r["id"]) for r in perfetto.query(FLOWS.format(keys=keys)))
+def shown_flows(perfetto: Any, prefix: str) -> Counter[Row]:
+    keys = ", ".join(f"'{prefix}.{KEYS[t]}'" for t in LAUNCHED)
+    rows = perfetto.query(FLOWS.format(keys=keys, prefix=prefix))
+    return Counter((r["api_call_id"], r["key"].removeprefix(f"{prefix}."), r["id"]) for r in rows)
 
 
 def check(path: Path, target: Path, perfetto: Any) -> None:
     """Export all tracks of a capture and compare what Perfetto holds; says of a difference only how large it is."""
+    prefix = "debug" if ".pftrace" in target.name else "args"
     with tk.load(path) as raw:
         trace = raw.correlate()
         perfetto.load(trace.export(target, options={"tracks": "all"}))
         assert perfetto.problems() == {}
-        wanted, got = expected(trace), shown(perfetto)
+        wanted, got = expected(trace), shown(perfetto, prefix)
         first = min((row[3] for row in wanted), default=0)
         if first < 0:
             wanted = Counter({(*row[:3], row[3] - first, row[4]): n for row, n in wanted.items()})
         assert len(list((wanted - got).elements())) == len(list((got - wanted).elements())) == 0
         wanted_sums, sums = on_tracks(trace), shown_tracks(perfetto)
         assert len(wanted_sums - sums) == len(sums - wanted_sums) == 0
-        assert expected_flows(trace) == shown_flows(perfetto)
+        assert expected_flows(trace) == shown_flows(perfetto, prefix)
         values = [trace.frame("gpu_metrics").select("value"), trace.frame("memory_events").select(value="used_bytes")]
         metrics = pl.concat(values).select(n=pl.len(), total=pl.col("value").sum().cast(pl.Float64)).collect()
         counters = perfetto.query("select count(*) as n, ifnull(sum(value), 0.0) as total from counter")
         assert counters == metrics.to_dicts()
 
 
+SUFFIXES = pytest.mark.parametrize("suffix", ["json.gz", "pftrace", "pftrace.gz"])
+
+
 @pytest.mark.perfetto
-def test_perfetto_shows_every_slice(capture: Path, tmp_path: Path, perfetto: Any) -> None:
-    check(capture, tmp_path / "trace.json.gz", perfetto)
+@SUFFIXES
+def test_perfetto_shows_every_slice(suffix: str, capture: Path, tmp_path: Path, perfetto: Any) -> None:
+    check(capture, tmp_path / f"trace.{suffix}", perfetto)
 
 
 @pytest.mark.perfetto
@@ -246,6 +254,7 @@ def test_perfetto_shows_every_slice(capture: Path, tmp_path: Path, perfetto: Any
 def test_perfetto_shows_every_slice_of_public_captures(nth: int, tmp_path: Path, perfetto: Any) -> None:
     try:
         check(CAPTURES[nth], tmp_path / "trace.json", perfetto)
+        check(CAPTURES[nth], tmp_path / "trace.pftrace", perfetto)
     except tk.TracekitError as e:
         pytest.skip(f"cannot be read: {type(e).__name__}")
 
@@ -255,24 +264,27 @@ def test_perfetto_shows_every_slice_of_public_captures(nth: int, tmp_path: Path,
 @pytest.mark.parametrize("name", ["pystacks", "omp", "memory"])
 def test_perfetto_shows_every_slice_of_more_captures(name: str, tmp_path: Path, perfetto: Any) -> None:
     check(MORE / f"{name}.nsys-rep", tmp_path / "trace.json", perfetto)
+    check(MORE / f"{name}.nsys-rep", tmp_path / "trace.pftrace", perfetto)
 
 
 MPI_FLOWS = """
 select a.int_value as sender, b.int_value as receiver
 from flow f join slice o on f.slice_out = o.id join slice i on f.slice_in = i.id
-join args a on o.arg_set_id = a.arg_set_id and a.key = 'args.mpi_call_id'
-join args b on i.arg_set_id = b.arg_set_id and b.key = 'args.mpi_call_id'
+join args a on o.arg_set_id = a.arg_set_id and a.key = '{prefix}.mpi_call_id'
+join args b on i.arg_set_id = b.arg_set_id and b.key = '{prefix}.mpi_call_id'
 """
 
 
 @pytest.mark.perfetto
 @pytest.mark.skipif(not MORE.is_dir(), reason="no captures beside the checkout")
-def test_perfetto_shows_messages_between_ranks(tmp_path: Path, perfetto: Any) -> None:
+@pytest.mark.parametrize(("suffix", "prefix"), [("json", "args"), ("pftrace", "debug")])
+def test_perfetto_shows_messages_between_ranks(suffix: str, prefix: str, tmp_path: Path, perfetto: Any) -> None:
     trace = two_ranks().correlate()
-    perfetto.load(trace.export(tmp_path / "mpi.json"))
+    perfetto.load(trace.export(tmp_path / f"mpi.{suffix}"))
     assert perfetto.problems() == {}
     # Perfetto lets a flow begin at the slice that starts first, and a receive may start before its send.
-    shown = Counter(tuple(sorted((r["sender"], r["receiver"]))) for r in perfetto.query(MPI_FLOWS))
+    rows = perfetto.query(MPI_FLOWS.format(prefix=prefix))
+    shown = Counter(tuple(sorted((r["sender"], r["receiver"]))) for r in rows)
     calls = trace.frame("mpi_calls").select("mpi_call_id", "sender_call_id", "collective_id", "start_ns").collect()
     messages = calls.drop_nulls("sender_call_id").select("sender_call_id", "mpi_call_id").rows()
     collectives = calls.drop_nulls("collective_id").group_by("collective_id").agg("mpi_call_id")["mpi_call_id"]

@@ -30,7 +30,7 @@ from tests.view.support import (
     running,
     texts,
 )
-from tracekit import cli
+from tracekit import cli, schemas
 from tracekit.errors import TracekitError
 from tracekit.view import PACKAGES, open_viewer, server
 
@@ -102,7 +102,7 @@ def test_only_requests_for_this_machine_are_answered(amp: Viewer, host: str, sta
     ],
 )
 def test_other_sites_are_refused(amp: Viewer, headers: dict[str, str]) -> None:
-    assert get(amp, "/trace.json", **headers).status_code == 403
+    assert get(amp, "/trace.pftrace", **headers).status_code == 403
     body = payload(amp, "getRowsResponse", [REQUEST, "", "", "", {"part": "grid", **GRID}], GRID)
     assert flask_client(amp).post(CALLS, json=body, base_url=BASE, headers=headers).status_code == 403
 
@@ -113,7 +113,7 @@ def test_requests_of_the_page_itself_are_answered(amp: Viewer) -> None:
 
 
 def test_headers_of_pages_and_of_perfetto(amp: Viewer) -> None:
-    for path in ("/", "/kernels", "/_dash-dependencies", "/download", "/perfetto/index.html", "/trace.json", "/nope"):
+    for path in ("/", "/kernels", "/_dash-dependencies", "/download", "/perfetto/index.html", "/trace.pftrace"):
         headers = get(amp, path).headers
         policy = headers["Content-Security-Policy"]
         directives = {d.split()[0]: d.split()[1:] for d in policy.split(";")}
@@ -194,7 +194,7 @@ def test_no_path_leads_out_of_the_folders(amp: Viewer, path: str) -> None:
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "TRACE"])
 def test_other_methods(amp: Viewer, method: str) -> None:
-    for path in ("/", "/download", "/trace.json", CALLS):
+    for path in ("/", "/download", "/trace.pftrace", CALLS):
         assert flask_client(amp).open(path, method=method, base_url=BASE).status_code == 405
 
 
@@ -235,19 +235,20 @@ def test_downloads_that_are_not_valid(amp: Viewer, query: str) -> None:
     ],
 )
 def test_windows_that_are_not_valid(amp: Viewer, query: str) -> None:
-    refused(get(amp, f"/trace.json?{query}"))
+    refused(get(amp, f"/trace.pftrace?{query}"))
 
 
-def test_a_window_is_a_chrome_trace_and_old_ones_are_removed() -> None:
+def test_a_window_is_a_perfetto_trace_and_old_ones_are_removed() -> None:
     with running(FIXTURES / "train_amp.sqlite") as viewer:
         low, high = tk.load(FIXTURES / "train_amp.sqlite").span() or (0, 0)
         folder = Path(viewer._traces._folder.name)
         for start in range(low, low + 6):
-            answer = get(viewer, f"/trace.json?start={start}&end={high}")
-            assert answer.mimetype == "application/json"
-            assert any(event["ph"] == "X" for event in json.loads(answer.data)["traceEvents"])
+            answer = get(viewer, f"/trace.pftrace?start={start}&end={high}")
+            assert answer.mimetype == "application/octet-stream"
+            written = schemas.message("perfetto", "Trace").FromString(answer.data)
+            assert any(packet.track_event.debug_annotations for packet in written.packet)
         assert len(list(folder.iterdir())) == server.MAX_TRACES
-        same = get(viewer, f"/trace.json?start={start}&end={high}")
+        same = get(viewer, f"/trace.pftrace?start={start}&end={high}")
         assert same.data == answer.data
         assert len(list(folder.iterdir())) == server.MAX_TRACES
     assert not folder.exists()
@@ -454,7 +455,7 @@ def test_twenty_clients_at_once_and_one_that_leaves(hostile_path: Path) -> None:
                 for path in (
                     "/",
                     f"/download?format=csv&table=kernels&search={number}",
-                    f"/trace.json?start={low + number % 3}&end={high}",
+                    f"/trace.pftrace?start={low + number % 3}&end={high}",
                 ):
                     with urllib.request.urlopen(base + path, timeout=60) as answer:
                         answer.read()
@@ -465,7 +466,7 @@ def test_twenty_clients_at_once_and_one_that_leaves(hostile_path: Path) -> None:
                 failures.append(repr(error))
 
         def leave() -> None:
-            for path in ("/download?format=json&table=table:kernels", "/trace.json", "/"):
+            for path in ("/download?format=json&table=table:kernels", "/trace.pftrace", "/"):
                 with socket.create_connection(("127.0.0.1", viewer.port)) as connection:
                     connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
                     connection.recv(100)
@@ -495,7 +496,7 @@ def test_signals_end_the_program(number: int, status: int, tmp_path: Path) -> No
         url = program.stdout.readline().strip()
         assert url.startswith("http://127.0.0.1:")
         if number == signal.SIGINT:
-            with urllib.request.urlopen(f"{url}trace.json", timeout=60) as answer:
+            with urllib.request.urlopen(f"{url}trace.pftrace", timeout=60) as answer:
                 assert answer.read(1) == b"{"
         (folder,) = tmp_path.glob("tracekit-view-*")
         assert len(list(folder.iterdir())) == (number == signal.SIGINT)

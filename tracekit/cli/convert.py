@@ -59,7 +59,7 @@ MINIMAL_TABLES = ("capture_info", "devices")
     "tracks",
     metavar="NAME[,NAME]",
     multiple=True,
-    help="Tracks to draw in a chrome-trace, such as default,samples. Short for --option tracks=NAME[,NAME].",
+    help="Tracks to draw in a timeline, such as default,samples. Short for --option tracks=NAME[,NAME].",
 )
 @force_option
 @quiet_option
@@ -83,7 +83,7 @@ def command(
     of IN without its suffix, followed by _ and the name of the format. Use - for standard output. A folder of tables
     contains one file per table that has rows.
 
-    Several inputs are the ranks of a job: files of tables have a column for the rank, and a chrome-trace has the tracks
+    Several inputs are the ranks of a job: files of tables have a column for the rank, and a timeline has the tracks
     of all ranks. A folder of captures is expanded.
     """
     paths, out = _split_arguments(paths, out)

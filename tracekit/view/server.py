@@ -96,7 +96,7 @@ class Viewer:
         flask.register_error_handler(DependencyException, _not_found)
         flask.add_url_rule("/download", view_func=self._download)
         flask.add_url_rule("/download/check", view_func=self._check_download)
-        flask.add_url_rule("/trace.json", view_func=self._trace)
+        flask.add_url_rule("/trace.pftrace", view_func=self._trace)
         flask.add_url_rule("/perfetto/<path:name>", view_func=_perfetto)
 
     def _check_request(self) -> Response | None:
@@ -158,12 +158,12 @@ class Viewer:
         return "", 204
 
     def _trace(self) -> Response:
-        """Return the Chrome trace of the requested time window."""
-        return send_file(self._traces.path(dict(request.args)), mimetype="application/json", conditional=False)
+        """Return the Perfetto trace of the requested time window."""
+        return send_file(self._traces.path(dict(request.args)), mimetype="application/octet-stream", conditional=False)
 
 
 class _Timelines:
-    """A cache of time windows that were converted to Chrome traces, in a temporary folder."""
+    """A cache of time windows that were converted to Perfetto traces, in a temporary folder."""
 
     def __init__(self, captures: Captures) -> None:
         self._captures = captures
@@ -173,7 +173,7 @@ class _Timelines:
         self._number = 0
 
     def path(self, values: dict[str, str]) -> Path:
-        """Return the path of the Chrome trace of a time window. Convert the window if it is not cached."""
+        """Return the path of the Perfetto trace of a time window. Convert the window if it is not cached."""
         at = parse_aggregated(values, len(self._captures))
         trace = self._captures[at].at(at)
         window = windows.choose(trace, values.get("start", ""), values.get("end", ""))
@@ -182,8 +182,8 @@ class _Timelines:
         with self._lock:
             if key not in self._paths:
                 self._number += 1
-                path = Path(self._folder.name) / f"{self._number}.json"
-                trace.select(time=(start, end + 1)).export(path, format="chrome-trace")
+                path = Path(self._folder.name) / f"{self._number}.pftrace"
+                trace.select(time=(start, end + 1)).export(path, format="perfetto")
                 interrupts.reset()  # a complete file is not the end of this program
                 self._paths[key] = path
                 while len(self._paths) > MAX_TRACES:

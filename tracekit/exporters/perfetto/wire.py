@@ -1,12 +1,13 @@
 """Encode protobuf messages of equal structure by whole columns.
 
-The messages of a batch are rows of a matrix of bytes, in which every field has the width of its longest value. Bytes that
-a row does not need are removed from the matrix at the end.
+The messages of a batch are rows of a matrix of bytes, in which every field has the width of its longest value. Bytes
+that a row does not need are removed from the matrix at the end.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     Numbers = np.ndarray[tuple[int], np.dtype[np.uint64]]
+    Times = np.ndarray[tuple[int], np.dtype[np.int64]]
+    Sizes = np.ndarray[tuple[int], np.dtype[np.int64]]
+    Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
     Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+    Matrix = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
+    Kept = np.ndarray[tuple[int, int], np.dtype[np.bool_]]
 
 _PAYLOAD_BITS = 7
 _CONTINUES = 0x80
@@ -31,9 +37,10 @@ class Constant(NamedTuple):
 
 
 class Varints(NamedTuple):
-    """Integers of variable length. Negative ones are written as their two's complement."""
+    """Integers of variable length, and the number of bytes of each of them, which ``varints`` computes."""
 
     values: Numbers
+    widths: Bytes
     present: Mask | None = None
 
 
@@ -52,8 +59,8 @@ class Tails(NamedTuple):
         sizes: Number of bytes in each row.
     """
 
-    data: np.ndarray[tuple[int], np.dtype[np.uint8]]
-    sizes: np.ndarray[tuple[int], np.dtype[np.int64]]
+    data: Bytes
+    sizes: Sizes
 
 
 Column = Constant | Varints | Fixed64s | Tails
@@ -93,12 +100,18 @@ def submessage(tag: bytes, columns: Sequence[Column], present: Mask | None = Non
         present: Rows that have the field. If None, all rows have it.
     """
     size = _size(columns)
-    lead: list[Column]
-    if isinstance(size, int):
-        lead = [Constant(tag + varint(size))]
-    else:
-        lead = [Constant(tag), Varints(size.astype(np.uint64))]
+    length = Constant(varint(size)) if isinstance(size, int) else varints(size.astype(np.uint64))
+    lead = [Constant(tag), length]
     return [*lead, *columns] if present is None else [_restrict(column, present) for column in (*lead, *columns)]
+
+
+def varints(values: Numbers, present: Mask | None = None) -> Varints:
+    """Return a column of integers. Negative ones are written as their two's complement."""
+    widths = np.ones(len(values), np.uint8)
+    bits = int(values.max()).bit_length() if len(values) else 0
+    for shift in range(_PAYLOAD_BITS, bits, _PAYLOAD_BITS):
+        widths += values >= np.uint64(1 << shift)
+    return Varints(values, widths, present)
 
 
 def _restrict(column: Column, present: Mask) -> Column:
@@ -108,38 +121,28 @@ def _restrict(column: Column, present: Mask) -> Column:
     return column._replace(present=present if column.present is None else column.present & present)
 
 
-def _size(columns: Sequence[Column]) -> int | np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _size(columns: Sequence[Column]) -> int | Sizes:
     """Return the number of bytes of each row, as one number if it is equal in all rows."""
-    size: int | np.ndarray[tuple[int], np.dtype[np.int64]] = 0
+    size: int | Sizes = 0
     for column in columns:
         size = size + _column_size(column)
     return size
 
 
-def _column_size(column: Column) -> int | np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _column_size(column: Column) -> int | Sizes:
     """Return the number of bytes of a column in each row, as one number if it is equal in all rows."""
     if isinstance(column, Tails):
         return column.sizes
     if isinstance(column, Varints):
-        widths = _varint_widths(column.values)
-        low, high = _extremes(widths)
+        low, high = _extremes(column.widths)
         if column.present is None:
-            return high if low == high else widths.astype(np.int64)
-        return np.where(column.present, widths, 0).astype(np.int64)
+            return high if low == high else column.widths.astype(np.int64)
+        return np.where(column.present, column.widths, 0).astype(np.int64)
     width = len(column.data) if isinstance(column, Constant) else FIXED64_BYTES
     return width if column.present is None else column.present * np.int64(width)
 
 
-def _varint_widths(values: Numbers) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """Return the number of bytes of each integer."""
-    widths = np.ones(len(values), np.uint8)
-    bits = int(values.max()).bit_length() if len(values) else 0
-    for shift in range(_PAYLOAD_BITS, bits, _PAYLOAD_BITS):
-        widths += values >= np.uint64(1 << shift)
-    return widths
-
-
-def _extremes(widths: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> tuple[int, int]:
+def _extremes(widths: Bytes) -> tuple[int, int]:
     """Return the smallest and the largest width."""
     return (int(widths.min()), int(widths.max())) if len(widths) else (0, 0)
 
@@ -148,19 +151,16 @@ def assemble(columns: Sequence[Column], rows: int) -> memoryview:
     """Return the bytes of all rows, one after another."""
     tails = next((column for column in columns if isinstance(column, Tails)), None)
     matrix_columns = [column for column in columns if not isinstance(column, Tails)]
-    widths = [_varint_widths(column.values) if isinstance(column, Varints) else None for column in matrix_columns]
-    spans: list[tuple[int, int]] = []
-    end = 0
-    for column, width in zip(matrix_columns, widths, strict=True):
-        start, end = end, end + _matrix_width(column, width)
-        spans.append((start, end))
+    ends = list(itertools.accumulate(map(_matrix_width, matrix_columns)))
+    end = ends[-1]
+    spans = list(zip([0, *ends], ends, strict=False))
     matrix = np.empty((rows, end), np.uint8)
     matrix[:] = _template(matrix_columns, spans, end)
     kept = np.ones((rows, end), np.bool_)
     ragged = False
-    for column, width, (start, stop) in zip(matrix_columns, widths, spans, strict=True):
-        if isinstance(column, Varints) and width is not None:
-            ragged |= _fill_varints(matrix[:, start:stop], kept[:, start:stop], column.values, width)
+    for column, (start, stop) in zip(matrix_columns, spans, strict=True):
+        if isinstance(column, Varints):
+            ragged |= _fill_varints(matrix[:, start:stop], kept[:, start:stop], column)
         elif isinstance(column, Fixed64s):
             matrix[:, start:stop] = column.values.astype("<u8").view(np.uint8).reshape(rows, FIXED64_BYTES)
         if column.present is not None:
@@ -169,19 +169,17 @@ def assemble(columns: Sequence[Column], rows: int) -> memoryview:
     flat = matrix[kept] if ragged else matrix.reshape(-1)
     if tails is not None:
         flat = _append_tails(flat, kept.sum(axis=1, dtype=np.int64), tails)
-    return memoryview(np.ascontiguousarray(flat))
+    return memoryview(np.ascontiguousarray(flat).data)
 
 
-def _matrix_width(column: Column, widths: np.ndarray[tuple[int], np.dtype[np.uint8]] | None) -> int:
+def _matrix_width(column: Column) -> int:
     """Return the number of bytes of a column in the matrix."""
-    if widths is not None:
-        return _extremes(widths)[1]
+    if isinstance(column, Varints):
+        return _extremes(column.widths)[1]
     return len(column.data) if isinstance(column, Constant) else FIXED64_BYTES
 
 
-def _template(
-    columns: Sequence[Column], spans: Sequence[tuple[int, int]], width: int
-) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+def _template(columns: Sequence[Column], spans: Sequence[tuple[int, int]], width: int) -> Bytes:
     """Return a row of the matrix with all constant bytes."""
     template = np.zeros(width, np.uint8)
     for column, (start, stop) in zip(columns, spans, strict=True):
@@ -190,13 +188,9 @@ def _template(
     return template
 
 
-def _fill_varints(
-    matrix: np.ndarray[tuple[int, int], np.dtype[np.uint8]],
-    kept: np.ndarray[tuple[int, int], np.dtype[np.bool_]],
-    values: Numbers,
-    widths: np.ndarray[tuple[int], np.dtype[np.uint8]],
-) -> bool:
+def _fill_varints(matrix: Matrix, kept: Kept, column: Varints) -> bool:
     """Write integers to columns of the matrix, and return whether their widths differ."""
+    values, widths = column.values, column.widths
     low, high = _extremes(widths)
     for nth in range(high):
         digits = (values >> np.uint64(_PAYLOAD_BITS * nth)).astype(np.uint8)
@@ -213,10 +207,10 @@ def _fill_varints(
 
 
 def _append_tails(
-    flat: np.ndarray[tuple[int], np.dtype[np.uint8]],
-    sizes: np.ndarray[tuple[int], np.dtype[np.int64]],
+    flat: Bytes,
+    sizes: Sizes,
     tails: Tails,
-) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+) -> Bytes:
     """Return the bytes of all rows, each followed by its tail."""
     lengths = np.stack([sizes, tails.sizes], axis=1).reshape(-1)
     is_tail = np.repeat(np.tile([False, True], len(sizes)), lengths)

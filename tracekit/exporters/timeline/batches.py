@@ -85,25 +85,23 @@ class BatchFile:
         self._threads = min(MAX_THREADS, os.cpu_count() or 1)
         self._compression: Compression = GzipCompression() if path.suffix == ".gz" else NoCompression()
         self._pool = ThreadPoolExecutor(self._threads, "tracekit-export")
+        self._waiting: deque[Future[tuple[memoryview, memoryview | bytes]]] = deque()
         self._file = path.open("wb", buffering=0)
 
     def write(self, batch: bytes) -> None:
         """Append bytes to the file."""
-        data = memoryview(batch)
-        self._append(data, self._compression.compress(data))
+        self.write_jobs([lambda: memoryview(batch)])
 
     def write_jobs(self, jobs: Iterable[Callable[[], memoryview]]) -> None:
         """Append the bytes that jobs return, in the order of the jobs.
 
-        The jobs run in several threads. The number of results in memory exceeds the number of threads by at most one.
+        The jobs run in several threads, and may be running when this method returns. The number of results in memory
+        exceeds the number of threads by at most one.
         """
-        waiting: deque[Future[tuple[memoryview, memoryview | bytes]]] = deque()
         for job in jobs:
-            waiting.append(self._pool.submit(self._run_job, job))
-            if len(waiting) > self._threads:
-                self._append(*waiting.popleft().result())
-        while waiting:
-            self._append(*waiting.popleft().result())
+            self._waiting.append(self._pool.submit(self._run_job, job))
+            if len(self._waiting) > self._threads:
+                self._append(*self._waiting.popleft().result())
 
     def __enter__(self) -> Self:
         return self
@@ -111,8 +109,12 @@ class BatchFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._pool.shutdown(cancel_futures=True)
         with self._file:
+            try:
+                while kind is None and self._waiting:
+                    self._append(*self._waiting.popleft().result())
+            finally:
+                self._pool.shutdown(cancel_futures=True)
             if kind is None:
                 self._file.write(self._compression.finish())
 

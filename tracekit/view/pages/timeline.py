@@ -20,7 +20,7 @@ def build(context: Context) -> list[Any]:
     window = windows.choose(context.capture.at(context.state.at), context.state.get("start"), context.state.get("end"))
     start, end = window.converted
     parameters = {"start": str(start), "end": str(end)}
-    source = request.host_url.rstrip("/") + make_url("trace.json", context.state.at, parameters)
+    source = request.host_url.rstrip("/") + make_url("trace.pftrace", context.state.at, parameters)
     frame = html.Iframe(
         id="perfetto",
         title="Timeline in Perfetto",

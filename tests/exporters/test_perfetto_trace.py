@@ -1,0 +1,317 @@
+"""The Perfetto exporter: what protobuf's runtime decodes is what the Chrome trace of the same capture draws."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import importlib.util
+import json
+from collections import Counter, defaultdict
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import tracekit as tk
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.conftest import FIXTURES
+from tests.core.test_mpi import two_ranks
+from tests.exporters.test_chrome_trace import QUEUE, THREAD, call, kernel, push, trace
+from tracekit import schemas
+from tracekit.errors import ExportError
+from tracekit.exporters.perfetto import export, packets, strings, wire
+from tracekit.exporters.timeline import kinds
+
+BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
+TABLES = ("event_names", "debug_annotation_names", "debug_annotation_string_values")
+Event = dict[str, Any]
+
+
+def decoded(data: bytes) -> list[Event]:
+    """Return the packets of a file as dicts, with times and strings in place of differences and numbers."""
+    clocks: Counter[int] = Counter()
+    tables: defaultdict[tuple[int, str], dict[int, str]] = defaultdict(dict)
+    found = []
+    for packet in schemas.message("perfetto", "Trace").FromString(data).packet:
+        number = packet.trusted_packet_sequence_id
+        for name in TABLES:
+            new = {entry.iid: entry.text for entry in getattr(packet.interned_data, name)}
+            assert not new.keys() & tables[number, name].keys()
+            tables[number, name] |= new
+        if packet.HasField("track_event"):
+            clocks[number] += packet.timestamp
+            names, keys, values = (tables[number, name] for name in TABLES)
+            event = packet.track_event
+            args = {keys[a.name_iid]: _value(a, values) for a in event.debug_annotations}
+            assert len(args) == len(event.debug_annotations)
+            value = event.double_counter_value if event.HasField("double_counter_value") else event.counter_value
+            found.append(
+                {"ts": clocks[number], "type": event.type, "track": event.track_uuid, "args": args}
+                | ({"name": names[event.name_iid]} if event.name_iid else {"value": value})
+                | {"flows": list(event.flow_ids)}
+            )
+        elif packet.HasField("track_descriptor"):
+            found.append({"descriptor": packet.track_descriptor})
+    return found
+
+
+def _value(annotation: Any, values: dict[int, str]) -> Any:
+    (field,) = {f.name for f, _ in annotation.ListFields()} - {"name_iid"}
+    return values[annotation.string_value_iid] if field == "string_value_iid" else getattr(annotation, field)
+
+
+def drawn(data: bytes) -> tuple[Counter[str], Counter[str]]:
+    """Return the events with their processes, threads and arguments, and the arrows, as Perfetto would draw them."""
+    found = decoded(data)
+    tracks = {e["descriptor"].uuid: e["descriptor"] for e in found if "descriptor" in e}
+    open_slices: defaultdict[int, list[Event]] = defaultdict(list)
+    events: list[Event] = []
+    arrows: defaultdict[int, list[Event]] = defaultdict(list)
+    for event in sorted((e for e in found if "ts" in e), key=lambda e: e["ts"]):
+        if event["type"] == END:
+            begun = open_slices[event["track"]].pop()
+            begun["dur"] = event["ts"] - begun["ts"]
+            continue
+        events.append(event)
+        if event["type"] == BEGIN:
+            open_slices[event["track"]].append(event)
+        for flow in event["flows"]:
+            arrows[flow].append(event)
+    assert not any(open_slices.values())
+    assert all(len(ends) == 2 for ends in arrows.values())
+    for event in events:
+        event["text"] = json.dumps([_place(tracks, event), *(event.get(k) for k in ("ts", "dur", "name", "args"))])
+    drawn_arrows = Counter(json.dumps([e["text"] for e in ends]) for ends in arrows.values())
+    return Counter(e["text"] for e in events), drawn_arrows
+
+
+def _place(tracks: dict[int, Any], event: Event) -> list[Any]:
+    track = tracks[event["track"]]
+    process = tracks[track.parent_uuid].process
+    if event["type"] == COUNTER:
+        event |= {"name": track.name, "args": event["value"]}
+        return [process.pid, process.process_name]
+    assert track.thread.pid == process.pid
+    return [process.pid, process.process_name, track.thread.tid, track.thread.thread_name]
+
+
+def of_chrome(text: bytes) -> tuple[Counter[str], int]:
+    """Return the events of a Chrome trace in the form of ``drawn``, and the number of arrows."""
+    events = json.loads(text, parse_float=Decimal)["traceEvents"]
+    metadata = [e for e in events if e["ph"] == "M" and "name" in e["args"]]
+    names = {(e["name"], e["pid"], e["tid"]): e["args"]["name"] for e in metadata}
+    found: Counter[str] = Counter()
+    for e in events:
+        if e["ph"] in "XiC":
+            place, args = [e["pid"], names["process_name", e["pid"], 0]], e["args"]
+            if e["ph"] == "C":
+                args = float(*args.values())
+            else:
+                place += [e["tid"], names["thread_name", e["pid"], e["tid"]]]
+                args = {k: float(v) if isinstance(v, Decimal) else v for k, v in args.items()}
+            duration = int(e["dur"] * 1000) if e["ph"] == "X" else None
+            found[json.dumps([place, int(e["ts"] * 1000), duration, e["name"], args])] += 1
+    return found, sum(e["ph"] == "s" for e in events)
+
+
+def floats(events: Counter[str]) -> Counter[str]:
+    """Return events whose counters have floating-point values."""
+    found: Counter[str] = Counter()
+    for text, count in events.items():
+        event = json.loads(text)
+        event[4] = float(event[4]) if isinstance(event[4], int) else event[4]
+        found[json.dumps(event)] += count
+    return found
+
+
+def check(of: tk.Trace | tk.TraceSet, folder: Path, tracks: str = "all") -> None:
+    """Compare both timelines of a trace."""
+    data = [of.export(folder / f"x.{s}", options={"tracks": tracks}).read_bytes() for s in ("json", "pftrace")]
+    events, arrows = drawn(data[1])
+    chrome, count = of_chrome(data[0])
+    assert len(list((chrome - floats(events)).elements())) == len(list((floats(events) - chrome).elements())) == 0
+    assert arrows.total() == count
+
+
+def test_it_draws_what_the_chrome_trace_draws(capture: Path, tmp_path: Path) -> None:
+    with tk.load(capture) as raw:
+        check(raw.correlate(), tmp_path)
+
+
+def test_traces_of_many_tables(tmp_path: Path) -> None:
+    mark = {**THREAD, "timestamp_ns": 12, "name": "m", "payload_type": "double", "payload_float": 1.5}
+    check(
+        trace(
+            api_calls=[call(0, 4, correlation_id=1, return_value=-1), call(6, 8, correlation_id=2), call(9, 9)],
+            kernels=[kernel(10 + n, 11 + n, correlation_id=1, grid_x=n) for n in range(5)]
+            + [kernel(30, 31, correlation_id=2, short_name=None), kernel(31, 31), kernel(31, 31)],
+            memcpys=[{**QUEUE, "start_ns": 31, "end_ns": 40, "bytes": 1 << 40, "copy_kind": "Host-to-Device"}],
+            memsets=[{**QUEUE, "start_ns": 15, "end_ns": 30, "correlation_id": 2}],
+            nvtx_ranges=[
+                push(0, 50, "ä\0\n"), push(0, 50, None), push(5, 5), push(5, 9, ""), push(9, 10), push(20, None),
+                push(50, 60, payload_type="uint64", payload_int=-1), push(60, 70, payload_type="int64", payload_int=-1),
+                push(70, 80, payload_type="json", payload_text="{}", color=0xFF76B900, category_id=3, category="io"),
+            ],
+            nvtx_marks=[mark, {**mark, "payload_float": None}],
+            gpu_metrics=[{"timestamp_ns": n, "device_id": n % 2, "metric_id": 4, "value": -n} for n in range(9)],
+        ),
+        tmp_path,
+    )  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::tracekit.TracekitWarning")
+def test_slices_that_were_not_closed_or_end_before_they_start(tmp_path: Path) -> None:
+    check(trace(kernels=[kernel(5000, 4000), kernel(1, 2)], nvtx_ranges=[push(-7, None), push(9000, 8000)]), tmp_path)
+
+
+def test_counters_of_all_forms(tmp_path: Path) -> None:
+    sample = {"process_id": 7, "timestamp_ns": 5, "name": "c", "field": "f"}
+    values: list[dict[str, object]] = [
+        {"value_type": "int64", "value_int": -5}, {"value_type": "uint64", "value_int": -1},
+        {"value_type": "double", "value_float": 0.25}, {"value_type": "int64"},
+        {"value_type": "int64", "value_int": 3, "field": "c"},
+    ]  # fmt: skip
+    check(trace(counters=[sample | value for value in values]), tmp_path)
+
+
+def test_messages_and_collectives(tmp_path: Path) -> None:
+    check(two_ranks().correlate(), tmp_path)
+
+
+def test_without_events_there_are_no_tracks(tmp_path: Path) -> None:
+    assert trace().export(tmp_path / "x.pftrace").read_bytes() == b""
+
+
+def test_utc_and_the_order_of_tracks(tmp_path: Path) -> None:
+    facts = [{"name": "origin_utc_ns", "value": "1000000"}]
+    made = trace(kernels=[kernel(-1, 999)], api_calls=[call(0, 1)], capture_info=facts)
+    whole = schemas.message("perfetto", "Trace").FromString(made.export(tmp_path / "x.pftrace").read_bytes())
+    (clock,) = [p for p in whole.packet if p.clock_snapshot.clocks and p.clock_snapshot.clocks[1].clock_id == 1]
+    assert [c.timestamp for c in clock.clock_snapshot.clocks] == [0, 999_999]
+    tracks = [p.track_descriptor for p in whole.packet if p.HasField("track_descriptor")]
+    assert [t.process.legacy_sort_index for t in tracks if t.HasField("process")] == [0, 1]
+    assert [(t.thread.tid, t.thread.legacy_sort_index) for t in tracks if t.HasField("thread")] == [(1, 1), (2, 2)]
+
+
+def test_batches_and_compression_do_not_change_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = trace(kernels=[kernel(n, n + 2, name=f"k{n % 7}") for n in range(50)], api_calls=[call(0, 1)] * 3)
+    whole = made.export(tmp_path / "a.pftrace").read_bytes()
+    assert gzip.decompress(made.export(tmp_path / "a.pftrace.gz").read_bytes()) == whole
+    assert made.export(tmp_path / "b.pftrace").read_bytes() == whole
+    monkeypatch.setattr(export, "BATCH_ROWS", 3)
+    monkeypatch.setattr(strings, "BATCH_STRINGS", 2)
+    assert drawn(made.export(tmp_path / "c.pftrace").read_bytes()) == drawn(whole)
+
+
+def test_progress_comes_to_its_end(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    view = trace(kernels=[kernel(0, 1)], api_calls=[call(0, 1)])._view
+    export.write(view, tmp_path / "p.pftrace", lambda *n: seen.append(n), {"gpu", "api"})
+    assert seen == [(1, 2), (2, 2)]
+
+
+numbers = st.integers(0, 2**64 - 1) | st.integers(0, 300)
+
+
+@given(st.lists(st.tuples(numbers, st.booleans(), numbers, st.binary(max_size=300)), min_size=1, max_size=20))
+def test_messages_are_those_of_the_runtime(rows: list[tuple[int, bool, int, bytes]]) -> None:
+    values, present, ids, tails = zip(*rows, strict=True)
+    mask = np.array(present)
+    annotation = [
+        wire.Constant(wire.field_tag("DebugAnnotation", "uint_value")),
+        wire.varints(np.array(values, np.uint64)),
+    ]
+    text = "".join(t.hex() for t in tails).encode()
+    sizes = np.array([2 * len(t) for t in tails])
+    event: list[wire.Column] = [
+        *wire.submessage(wire.field_tag("TrackEvent", "debug_annotations"), annotation, mask),
+        wire.Constant(wire.field_tag("TrackEvent", "flow_ids")),
+        wire.Fixed64s(np.array(ids, np.uint64)),
+    ]
+    columns = wire.submessage(
+        wire.field_tag("Trace", "packet"),
+        [
+            *wire.submessage(wire.field_tag("TracePacket", "track_event"), event),
+            *wire.submessage(
+                wire.field_tag("TracePacket", "track_descriptor"),
+                [
+                    wire.Constant(wire.field_tag("TrackDescriptor", "name")),
+                    wire.varints(sizes.astype(np.uint64)),
+                    wire.Tails(np.frombuffer(text, np.uint8), sizes),
+                ],
+            ),
+        ],
+    )
+    read = schemas.message("perfetto", "Trace").FromString(bytes(wire.assemble(columns, len(rows))))
+    expected = [([v] if p else [], [i], t.hex()) for v, p, i, t in rows]
+    assert [
+        ([a.uint_value for a in p.track_event.debug_annotations], list(p.track_event.flow_ids), p.track_descriptor.name)
+        for p in read.packet
+    ] == expected
+
+
+def test_messages_with_tails_are_never_absent() -> None:
+    tails = wire.Tails(np.zeros(0, np.uint8), np.zeros(1, np.int64))
+    with pytest.raises(TypeError, match="in all rows"):
+        wire.submessage(b"", [tails], np.array([True]))
+
+
+COLUMNS = st.fixed_dictionaries(
+    {
+        "a": st.sampled_from([None, 0, 1, 2**62, -(2**63), 2**63 - 1]),
+        "b": st.sampled_from([None, "", "x", "ä"]),
+        "c": st.sampled_from([None, 0.0, 1.5]),
+    }
+)
+
+
+@given(st.lists(COLUMNS, min_size=1, max_size=30))
+def test_combinations_of_values_have_codes(rows: list[dict[str, Any]]) -> None:
+    frame = pl.DataFrame(rows, schema={"a": pl.Int64, "b": pl.Categorical, "c": pl.Float64})
+    codes, examples = strings.combinations(frame, ["a", "b", "c", "a"])
+    assert examples[codes].equals(frame)
+    assert examples.height == len(set(map(tuple, frame.rows())))
+
+
+def test_codes_of_sparse_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strings, "_TABLE_SIZE", 2)
+    frame = pl.DataFrame({"n": [10**15, 5, None, 5]})
+    codes, examples = strings.combinations(frame, ["n"])
+    assert (examples[codes]["n"].to_list(), examples.height) == ([10**15, 5, None, 5], 3)
+
+
+def test_every_form_of_values_has_a_field() -> None:
+    args = [a for stage in kinds.STAGES for kind in stage for a in kind.row_args + kind.repeated_args]
+    forms = {value.form for arg in args for value in arg.values}
+    events = importlib.import_module("tracekit.exporters.perfetto.events")
+    assert forms | {kinds.TRUE} == set(events._FIELDS)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("perfetto") is None, reason="perfetto is not installed")
+def test_fields_are_those_of_perfetto() -> None:
+    theirs = importlib.import_module("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    renamed = {"InternedText": ["EventName", "DebugAnnotationName", "InternedString"]}
+    compiled = schemas.message("perfetto", "Trace").DESCRIPTOR.file
+    assert set(compiled.message_types_by_name) >= {"TracePacket", "TrackEvent"}
+    for name, message in compiled.message_types_by_name.items():
+        for other in renamed.get(name, [name]):
+            fields = getattr(theirs, other).DESCRIPTOR.fields_by_number
+            for field in message.fields:
+                assert field.number in fields
+                if name != "InternedText":
+                    assert (field.name, field.type, field.is_repeated) == (
+                        fields[field.number].name, fields[field.number].type, fields[field.number].is_repeated,
+                    )  # fmt: skip
+    begin, end = (theirs.TrackEvent.Type.Value(f"TYPE_SLICE_{n}") for n in ("BEGIN", "END"))
+    assert (begin, end) == (BEGIN, END)
+    clocks = (packets.UTC_CLOCK, packets.SHOWN_CLOCK)
+    assert clocks == (theirs.BUILTIN_CLOCK_REALTIME, theirs.BUILTIN_CLOCK_BOOTTIME)
+
+
+def test_many_traces(tmp_path: Path) -> None:
+    check(tk.load_many(FIXTURES / "ranks"), tmp_path)
+    with pytest.raises(ExportError, match="nothing to draw: the traces have no events"):
+        tk.load_many(FIXTURES / "ranks").export(tmp_path / "y.pftrace", tables=["devices"])

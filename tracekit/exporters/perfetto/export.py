@@ -1,0 +1,182 @@
+"""Lay out all events of a trace, and write their packets by kind, after the descriptions of the tracks.
+
+The slices of a stage share tracks. An end ends the slice that began last, so in the file it has to
+precede the begins at the same time. Therefore the ends of a stage are written before its begins, except those of slices
+without duration, which are written last. Perfetto sorts packets by time, and keeps the order of equal times.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.errors import ExportError
+from tracekit.exporters.perfetto.events import deltas_of, encode_ends, make_counters, make_events
+from tracekit.exporters.perfetto.flows import FlowTable
+from tracekit.exporters.perfetto.packets import Sequence, TrackUuids, clock_packet, track_packets
+from tracekit.exporters.timeline import kinds
+from tracekit.exporters.timeline.batches import BatchFile
+from tracekit.exporters.timeline.columns import slice_duration, start_time
+from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_events
+from tracekit.exporters.timeline.parts import part_layout, retry_with_shift
+from tracekit.exporters.timeline.tracks import Numbering
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+    from pathlib import Path
+
+    from tracekit.exporters.perfetto.wire import Numbers
+    from tracekit.exporters.timeline.kinds import EventKind
+    from tracekit.exporters.timeline.layout import Layout
+    from tracekit.interface import ManyTraces, Progress, View
+
+BATCH_ROWS = 1 << 14
+
+
+def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -> None:
+    """Write the events of a trace on some tracks to a Perfetto trace file.
+
+    Times are relative to the trace origin. If an event starts before the origin, all times are shifted so that the
+    first event starts at 0, because viewers cannot show negative times.
+
+    Raises:
+        ExportError: The trace has no events with timestamps, such as a graph or Nsight Compute results.
+    """
+    layout = compute_layout(view, kinds.stages_of(tracks))
+    check_drawable(view, layout)
+    origin = int(view.info["origin_utc_ns"]) - layout.clock.shift_ns if "origin_utc_ns" in view.info else None
+    total = sum(map(len, layout.lane_ids.values()))
+    done = 0
+    with BatchFile(path) as file:
+        writer = _Writer(file, origin)
+        flows = FlowTable()
+        flows.add_own(view, layout)
+        for rows in writer.write_trace(view, layout, flows):
+            done += rows
+            progress(done, total)
+
+
+def write_many(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str]) -> None:
+    """Write the events of several traces on some tracks to a Perfetto trace file.
+
+    Raises:
+        ExportError: The traces have no events with timestamps.
+    """
+    retry_with_shift(traces, functools.partial(_write_parts, traces, path, progress, tracks))
+
+
+def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift: int) -> None:
+    """Write the file with times that are shifted by ``shift`` ns on the shared clock."""
+    numbering, arrows = Numbering(), traces.links.height
+    with BatchFile(path) as file:
+        writer = _Writer(file, None if traces.origin_utc_ns is None else traces.origin_utc_ns - shift)
+        for number, part in enumerate(traces.parts):
+            with part.open() as view:
+                layout = part_layout(view, part, tracks, shift)
+                layout.lanes.add_to_file(f"{part.name} · ", numbering)
+                flows = FlowTable(arrows)
+                flows.add_own(view, layout)
+                for kind in layout.lane_ids:
+                    flows.add_shared(traces.links, number, kind, view)
+                for _ in writer.write_trace(view, layout, flows):
+                    pass
+                arrows = flows.count
+            progress(number + 1, len(traces.parts))
+        if not numbering.lanes:
+            raise ExportError("nothing to draw: the traces have no events with timestamps")
+
+
+class _Writer:
+    """Writes traces to a file, and numbers their sequences and tracks."""
+
+    def __init__(self, file: BatchFile, origin_utc_ns: int | None) -> None:
+        self._file = file
+        self._sequences = 0
+        self._uuids = TrackUuids()
+        clock = clock_packet(self._new_sequence().number, origin_utc_ns)
+        if clock:
+            file.write(clock)
+
+    def write_trace(self, view: View, layout: Layout, flows: FlowTable) -> Iterator[int]:
+        """Write the tracks, events and arrows of a trace, and yield the number of events of each kind."""
+        self._file.write(track_packets(layout.lanes, self._new_sequence().number, self._uuids))
+        lane_uuids = self._uuids.lanes(layout.lanes)
+        for _, stage in itertools.groupby(layout.lane_ids, key=lambda kind: kind.placement):
+            yield from self._write_stage(view, layout, flows, list(stage), lane_uuids)
+
+    def _write_stage(
+        self, view: View, layout: Layout, flows: FlowTable, stage: list[EventKind], lane_uuids: Numbers
+    ) -> Iterator[int]:
+        """Write the events of the kinds of a stage, and yield the number of events of each kind."""
+        tables = {kind: read_events(view, kind).with_columns(layout.lane_ids[kind]) for kind in stage}
+        slices = [_intervals(kind, rows, layout) for kind, rows in tables.items() if kind.phase == kinds.SLICE]
+        intervals = pl.concat([_NO_INTERVALS, *slices])
+        self._write_ends(intervals.filter(pl.col("duration") > 0), lane_uuids)
+        for kind in stage:
+            rows = tables.pop(kind)
+            self._write_events(kind, rows, layout, flows, lane_uuids)
+            yield rows.height
+        self._write_ends(intervals.filter(pl.col("duration") == 0), lane_uuids)
+
+    def _write_events(
+        self, kind: EventKind, rows: pl.DataFrame, layout: Layout, flows: FlowTable, lane_uuids: Numbers
+    ) -> None:
+        """Write the events of a kind, in the order of time. A slice precedes the slices that are nested in it."""
+        rows, times = _in_order(kind, rows, layout)
+        starts, arrows = times["start"].to_numpy(), flows.flows(kind, times["row"])
+        sequence = self._new_sequence()
+        self._file.write(sequence.head())
+        if kind.phase == kinds.COUNTER:
+            events, tracks = make_counters(kind, rows, starts, sequence, lanes=layout.lanes, uuids=self._uuids)
+            self._file.write(tracks)
+        else:
+            events = make_events(kind, rows, starts, sequence, lane_uuids, flows=arrows)
+        self._file.write_jobs(sequence.string_jobs())
+        self._file.write_jobs(_batches(events.encode, rows.height))
+
+    def _write_ends(self, intervals: pl.DataFrame, lane_uuids: Numbers) -> None:
+        """Write the ends of slices in the order of time."""
+        if not intervals.height:
+            return
+        ordered = intervals.sort("end", maintain_order=True)
+        deltas, tracks = deltas_of(ordered["end"].to_numpy()), lane_uuids[ordered["lane_id"].to_numpy()]
+        sequence = self._new_sequence()
+        self._file.write(sequence.head())
+
+        def encode(start: int, stop: int) -> memoryview:
+            return encode_ends(sequence, deltas[start:stop], tracks[start:stop])
+
+        self._file.write_jobs(_batches(encode, ordered.height))
+
+    def _new_sequence(self) -> Sequence:
+        self._sequences += 1
+        return Sequence(self._sequences)
+
+
+_NO_INTERVALS = pl.DataFrame(schema={"lane_id": pl.Int32, "end": pl.Int64, "duration": pl.Int64})
+
+
+def _intervals(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> pl.DataFrame:
+    """Return the end, duration and lane of each slice of a kind."""
+    start, duration = start_time(kind, layout.clock), slice_duration(kind, layout.clock)
+    return rows.select("lane_id", end=start + duration, duration=duration)
+
+
+def _in_order(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return events in the order of time, and the row number, the start and the negative duration of each of them."""
+    duration = slice_duration(kind, layout.clock) if kind.phase == kinds.SLICE else pl.lit(0, pl.Int64)
+    row = pl.int_range(pl.len(), dtype=pl.UInt32)
+    times = rows.select(row=row, start=start_time(kind, layout.clock), shorter=-duration)
+    step, shorter = pl.col("start").diff(), pl.col("shorter").diff()
+    if times.select(((step > 0) | ((step == 0) & (shorter >= 0))).all()).item():
+        return rows, times
+    ordered = times.sort("start", "shorter", maintain_order=True)
+    return rows[ordered["row"]], ordered
+
+
+def _batches(encode: Callable[[int, int], memoryview], rows: int) -> Iterable[Callable[[], memoryview]]:
+    """Return jobs, each of which encodes a batch of rows."""
+    return (functools.partial(encode, n, min(n + BATCH_ROWS, rows)) for n in range(0, rows, BATCH_ROWS))

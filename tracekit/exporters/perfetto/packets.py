@@ -1,0 +1,129 @@
+"""Encode packets: sequences, their clocks and strings, and descriptions of tracks."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracekit import schemas
+from tracekit.exporters.perfetto.strings import StringTable, encode_strings
+from tracekit.exporters.perfetto.wire import Constant, field_tag, sized, submessage, varint, varints
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from collections.abc import Sequence as SequenceOf
+
+    from tracekit.exporters.perfetto.strings import StringBatch
+    from tracekit.exporters.perfetto.wire import Column, Numbers
+    from tracekit.exporters.timeline.tracks import LaneRegistry, ShownThread
+
+UTC_CLOCK, SHOWN_CLOCK, SEQUENCE_CLOCK = 1, 6, 64
+_STATE_CLEARED = 1
+
+
+def packet(**fields: Any) -> bytes:
+    """Return a packet as a field of the trace."""
+    encoded = schemas.message("perfetto", "TracePacket")(**fields).SerializeToString(deterministic=True)
+    return sized(field_tag("Trace", "packet"), encoded)
+
+
+def clock_packet(sequence: int, origin_utc_ns: int | None) -> bytes:
+    """Return a packet that says which UTC time is time 0 of the file. It is empty if the time is unknown."""
+    if origin_utc_ns is None or origin_utc_ns < 0:
+        return b""
+    clocks = [{"clock_id": SHOWN_CLOCK, "timestamp": 0}, {"clock_id": UTC_CLOCK, "timestamp": origin_utc_ns}]
+    return packet(trusted_packet_sequence_id=sequence, clock_snapshot={"clocks": clocks})
+
+
+def track_packets(lanes: LaneRegistry, sequence: int, uuids: TrackUuids) -> bytes:
+    """Return the packets that describe the processes and threads of a trace."""
+    written = bytearray()
+    for process in lanes.processes():
+        about = {"pid": process.pid, "process_name": process.name, "legacy_sort_index": process.sort_index}
+        descriptor = {"uuid": uuids.process(process.pid), "process": about}
+        written += packet(trusted_packet_sequence_id=sequence, track_descriptor=descriptor)
+    for thread in lanes.threads():
+        if thread.name is not None:
+            about = {"pid": thread.pid, "tid": thread.tid, "thread_name": thread.name, "legacy_sort_index": thread.tid}
+            descriptor = {"uuid": uuids.lane(thread), "parent_uuid": uuids.process(thread.pid), "thread": about}
+            written += packet(trusted_packet_sequence_id=sequence, track_descriptor=descriptor)
+    return bytes(written)
+
+
+class TrackUuids:
+    """The numbers of tracks in a file. Lanes have even ones and counters odd ones, so that both are small."""
+
+    PROCESSES = 1 << 40
+
+    def __init__(self) -> None:
+        self._counters = 0
+
+    def process(self, pid: int) -> int:
+        """Return the number of a process."""
+        return self.PROCESSES + pid
+
+    def lanes(self, lanes: LaneRegistry) -> Numbers:
+        """Return the number of each lane, by lane id."""
+        threads = {thread.lane_id: self.lane(thread) for thread in lanes.threads()}
+        return np.array([threads[lane_id] for lane_id in range(len(threads))], np.uint64)
+
+    def lane(self, thread: ShownThread) -> int:
+        """Return the number of a lane."""
+        return 2 * thread.tid
+
+    def counter(self) -> int:
+        """Return a new number for a counter."""
+        self._counters += 1
+        return 2 * self._counters - 1
+
+
+class Sequence:
+    """A sequence of packets, with its own clock and strings.
+
+    Attributes:
+        strings: The strings of the sequence.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.strings = StringTable()
+
+    def head(self) -> bytes:
+        """Return the packets that begin the sequence, whose clock begins at time 0."""
+        defaults = {"timestamp_clock_id": SEQUENCE_CLOCK}
+        clocks = [
+            {"clock_id": SEQUENCE_CLOCK, "timestamp": 0, "is_incremental": True},
+            {"clock_id": SHOWN_CLOCK, "timestamp": 0},
+        ]
+        number = {"trusted_packet_sequence_id": self.number}
+        first = packet(**number, sequence_flags=_STATE_CLEARED, trace_packet_defaults=defaults)
+        return first + packet(**number, clock_snapshot={"clocks": clocks})
+
+    def string_jobs(self) -> Iterator[Callable[[], memoryview]]:
+        """Yield jobs, each of which returns a packet with new strings."""
+        for batch in self.strings.batches():
+            yield functools.partial(self._string_packet, batch)
+
+    def event_columns(self, deltas: Numbers, event: SequenceOf[Column]) -> list[Column]:
+        """Return the columns of packets with events.
+
+        Args:
+            deltas: Number of ns since the previous packet of the sequence.
+            event: The columns of the events.
+        """
+        number = field_tag("TracePacket", "trusted_packet_sequence_id") + varint(self.number)
+        return submessage(
+            field_tag("Trace", "packet"),
+            [
+                Constant(number + field_tag("TracePacket", "timestamp")),
+                varints(deltas),
+                *submessage(field_tag("TracePacket", "track_event"), event),
+            ],
+        )
+
+    def _string_packet(self, batch: StringBatch) -> memoryview:
+        number = field_tag("TracePacket", "trusted_packet_sequence_id") + varint(self.number)
+        data = sized(field_tag("TracePacket", "interned_data"), bytes(encode_strings(batch)))
+        return memoryview(sized(field_tag("Trace", "packet"), number + data))
