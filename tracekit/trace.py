@@ -7,7 +7,7 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from tracekit import detection, exporting, presence, registry, schemas
+from tracekit import detection, exporting, presence, registry, remote, schemas
 from tracekit.describe import Description
 from tracekit.errors import MissingTableError, TracekitError, warn
 from tracekit.plan import (
@@ -58,7 +58,8 @@ def load(
     """Open a profile. Its tables are read when they are first used.
 
     Args:
-        path: File or folder.
+        path: File or folder. A URL such as ``s3://bucket/report.nsys-rep`` is opened by fsspec: the file is downloaded
+            to a temporary file, which is deleted when the trace is closed.
         format: Name of the format, such as ``nsys-sqlite``. If None, it is detected from the content.
         via: ``nsys`` reads a report through Nsight Systems: the nsys on the PATH exports the report to a temporary
             SQLite file, which is deleted when the trace is closed. By default, tracekit never runs nsys.
@@ -78,6 +79,9 @@ def load(
         ...     trace.count("kernels")
         334
     """
+    path = remote.local_path(path)
+    if isinstance(path, str) and remote.is_url(path):
+        return _load_remote(path, format, via)
     source = Source(path)
     found = detection.sniff(source) if format is None else registry.reader(format)
     if not source.exists:
@@ -86,6 +90,14 @@ def load(
     reader = opened.reader(source)
     recorded = RecordedTables(opened, opened=opened.open_with(reader, source), path=source.path)
     return Trace(Plan(recorded), path=source.path, format=reader.format)
+
+
+def _load_remote(url: str, format: str | None, via: str | None) -> Trace:  # noqa: A002
+    """Open a profile that fsspec opens."""
+    from tracekit.plan.remote_file import open_remote
+
+    origin, capture = open_remote(url, format, via)
+    return Trace(Plan(RecordedTables(origin, opened=capture)), path=origin.path, format=origin.format)
 
 
 class Trace:

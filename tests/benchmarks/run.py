@@ -89,6 +89,7 @@ JOBS = [
     Job("cells of ncu-csv, details page", lambda: ncu.details_page(OUT)),
     Job("PyTorch profiler trace: events → Arrow", lambda: kineto.plain_trace(OUT)),
     Job("PyTorch profiler trace, gzipped: events → Arrow", lambda: kineto.gzipped_trace(OUT)),
+    Job("PyTorch profiler traces of 8 ranks: overlap, idle and kernel breakdown", lambda: kineto.breakdown(OUT)),
     Job("Nsight Compute report: metrics → Arrow", lambda: ncu_rep.measure(OUT)),
     Job("TensorBoard events: points → Arrow, peer tbparse", lambda: tfevents.against("tbparse", OUT)),
     Job("TensorBoard events, peer TensorBoard, which only reads", lambda: tfevents.against("tensorboard", OUT)),

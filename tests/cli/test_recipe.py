@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import tracekit as tk
 from tests.conftest import FIXTURES
+from tests.sets.torch_ranks import write_ranks
 from tracekit.cli.recipe import command
 from tracekit.core.recipes import RECIPES, find_recipe
 
@@ -116,3 +117,12 @@ def test_errors_are_reported_before_files_are_opened(run: Run) -> None:
     }
     for arguments, (status, message) in wrong.items():
         assert message in run("recipe", *arguments, status=status).stderr
+
+
+def test_options_of_the_breakdown(run: Run, tmp_path: Path) -> None:
+    folder = write_ranks(tmp_path, 2)
+    text = run("recipe", "gpu_time_breakdown", folder, "--steps", "complete", "--format", "csv").text
+    assert text.splitlines()[1].split(",")[:3] == ["0", "0", "1711000"]
+    idle = run("recipe", "gpu_time_breakdown", folder, "--delay", "0", "--table", "idle", "--format", "csv").text
+    assert "host_wait" in idle
+    assert "kernel_wait" not in idle

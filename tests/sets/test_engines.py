@@ -19,7 +19,8 @@ import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning
-from tracekit.sets import LocalEngine, engines, workers
+from tracekit.sets import LocalEngine, engines, recipes, workers
+from tracekit.sets.member import Member
 
 RANKS = FIXTURES / "ranks"
 RECIPE = "cuda_gpu_kern_sum"
@@ -214,6 +215,36 @@ class TestDask:
         with pytest.warns(TracekitWarning), pytest.raises(CorruptTraceError):
             tk.load_many(tmp_path / "c1.nsys-rep", engine=client)
 
+    def test_results_are_merged_on_the_workers(
+        self, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Only one result of a recipe arrives in this process, whatever the number of ranks."""
+        from tracekit.sets import dask_engine
+
+        monkeypatch.setattr(dask_engine, "_MERGED", 3)
+        received: list[Any] = []
+        deliver = workers.Answer.deliver
+        monkeypatch.setattr(workers.Answer, "deliver", lambda a: received.append(a.outcome) or deliver(a))
+        for number in range(11):
+            shutil.copy(RANKS / "mpi_rank0.nsys-rep", tmp_path / f"c{number}.nsys-rep")
+        (tmp_path / "c4.nsys-rep").write_bytes(b"no report")
+        (tmp_path / "c7.nsys-rep").unlink()
+        (tmp_path / "c7.nsys-rep").mkdir()
+        named = sorted(tmp_path.glob("*.nsys-rep"))
+        members = [Member(path, int(path.stem[1:]), "nsys-rep") for path in named]
+        members.sort(key=lambda m: m.rank)
+        progress: list[int] = []
+        traces = tk.TraceSet(members, engine=client_engine(client))
+        with pytest.warns(TracekitWarning, match="left out") as caught:
+            tables = recipes.run(traces, RECIPE, {}, progress=lambda done, _: progress.append(done))
+        assert len(caught) == len(traces.errors) == 2
+        assert progress == list(range(1, 12))
+        assert [type(r) for r in received if isinstance(r, dict)] == [dict]
+        alone = tk.TraceSet([m for m in members if m.rank not in (4, 7)]).recipe(RECIPE)
+        assert all(tables[name].equals(alone[name]) for name in ("all_stats", "rank_stats", "rank_stats_by_device"))
+        with pytest.warns(TracekitWarning), pytest.raises(TracekitError):
+            tk.TraceSet([members[4]], engine=client_engine(client)).recipe(RECIPE)
+
     def test_a_worker_that_dies_loses_nothing(self, client: Any, tmp_path: Path) -> None:
         traces = tk.load_many(RANKS, engine=client)
         assert traces.map(functools.partial(kill_process_once, tmp_path)) == [15, 15]
@@ -234,6 +265,26 @@ class TestDask:
         assert traces.map(functools.partial(fail_once, tmp_path)) == [1]
         outcomes = list(traces.outcomes(fail_always))
         assert [type(error) for _, error in outcomes] == [PermissionError]
+
+
+def client_engine(client: Any) -> Any:
+    return engines.find_engine(client)
+
+
+def test_merged_answers_keep_the_warnings() -> None:
+    from tracekit.sets.dask_engine import _merge_answers, _only_error, _Tree
+
+    answers = [workers.Answer(1, ("a",)), workers.Answer(2), workers.Answer(3, ("b", "c"))]
+    assert _merge_answers(sum, answers) == workers.Answer(6, ("a", "b", "c"))  # type: ignore[arg-type]
+    assert _only_error(answers[0]) == workers.Answer(None)
+    error: workers.Answer[int] = workers.Answer(OSError("x"), ("a",))
+    assert _only_error(error) is error
+    tree = _Tree(lambda tasks: [item for task in tasks for item in (task if isinstance(task, list) else [task])])
+    assert tree.root() is None
+    for number in range(16 * 16 + 17):
+        tree.add(number)
+    assert [len(level) for level in tree._levels] == [1, 1, 1]
+    assert tree.root() == list(range(16 * 16 + 17))
 
 
 def get_process(_: tk.Trace) -> int:

@@ -64,6 +64,12 @@ _OPTIONS = (
     ),
     click.option("--metrics", type=click.Choice(["util", "all"]), help="GPU metrics to summarize. [default: util]"),
     click.option("--no-align", "align", flag_value="no", help="Count the times of each rank from its own start."),
+    click.option("--delay", metavar="US", type=int, help="Longest delay between kernels in µs. [default: 30]"),
+    click.option(
+        "--steps",
+        type=click.Choice(["all", "recorded", "complete"]),
+        help="Steps of PyTorch that count. [default: all]",
+    ),
 )
 
 
@@ -82,6 +88,8 @@ def _recipe_options(command: Callable[..., None]) -> Callable[..., None]:
         kernel_name: str | None,
         metrics: str | None,
         align: str | None,
+        delay: int | None,
+        steps: str | None,
         **others: Any,
     ) -> None:
         values = {
@@ -94,6 +102,8 @@ def _recipe_options(command: Callable[..., None]) -> Callable[..., None]:
             "kernel_name": kernel_name,
             "metrics": metrics,
             "align": align,
+            "delay": delay,
+            "steps": steps,
         }
         command(options={option: value for option, value in values.items() if value is not None}, **others)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tracekit.interface import Capture, Launch
     from tracekit.plan.plan import Aggregation, Plan, Selection
+    from tracekit.plan.remote_file import RemoteFile
     from tracekit.plan.sources import InMemory, LiveCapture, OpenedFile
     from tracekit.plan.stages import SharedRollup
     from tracekit.schemas import TableSchema
@@ -42,7 +43,7 @@ class RecordedTables(Tables):
 
     def __init__(
         self,
-        origin: OpenedFile | InMemory | LiveCapture,
+        origin: OpenedFile | RemoteFile | InMemory | LiveCapture,
         *,
         opened: Capture | None = None,
         path: Path | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from tracekit.errors import TracekitError, choices_hint
 from tracekit.sets.workers import call_or_return_error, call_with_warnings, check_function, start_worker
@@ -48,6 +48,31 @@ class Engine(Protocol):
 
         Yields:
             The member, and what the function returned. If it raised a ``TracekitError`` or an ``OSError``, the error.
+        """
+        ...
+
+
+@runtime_checkable
+class MergingEngine(Engine, Protocol):
+    """The interface of engines that merge results where they were computed, and return only the merged result."""
+
+    def map_merged(
+        self,
+        function: Callable[[Member], Result],
+        merge: Callable[[list[Result]], Result],
+        members: Sequence[Member],
+        progress: Callable[[int], None],
+    ) -> tuple[Result | None, list[tuple[Member, Exception]]]:
+        """Apply a function to each member, and merge the results as a tree.
+
+        Args:
+            function: The function, as for ``map``.
+            merge: A function that can be pickled. It merges several results, in the order of the members, into one.
+            members: The members.
+            progress: Function that receives the number of members that were processed.
+
+        Returns:
+            The merged result, which is None if there is no result, and the members with errors.
         """
         ...
 

@@ -85,6 +85,8 @@ class Member:
         host: Name of the machine, which is private and not shown. None if it is not recorded.
         via: Name of the program that exports the capture before it is read. None if it is read directly.
         is_read: Whether the capture was opened. If not, what it records is unknown, and its format may be empty.
+        url: URL from which the capture is downloaded where it is read. None if it is a local file. It may contain a
+            password and is not shown.
     """
 
     path: Path
@@ -100,6 +102,7 @@ class Member:
     host: str | None = field(default=None, repr=False)
     via: str | None = None
     is_read: bool = True
+    url: str | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:

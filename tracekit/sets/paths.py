@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit import detection, registry
+from tracekit import detection, registry, remote
 from tracekit.errors import TracekitError, UnknownFormatError, warn
 from tracekit.source import Source
 
@@ -45,6 +45,31 @@ def expand_paths(paths: PathLike | Iterable[PathLike]) -> list[Path]:
             raise TracekitError("the capture is named twice", path=file, hint="name each capture once")
         seen.add(real)
     return captures
+
+
+def locate(paths: PathLike | Iterable[PathLike]) -> dict[Path, str | None]:
+    """Return the captures that paths and URLs name, each with its URL, which is None for a local capture.
+
+    Args:
+        paths: A file, a folder of captures, a pattern, or several of them, as for ``expand_paths``. A URL with a scheme
+            such as ``s3`` names a file, a folder or a pattern that fsspec opens. Of a folder, the files with the suffix
+            of a format are captures.
+
+    Raises:
+        TracekitError: No capture matches, a capture is named twice, or a storage cannot be read.
+        FileNotFoundError: A path does not exist.
+    """
+    given = [remote.local_path(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    urls = [path for path in given if isinstance(path, str) and remote.is_url(path)]
+    local = [path for path in given if path not in urls]
+    located: dict[Path, str | None] = dict.fromkeys(expand_paths(local) if local or not urls else ())
+    suffixes = [suffix for reader in registry.built_in_readers().values() for suffix in reader.suffixes]
+    for url in (url for named in urls for url in sorted(remote.expand(named, suffixes), key=natural_key)):
+        path = remote.path_of(url)
+        if path in located:
+            raise TracekitError("the capture is named twice", path=path, hint="name each capture once")
+        located[path] = url
+    return located
 
 
 def is_folder_of_captures(path: Path) -> bool:

@@ -10,7 +10,7 @@ from tracekit.errors import TracekitError, printable_path, warn
 from tracekit.sets.member import MAX_RANK, NCCL, Evidence, Member
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from tracekit.sets.member import Recorded
@@ -152,9 +152,18 @@ def _agreed_rank(capture: Recorded, size: int) -> tuple[int, str] | None:
     return first.ranks[0], first.source
 
 
-def are_all_specified(paths: Sequence[Path], given: Mapping[str, int]) -> bool:
-    """Return whether the user specified the ranks of all files, so that no file has to be read to determine them."""
-    return all(path.is_file() and (path.name in given or path.stem in given or str(path) in given) for path in paths)
+def are_all_specified(paths: Sequence[Path], given: Mapping[str, int], remote: Container[Path] = ()) -> bool:
+    """Return whether the user specified the ranks of all files, so that no file has to be read to determine them.
+
+    Args:
+        paths: The captures.
+        given: Ranks by file name, stem of a file name, or path.
+        remote: The captures that are not on this machine.
+    """
+    return all(
+        (path in remote or path.is_file()) and (path.name in given or path.stem in given or str(path) in given)
+        for path in paths
+    )
 
 
 def make_member(capture: Recorded, rank: int, source: str) -> Member:

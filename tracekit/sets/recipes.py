@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tracekit.core.recipes import Clock, RankRequest, find_recipe, option_values
 from tracekit.errors import MissingTableError
+from tracekit.sets.engines import MergingEngine
 from tracekit.trace import compute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import polars as pl
 
@@ -59,6 +60,8 @@ def _merge_all(
     recipe: Recipe, traces: TraceSet, function: Callable[[Trace], Tables], progress: Progress | None
 ) -> Tables:
     """Return the merged tables of all ranks."""
+    if recipe.reductions and isinstance(traces.engine, MergingEngine):
+        return _merge_where_computed(recipe.name, traces, function, progress)
     results: list[Tables] = []
     for done, (member, result) in enumerate(traces.skip_unreadable(traces.outcomes(function)), 1):
         results.append(recipe.with_rank(result, member.rank))
@@ -67,6 +70,42 @@ def _merge_all(
         if progress is not None:
             progress(done, len(traces))
     return recipe.merge(results)
+
+
+def _merge_where_computed(
+    name: str, traces: TraceSet, function: Callable[[Trace], Tables], progress: Progress | None
+) -> Tables:
+    """Return the merged tables of all ranks, which the engine merges where they are computed.
+
+    Raises:
+        TracekitError: No profile can be read.
+    """
+    tables: Tables | None = None
+
+    def report(done: int) -> None:
+        if progress is not None:
+            progress(done, len(traces))
+
+    def outcomes() -> Iterator[tuple[Member, Tables | Exception]]:
+        nonlocal tables
+        engine = cast("MergingEngine", traces.engine)
+        ranked = functools.partial(_ranked_tables, name, traces.function_of_member(function))
+        tables, errors = engine.map_merged(ranked, functools.partial(_merge, name), traces.captures, report)
+        failed = {member.rank: error for member, error in errors}
+        for member in traces.captures:
+            yield member, failed.get(member.rank, {})
+
+    for _ in traces.skip_unreadable(outcomes()):
+        pass
+    return cast("Tables", tables)
+
+
+def _ranked_tables(name: str, function: Callable[[Member], Tables], member: Member) -> Tables:
+    return find_recipe(name).with_rank(function(member), member.rank)
+
+
+def _merge(name: str, results: list[Tables]) -> Tables:
+    return find_recipe(name).merge(results)
 
 
 def _rank_tables(name: str, values: Mapping[str, Value], origin_ns: int | None, end_ns: int, trace: Trace) -> Tables:

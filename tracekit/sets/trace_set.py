@@ -54,7 +54,9 @@ def load_many(
     ``RANK``) and what its name states, as ``rank0`` or ``run_r12`` do. These sources must agree.
 
     Args:
-        paths: Files, folders of profiles, patterns such as ``run/*.nsys-rep``, or several of them.
+        paths: Files, folders of profiles, patterns such as ``run/*.nsys-rep``, or several of them. URLs such as
+            ``s3://bucket/run/*.nsys-rep`` are opened by fsspec, where the profiles are read: with the engine ``dask``,
+            on the workers.
         format: Name of the format of all files. If None, it is detected for each file.
         ranks: Ranks by file name. They override all other sources.
         via: ``nsys`` reads reports through Nsight Systems, as ``tracekit.load`` does.
@@ -79,16 +81,18 @@ def load_many(
         [(0, 15), (1, 15)]
     """
     chosen = find_engine(engine)
-    files = path_lists.expand_paths(paths)
+    located = path_lists.locate(paths)
+    files, urls = list(located), {path: url for path, url in located.items() if url is not None}
     given = ranks or {}
     errors: list[tuple[Member, Exception]] = []
-    if rank_sources.are_all_specified(files, given):
+    if rank_sources.are_all_specified(files, given, urls):
         recorded = [Recorded(path.absolute(), format or "", is_read=False) for path in files]
     else:
-        unread = [Member(path, n, format or "", via=via, is_read=False) for n, path in enumerate(files)]
+        members = (Member(path, n, format or "", via=via, is_read=False) for n, path in enumerate(files))
+        unread = [replace(member, url=urls.get(member.path)) for member in members]
         recorded = [result for _, result in skip_unreadable(chosen, chosen.map(_read_recorded, unread), errors)]
-    members = tuple(replace(m, via=via) for m in rank_sources.assign_ranks(recorded, given))
-    return TraceSet(members, engine=chosen, errors=[error for _, error in errors])
+    ranked = tuple(replace(m, via=via, url=urls.get(m.path)) for m in rank_sources.assign_ranks(recorded, given))
+    return TraceSet(ranked, engine=chosen, errors=[error for _, error in errors])
 
 
 def _read_recorded(member: Member) -> Recorded:
@@ -244,7 +248,11 @@ class TraceSet:
             An iterator over the members in the order of ranks, each with the result of the function, or with the
             ``TracekitError`` or ``OSError`` that it raised.
         """
-        return self.engine.map(functools.partial(call_with_trace, function, self._operations), self.captures)
+        return self.engine.map(self.function_of_member(function), self.captures)
+
+    def function_of_member(self, function: Callable[[Trace], Result]) -> Callable[[Member], Result]:
+        """Return the function that opens a member, applies the operations of the set, and calls a function."""
+        return functools.partial(call_with_trace, function, self._operations)
 
     def schema(self, name: str) -> schemas.TableSchema:
         """Return the schema of a table, which begins with the column ``rank``.
@@ -361,6 +369,8 @@ class TraceSet:
         kernel_name: Literal["short", "full", "mangled"] | None = None,
         metrics: Literal["util", "all"] | None = None,
         align: Literal["yes", "no"] | None = None,
+        delay: int | None = None,
+        steps: Literal["all", "recorded", "complete"] | None = None,
     ) -> dict[str, pl.DataFrame]:
         """Return the tables of a recipe of ``nsys recipe`` over all ranks.
 
@@ -378,6 +388,8 @@ class TraceSet:
             kernel_name: Names of kernels.
             metrics: GPU metrics to summarize.
             align: Whether times count from the start of the first profile, or from that of each profile.
+            delay: Time in µs below which a stream is idle because of the delay between kernels.
+            steps: Steps of the profiler of PyTorch whose activities count.
 
         Returns:
             The tables by name, with the names, columns and types of nsys. The first one is the main table.
@@ -406,6 +418,8 @@ class TraceSet:
             "kernel_name": kernel_name,
             "metrics": metrics,
             "align": align,
+            "delay": delay,
+            "steps": steps,
         }
         return recipes.run(self, recipe, {n: value for n, value in options.items() if value is not None})
 
@@ -583,7 +597,7 @@ class TraceSet:
         """Files and folders from which this set is read. No output may replace them."""
         from tracekit.targets import Input
 
-        return tuple(Input.from_path(member.path) for member in self.captures)
+        return tuple(Input.from_path(member.path) for member in self.captures if member.url is None)
 
     def close(self) -> None:
         """Do nothing, because no profile stays open. A set has this method as a trace does."""
@@ -629,7 +643,7 @@ class TraceSet:
 
 def open_member(member: Member, operations: Sequence[Operation] = ()) -> Trace:
     """Open the capture of a member, and apply operations to its trace."""
-    trace = load(member.path, member.format or None, via=member.via)
+    trace = load(member.url or member.path, member.format or None, via=member.via)
     try:
         for operation in operations:
             trace = getattr(trace, operation.method)(**operation.arguments)
@@ -644,7 +658,7 @@ def _with_recorded_facts(member: Member) -> Member:
     if member.is_read:
         return member
     recorded = _read_recorded(member)
-    return replace(rank_sources.make_member(recorded, member.rank, member.source), via=member.via)
+    return replace(rank_sources.make_member(recorded, member.rank, member.source), via=member.via, url=member.url)
 
 
 def call_with_trace(function: Callable[[Trace], Result], operations: Sequence[Operation], member: Member) -> Result:

@@ -1,0 +1,208 @@
+"""Declare recipes that divide the time of GPUs into computation, communication, memory operations and idle time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core import intervals
+from tracekit.core.categorical import map_categories
+from tracekit.core.recipes.recipe import RANK, Option, Output, RankRequest, Tables, recipe
+from tracekit.core.recipes.sources import KERNEL_NAMES, kernels
+from tracekit.core.reports.names import memcpy_label, memset_label
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.core.recipes.recipe import Value
+    from tracekit.core.reports.report import Frames
+
+COMPUTATION, COMMUNICATION, MEMORY = KINDS = ("computation", "communication", "memory")
+_BITS = {kind: 1 << bit for bit, kind in enumerate(KINDS)}
+CAUSES = ("host_wait", "kernel_wait", "other")
+_BUSY, _OVERLAPS, _ACTIVITIES, _IDLE = "busy", "overlaps", "activities", "idle"
+_KIND, _CAUSE = pl.Enum(KINDS), pl.Enum(CAUSES)
+_NCCL = r"^(?:_Z\d+)?nccl"
+_GRAPH = "CUDA graph"
+_CALL_KEY = ["process_id", "correlation_id"]
+_TIMES = ["start_ns", "end_ns"]
+_STREAM = ["process_id", "device_id", "context_id", "stream_id"]
+_STEP = "ProfilerStep"
+_NS_PER_US = 1000
+_MAX_DELAY = 1 << 40
+_SUMS = ("total", *KINDS, "overlap", "idle")
+
+_STEPS = Option(
+    "all",
+    "Activities that count: all, those that were launched before the end of the last step of the profiler of PyTorch "
+    "(recorded), or those before the start of that step (complete).",
+    choices=("all", "recorded", "complete"),
+)
+_DELAY = Option(30, "Time in µs below which a stream is idle because of the delay between kernels.", maximum=_MAX_DELAY)
+
+
+def _combine_breakdown(tables: Tables, _: Mapping[str, Value]) -> Tables:
+    overlaps = tables[_OVERLAPS]
+    names = [pl.when(pl.col("kinds") & bit > 0).then(pl.lit(kind)) for kind, bit in _BITS.items()]
+    overlaps = overlaps.sort("time_ns", "kinds", descending=[True, False]).select(
+        pl.concat_str(names, separator=" + ", ignore_nulls=True).alias("kinds"),
+        "time_ns",
+        _percent(pl.col("time_ns"), pl.col("time_ns").sum()).alias("percent"),
+    )
+    return {_OVERLAPS: overlaps, **{name: _rank_first(tables[name]) for name in (_BUSY, _ACTIVITIES, _IDLE)}}
+
+
+def _add_overlaps(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add the times of equal combinations of kinds."""
+    return rows.group_by("kinds").agg(pl.col("time_ns").sum()).sort("kinds")
+
+
+@recipe(
+    Output(_BUSY),
+    Output(_OVERLAPS),
+    Output(_ACTIVITIES),
+    Output(_IDLE),
+    combine=_combine_breakdown,
+    options={"kernel_name": KERNEL_NAMES, "delay": _DELAY, "steps": _STEPS},
+    reductions={_OVERLAPS: _add_overlaps},
+)
+def gpu_time_breakdown(request: RankRequest) -> Tables:
+    """Time in which each GPU computes, communicates, copies and is idle, and how much of it overlaps.
+
+    The time of a GPU is that from its first activity to the end of its last one. Activities of all streams count.
+    """
+    rows = _counted(_read_activities(request), request)
+    combinations = _combinations(rows)
+    spans = rows.group_by("device_id").agg(total_ns=pl.col("end_ns").max() - pl.col("start_ns").min())
+    both = _BITS[COMPUTATION] | _BITS[COMMUNICATION]
+    has = {**{k: pl.col("kinds") & bit > 0 for k, bit in _BITS.items()}, "overlap": pl.col("kinds") & both == both}
+    sums = [pl.col("time_ns").filter(condition).sum().alias(f"{name}_ns") for name, condition in has.items()]
+    busy = combinations.group_by("device_id").agg(*sums, busy_ns=pl.col("time_ns").sum())
+    total = pl.col("total_ns")
+    busy = spans.join(busy, on="device_id", how="left").with_columns(pl.exclude("device_id").fill_null(0))
+    busy = busy.with_columns(idle_ns=total - pl.col("busy_ns")).sort("device_id")
+    percents = {f"{name}_percent": _percent(pl.col(f"{name}_ns"), total) for name in (*KINDS, "idle")}
+    hidden = _percent(pl.col("overlap_ns"), pl.col("communication_ns")).alias("overlap_percent")
+    return {
+        _BUSY: busy.select("device_id", *(f"{name}_ns" for name in _SUMS), hidden, **percents),
+        _OVERLAPS: _add_overlaps(combinations.select("kinds", "time_ns")),
+        _ACTIVITIES: _sums_by_name(rows),
+        _IDLE: _idle_times(request, rows),
+    }
+
+
+def _idle_times(request: RankRequest, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return for how long each stream is idle between two of its activities, by cause.
+
+    The cause is ``host_wait`` if the call that launched the second activity began after the end of the first one, else
+    ``kernel_wait`` if the time is shorter than the delay, else ``other``.
+    """
+    calls = request.frames("api_calls").select(*_CALL_KEY, launch_ns="start_ns").collect()
+    rows = rows.join(calls.unique(_CALL_KEY, keep="first"), on=_CALL_KEY, how="left")
+    rows = rows.sort(*_STREAM, "start_ns").with_columns(previous_end=intervals.latest_end_before(_STREAM))
+    gaps = rows.with_columns(idle_ns=pl.col("start_ns") - pl.col("previous_end")).filter(pl.col("idle_ns") > 0)
+    is_late = (pl.col("launch_ns") > pl.col("previous_end")).fill_null(value=False)
+    is_short = pl.col("idle_ns") < request.integer("delay") * _NS_PER_US
+    cause = (
+        pl.when(is_late).then(pl.lit("host_wait")).when(is_short).then(pl.lit("kernel_wait")).otherwise(pl.lit("other"))
+    )
+    time = pl.col("idle_ns")
+    sums = gaps.group_by(*_STREAM, cause=cause.cast(_CAUSE)).agg(
+        pl.len().cast(pl.Int64).alias("count"),
+        time.sum(),
+        min_ns=time.min(),
+        median_ns=time.median(),
+        max_ns=time.max(),
+    )
+    percent = _percent(time, time.sum().over(_STREAM)).alias("percent")
+    numbers = ("count", "idle_ns", percent, "min_ns", "median_ns", "max_ns")
+    return sums.sort(*_STREAM, "cause").select(*_STREAM, "cause", *numbers)
+
+
+def _percent(part: pl.Expr, whole: pl.Expr) -> pl.Expr:
+    """Return a percentage with two decimals, which is null if the whole is 0."""
+    return pl.when(whole > 0).then(part * 100.0 / whole).round(2)
+
+
+def _rank_first(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.select(RANK, pl.exclude(RANK))
+
+
+def _read_activities(request: RankRequest) -> pl.DataFrame:
+    """Return all GPU activities of a rank, also executions of whole CUDA graphs, whose kernels are not known.
+
+    The columns are those of the stream and the API call, ``start_ns``, ``end_ns``, ``name`` and ``kind``.
+    """
+    columns = (*_STREAM, "correlation_id", *_TIMES)
+    is_nccl = map_categories(pl.col("name"), lambda n: pl.when(n.str.contains(_NCCL)).then(n)).is_not_null()
+    kind = pl.when(is_nccl).then(pl.lit(COMMUNICATION, _KIND)).otherwise(pl.lit(COMPUTATION, _KIND))
+    frames = request.frames
+    rows = [
+        kernels(request, *columns).with_columns(kind=kind),
+        _with_name(frames("graph_launches"), pl.lit(_GRAPH), COMPUTATION),
+        _with_name(frames("memcpys"), memcpy_label(pl.col("copy_kind")), MEMORY),
+        _with_name(frames("memsets"), memset_label(), MEMORY),
+    ]
+    return pl.concat([r.select(*columns, "name", "kind") for r in rows]).collect()
+
+
+def _with_name(rows: pl.LazyFrame, name: pl.Expr, kind: str) -> pl.LazyFrame:
+    return rows.with_columns(name=name.cast(pl.Categorical), kind=pl.lit(kind, _KIND))
+
+
+def _counted(rows: pl.DataFrame, request: RankRequest) -> pl.DataFrame:
+    """Return the activities that the option ``steps`` selects."""
+    limit = _last_launch(request.frames, request.text("steps"))
+    if limit is None:
+        return rows
+    calls = request.frames("api_calls").filter(pl.col("start_ns") < limit).select(_CALL_KEY).collect()
+    return rows.join(calls.unique(), on=_CALL_KEY, how="semi")
+
+
+def _last_launch(frames: Frames, steps: str) -> int | None:
+    """Return the time before which activities must have been launched. None if all count.
+
+    As there is nothing to leave out if at most one step was recorded, all activities count in this case.
+    """
+    if steps == "all":
+        return None
+    is_step = map_categories(pl.col("name"), lambda n: pl.when(n.str.starts_with(_STEP)).then(n)).is_not_null()
+    found = frames("nvtx_ranges").filter(is_step).select("name", *_TIMES).collect()
+    if found["name"].n_unique() <= 1:
+        return None
+    ends = int(found["end_ns"].fill_null(found["start_ns"]).max())  # type: ignore[arg-type]
+    return ends + 1 if steps == "recorded" else int(found["start_ns"].max())  # type: ignore[arg-type]
+
+
+def _combinations(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return how long each combination of kinds runs on each device.
+
+    Returns:
+        One row per device and combination: ``device_id``, ``kinds`` (the sum of the bits of the running kinds) and
+        ``time_ns``.
+    """
+    merged = intervals.merge_intervals(rows.select("device_id", "kind", *_TIMES), by=["device_id", "kind"])
+    bit = pl.col("kind").cast(pl.String).replace_strict(_BITS, return_dtype=pl.Int64)
+    edges = [merged.select("device_id", t=c, step=bit * sign) for c, sign in (("start_ns", 1), ("end_ns", -1))]
+    sweep = pl.concat(edges).sort("device_id", "t").with_columns(kinds=pl.col("step").cum_sum())
+    # No kind runs between the last edge of a device and the first one of the next device.
+    sweep = sweep.with_columns(time_ns=pl.col("t").shift(-1) - pl.col("t")).filter(pl.col("kinds") > 0)
+    return sweep.group_by("device_id", "kinds").agg(pl.col("time_ns").sum())
+
+
+def _sums_by_name(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the durations of the activities with equal names, the longest sum of each kind first."""
+    duration = pl.col("end_ns") - pl.col("start_ns")
+    sums = rows.group_by("kind", "name").agg(
+        count=pl.len().cast(pl.Int64),
+        sum_ns=duration.sum(),
+        mean_ns=duration.mean().round(1),
+        std_ns=duration.std().round(1),
+        min_ns=duration.min(),
+        max_ns=duration.max(),
+    )
+    ordered = sums.with_columns(pl.col("name").cast(pl.String)).sort(
+        "kind", "sum_ns", "name", descending=[False, True, False]
+    )
+    return ordered.select("kind", "count", "sum_ns", "mean_ns", "std_ns", "min_ns", "max_ns", "name")

@@ -1,0 +1,140 @@
+"""Files that fsspec opens, as the origin of tables. They are downloaded to a temporary file, and read from there."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from tracekit import detection, registry, remote
+from tracekit.errors import TracekitError, printable_path
+from tracekit.plan.sources import OpenedFile
+from tracekit.readers.by_nsys import TemporaryExport
+from tracekit.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from tracekit.interface import Capture, Launch, Undecoded
+    from tracekit.targets import Input
+
+
+class RemoteCapture(TemporaryExport):
+    """A capture that reads the temporary copy of a remote file, and names the remote file in errors."""
+
+    def __init__(self, capture: Capture, temporary: contextlib.ExitStack, copy: Path, url: str) -> None:
+        super().__init__(capture, temporary)
+        self._copy = copy
+        self._url = url
+
+    def count(self, name: str) -> int:
+        """Return the number of rows of a table."""
+        with _errors_about(self._url, self._copy):
+            return super().count(name)
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Return the requested columns of a table."""
+        with _errors_about(self._url, self._copy):
+            return super().read(name, columns)
+
+    def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
+        """Return the number of rows of several tables."""
+        with _errors_about(self._url, self._copy):
+            return super().count_many(names)
+
+    def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
+        """Return the requested columns of several tables."""
+        with _errors_about(self._url, self._copy):
+            return super().read_many(columns)
+
+    def count_undecoded(self) -> Mapping[str, int | Undecoded]:
+        """Return the number of events that belong to no declared table, by class."""
+        with _errors_about(self._url, self._copy):
+            return super().count_undecoded()
+
+    def launch(self) -> Launch:
+        """Return what the capture records about the launch of the program."""
+        with _errors_about(self._url, self._copy):
+            return super().launch()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A remote file, as the origin of tables. It is downloaded again if another process opens it.
+
+    Attributes:
+        url: The URL, which may contain a password and is not shown.
+        format: Name of the format, which selects the reader.
+        via: Name of the program that exports the file before it is read. None if the reader opens it directly.
+        size: Size of the file in bytes when it was loaded.
+    """
+
+    url: str = field(repr=False)
+    format: str
+    via: str | None
+    size: int
+    inputs: ClassVar[tuple[Input, ...]] = ()
+    can_reopen: ClassVar[bool] = True
+
+    @property
+    def path(self) -> Path:
+        """The folders and the name of the remote file as a path."""
+        return remote.path_of(self.url)
+
+    def open(self) -> RemoteCapture:
+        """Download and open the file again.
+
+        Raises:
+            TracekitError: The size of the file has changed since it was loaded, or it cannot be read.
+            FileNotFoundError: The file does not exist.
+        """
+        return open_remote(self.url, self.format, self.via, size=self.size)[1]
+
+
+def open_remote(
+    url: str,
+    format: str | None = None,  # noqa: A002
+    via: str | None = None,
+    *,
+    size: int | None = None,
+) -> tuple[RemoteFile, RemoteCapture]:
+    """Download a file and open it.
+
+    Args:
+        url: The URL of the file.
+        format: Name of the format. If None, it is detected from the content.
+        via: Name of the program that exports the file before it is read.
+        size: Size that the file must have in bytes. None if it is not known.
+
+    Returns:
+        The origin, and the opened capture. Closing the capture deletes the temporary file.
+
+    Raises:
+        UnknownFormatError: The format is unknown, or no reader recognises the file.
+        TracekitError: The file cannot be read.
+        FileNotFoundError: The file does not exist.
+    """
+    with contextlib.ExitStack() as temporary:
+        copy = temporary.enter_context(remote.downloaded(url, size=size))
+        with _errors_about(url, copy):
+            source = Source(copy)
+            reader = detection.sniff(source) if format is None else registry.reader(format)
+            opened = OpenedFile.from_source(source, reader, via)
+            capture = opened.open_with(opened.reader(source), source)
+        origin = RemoteFile(url, opened.format, via, source.size)
+        return origin, RemoteCapture(capture, temporary.pop_all(), copy, url)
+
+
+@contextlib.contextmanager
+def _errors_about(url: str, copy: Path) -> Iterator[None]:
+    """Name a remote file in errors that are about its temporary copy."""
+    try:
+        yield
+    except TracekitError as e:
+        if e.path == str(copy):
+            e.path = remote.public_name(url)
+            e.args = (str(e).replace(printable_path(copy), printable_path(e.path), 1), *e.args[1:])
+        raise

@@ -1,0 +1,157 @@
+"""Files on other machines and in object stores, which fsspec opens: list them, and download them to temporary files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from tracekit.errors import TracekitError, first_line
+from tracekit.targets.workspaces import workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # a scheme has at least two characters: C:// is a drive of Windows
+_CHUNK_BYTES = 1 << 23
+_MAX_FILES = 1 << 20
+_PATTERN = re.compile(r"[*?\[]")
+
+
+def is_url(path: object) -> bool:
+    """Return whether a path begins with a scheme, as ``s3://bucket/report.nsys-rep`` does."""
+    return isinstance(path, str) and _URL.match(path) is not None
+
+
+def public_name(url: str) -> str:
+    """Return a URL as messages show it: without user names, passwords and queries, which may be secret."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def path_of(url: str) -> Path:
+    """Return an absolute path with the folders and the name of the file that a URL names. There is no such file."""
+    parts = urlsplit(url)
+    return Path("/", parts.netloc.rpartition("@")[2], parts.path.lstrip("/"))
+
+
+def local_path(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Return the path that a URL with the scheme ``file`` names. Any other path is returned unchanged."""
+    if isinstance(path, str) and path.startswith("file://"):
+        from urllib.request import url2pathname
+
+        return url2pathname(urlsplit(path).path)
+    return path
+
+
+def expand(url: str, suffixes: Sequence[str]) -> list[str]:
+    """Return the URLs of the files that a URL names, sorted. It may be a file, a folder or a pattern such as ``*.gz``.
+
+    Args:
+        url: The URL.
+        suffixes: Suffixes of the files of a folder that are returned.
+
+    Raises:
+        TracekitError: No file matches, there are too many, or the storage cannot be read.
+        FileNotFoundError: The file or folder does not exist.
+    """
+    with _errors_of(url):
+        system, path = _open_system(url)
+        if not _PATTERN.search(path):
+            if not system.isdir(path):
+                return [url]
+            found = [f for f in system.ls(path, detail=False) if f.endswith(tuple(suffixes))]
+        else:
+            found = system.glob(path)
+        urls = sorted(system.unstrip_protocol(f) for f in found)
+    if not urls:
+        raise TracekitError("no file matches this pattern", path=public_name(url), hint="check the pattern")
+    if len(urls) > _MAX_FILES:
+        raise TracekitError(f"the folder has more than {_MAX_FILES:,} files", path=public_name(url))
+    return urls
+
+
+@contextlib.contextmanager
+def downloaded(url: str, *, size: int | None = None) -> Iterator[Path]:
+    """Download a file to a temporary folder, which is deleted at the end, even if a signal ends the program.
+
+    Args:
+        url: The URL of the file.
+        size: Size that the file must have in bytes. None if it is not known.
+
+    Yields:
+        The path of the copy, which has the name of the file.
+
+    Raises:
+        TracekitError: The file cannot be read, does not fit on the disk, or has another size.
+        FileNotFoundError: The file does not exist.
+    """
+    import tempfile
+
+    folder = Path(tempfile.gettempdir())
+    with workspace(folder) as temporary:
+        copy = temporary / (path_of(url).name or "file")
+        with _errors_of(url):
+            _copy(url, copy, size, shutil.disk_usage(folder).free)
+        yield copy
+
+
+def _copy(url: str, copy: Path, size: int | None, free: int) -> None:
+    """Copy a file. No more bytes are written than it is known to have, or than the disk has space for."""
+    system, path = _open_system(url)
+    if system.isdir(path):
+        raise TracekitError("this is a folder, not a file", path=public_name(url), hint="open it with load_many")
+    known = system.size(path)
+    if size is not None and known is not None and known != size:
+        raise _changed(url)
+    limit = free if known is None else known
+    if limit > free:
+        message = f"the file has {known:,} bytes, but only {free:,} are free for temporary files"
+        raise TracekitError(message, path=public_name(url), hint="set TMPDIR to a folder on a larger disk")
+    left = limit
+    with system.open(path, "rb") as source, copy.open("xb") as target:
+        while block := source.read(min(_CHUNK_BYTES, left + 1)):
+            left -= len(block)
+            if left < 0:
+                break
+            target.write(block)
+    if left < 0 or (known is not None and left):
+        raise _changed(url)
+
+
+def _changed(url: str) -> TracekitError:
+    hint = "wait until it is written completely, then load it again"
+    return TracekitError("the size of the file changed while it was read", path=public_name(url), hint=hint)
+
+
+def _open_system(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL, and the path of the file in it."""
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError as e:
+        message = "reading this path needs the package fsspec"
+        raise TracekitError(message, path=public_name(url), hint="pip install fsspec") from e
+    opened: tuple[Any, str] = url_to_fs(url)
+    return opened
+
+
+@contextlib.contextmanager
+def _errors_of(url: str) -> Iterator[None]:
+    """Raise errors of file systems as ``TracekitError``, except that a file does not exist."""
+    try:
+        yield
+    except TracekitError:
+        raise
+    except FileNotFoundError:
+        raise FileNotFoundError(2, os.strerror(2), public_name(url)) from None
+    except ImportError as e:
+        message = f"reading this path needs another package: {first_line(e)}"
+        raise TracekitError(message, path=public_name(url), hint="install the package that the message names") from e
+    except Exception as e:
+        # Storage services raise exceptions of their own. Their texts may contain credentials.
+        reason = first_line(e) if isinstance(e, OSError | ValueError) else type(e).__name__
+        raise TracekitError(f"the storage cannot be read: {reason}", path=public_name(url)) from e
