@@ -49,8 +49,11 @@ def diff_tables(a: Mapping[str, pl.DataFrame], b: Mapping[str, pl.DataFrame]) ->
 
 def _difference(table: str, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     """Return the differences between the numbers of two tables with the same names and ranks."""
-    if a.schema != b.schema or _NAME not in a.columns:
-        raise SchemaError(f"the columns of {table} differ, or lack {_NAME!r}", hint="compare outputs of one recipe")
+    if a.schema != b.schema:
+        raise SchemaError(f"the columns of {table} differ", hint="compare outputs of one recipe")
+    if _NAME not in a.columns:
+        hint = "compare outputs of a recipe whose rows have names, such as cuda_gpu_kern_sum"
+        raise SchemaError(f"{table} has no column {_NAME!r}", hint=hint)
     keys = [c for c in (_RANK, _NAME) if c in a.columns]
     numbers = [c for c, dtype in a.schema.items() if c not in keys and dtype.is_numeric()]
     for side in (a, b):
