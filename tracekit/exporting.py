@@ -114,12 +114,12 @@ def _write_tables(
     written: Counter[str] = Counter()
 
     def write_one(name: str) -> None:
-        def report(done: int, total: int) -> None:  # noqa: ARG001
+        def report_progress(done: int, total: int) -> None:  # noqa: ARG001
             with lock:
                 written[name] = done
                 progress(written.total(), rows)
 
-        write(view, name, paths[name], report)
+        write(view, name, paths[name], report_progress)
 
     for _ in map_in_order(write_one, largest_first, WRITERS):
         pass

@@ -129,9 +129,9 @@ class FileState:
         same_file = (state.device, state.inode) == (self.device, self.inode)
         # A system may set the modification time of an append before the size.
         if state != self and not (may_grow and same_file and state.size >= self.size):
-            raise TracekitError(self.change_message(state), path=path, hint=CHANGED_HINT)
+            raise TracekitError(self.describe_change(state), path=path, hint=CHANGED_HINT)
 
-    def change_message(self, now: FileState) -> str:
+    def describe_change(self, now: FileState) -> str:
         """Return an error message that states how the file has changed from this state to a later state."""
         if (now.device, now.inode) != (self.device, self.inode):
             return "the file was replaced by another file while it was open"
@@ -183,7 +183,7 @@ class InputFile:
         self._size_and_time = (self.state.size, self.state.modified_ns)
         if expected is not None and self.state != expected:
             self.close()
-            raise TracekitError(expected.change_message(self.state), path=path, hint=CHANGED_HINT)
+            raise TracekitError(expected.describe_change(self.state), path=path, hint=CHANGED_HINT)
 
     @property
     def size(self) -> int:

@@ -52,7 +52,7 @@ def redact(
     if isinstance(key, os.PathLike):
         inputs.append(targets.Input.from_path(key))
     secret = _secret_bytes(key)
-    reader = _redacting_reader(source)
+    reader = _reader_with_redaction(source)
     redact, with_key = reader.redact, reader.redact_with_key
     if redact is None or (secret is not None and with_key is None):
         raise TracekitError(
@@ -83,7 +83,7 @@ def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
         True
     """
     source = Source(path)
-    reader = _redacting_reader(source)
+    reader = _reader_with_redaction(source)
     if reader.unredacted is None:
         message = f"private values of {reader.format} files cannot be counted"
         raise TracekitError(message, path=source.path, hint="tracekit redact counts the values that it replaces")
@@ -111,7 +111,7 @@ def _read_key(path: os.PathLike[str], size: int) -> bytes:
         raise TracekitError(f"the key cannot be read: {e.strerror or e}", path=os.fspath(path)) from e
 
 
-def _redacting_reader(source: Source) -> interface.Reader:
+def _reader_with_redaction(source: Source) -> interface.Reader:
     """Return the reader that recognises a source, and check that it can redact files."""
     reader = detection.sniff(source)
     if reader.redact is None:

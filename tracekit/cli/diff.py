@@ -49,7 +49,7 @@ _DECIMALS = {"change_percent": 2, "share_percent": 2, "p_value": 4, "time_a_ns":
 
 
 def kind_names() -> Iterable[str]:
-    """Return what can be compared."""
+    """Return the names of everything that can be compared, for ``--by``."""
     from tracekit.core.compare import KINDS
 
     return KINDS

@@ -194,14 +194,18 @@ def _max_width(widths: Sequence[int], room: int) -> int:
 def _grid_lines(columns: Sequence[TextColumn], widths: Sequence[int], *, bold: bool) -> Iterator[str]:
     """Yield the heading and the rows of a grid. Each cell is padded or shortened to the width of its column."""
 
-    def line(texts: Sequence[str]) -> str:
+    def join_cells(texts: Sequence[str]) -> str:
         return GAP.join(c.pad(t, w) for c, t, w in zip(columns, texts, widths, strict=True)).rstrip()
 
-    yield click.style(line([c.title for c in columns]), bold=True) if bold else line([c.title for c in columns])
+    yield (
+        click.style(join_cells([c.title for c in columns]), bold=True)
+        if bold
+        else join_cells([c.title for c in columns])
+    )
     for row in zip(*(c.cells for c in columns), strict=True):
         fitted = [c.fit_lines(t, w) for c, t, w in zip(columns, row, widths, strict=True)]
         for texts in zip_longest(*fitted, fillvalue=""):
-            yield line(texts)
+            yield join_cells(texts)
 
 
 def _block_lines(columns: Sequence[TextColumn], width: int, *, bold: bool) -> Iterator[str]:

@@ -82,10 +82,12 @@ def find_instance(ranges: pl.LazyFrame, text: str, path: Path | None = None) -> 
     domain, name = (rows[c].cast(pl.String).fill_null("") for c in ("domain", "name"))
     matching = rows.filter((domain == target.domain) & (name == target.name)).sort("start_ns", maintain_order=True)
     if matching.is_empty():
-        message = f"there is no NVTX range {target.name!r} in {_domain_text(target.domain)}"
+        message = f"there is no NVTX range {target.name!r} in {_format_domain(target.domain)}"
         raise TracekitError(message, path=path, hint=_ranges_hint(target, domain, name))
     if target.number >= matching.height:
-        message = f"there is no NVTX range {target.name!r} with index {target.number} in {_domain_text(target.domain)}"
+        message = (
+            f"there is no NVTX range {target.name!r} with index {target.number} in {_format_domain(target.domain)}"
+        )
         raise TracekitError(message, path=path, hint=f"choose an index from 0 to {matching.height - 1}")
     row = matching.row(target.number, named=True)
     # As in nsys, a push/pop range of the main thread, whose id is that of the process, stands for the whole process.
@@ -94,7 +96,7 @@ def find_instance(ranges: pl.LazyFrame, text: str, path: Path | None = None) -> 
     return Instance(row["start_ns"], row["end_ns"], row["process_id"], thread)
 
 
-def _domain_text(domain: str) -> str:
+def _format_domain(domain: str) -> str:
     return f"domain {domain!r}" if domain else "the default domain"
 
 

@@ -58,7 +58,7 @@ def scan(
     check_polars()
     columns = schemas.polars_schema(schema)
 
-    def read(
+    def read_batches(
         with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, _: int | None
     ) -> Iterator[pl.DataFrame]:
         check_polars()
@@ -73,7 +73,7 @@ def scan(
             left = None if left is None else left - frame.height
             yield frame if predicate is None else frame.filter(predicate)
 
-    return register_io_source(read, schema=columns)
+    return register_io_source(read_batches, schema=columns)
 
 
 def _members_matching(members: Sequence[Member], predicate: pl.Expr | None) -> list[Member]:

@@ -224,10 +224,10 @@ def _is_csv_of_recipe(path: Path) -> bool:
 def _write_page(tables: Mapping[str, pl.DataFrame], recipe: str, path: Path) -> None:
     from tracekit.sets.recipe_page import page
 
-    def readable(name: str) -> pl.DataFrame:
+    def format_rows(name: str) -> pl.DataFrame:
         return printable_rows(tables[name], index_columns(recipe, name, tables[name]))
 
-    path.write_text(page(recipe, tables, readable), "utf-8", newline="\n")
+    path.write_text(page(recipe, tables, format_rows), "utf-8", newline="\n")
 
 
 def _write_csv(rows: pl.DataFrame, path: Path, *, spreadsheet: bool) -> None:
@@ -263,7 +263,7 @@ def _pandas_metadata(table: pl.DataFrame, index: Sequence[str]) -> dict[str, Any
     """
     import polars as pl
 
-    def declare(name: str) -> dict[str, str | None]:
+    def describe_column(name: str) -> dict[str, str | None]:
         dtype = table.schema[name]
         pandas, numpy = ("unicode", "str") if dtype == pl.String else (str(dtype).lower(), str(dtype).lower())
         numpy = str(dtype) if name in nullable else numpy
@@ -271,7 +271,7 @@ def _pandas_metadata(table: pl.DataFrame, index: Sequence[str]) -> dict[str, Any
         return {"name": title, "field_name": name, "pandas_type": pandas, "numpy_type": numpy, "metadata": None}
 
     nullable = [s.name for s in table if s.dtype.is_integer() and s.null_count()]
-    columns = [declare(name) for name in (*nullable, *index)]
+    columns = [describe_column(name) for name in (*nullable, *index)]
     is_files = table.columns in ([FILE], [f"{FILE}1", f"{FILE}2"])
     rows = {"kind": "range", "name": RANK if is_files else None, "start": 0, "stop": table.height, "step": 1}
     is_numbered = is_files or (not index and RANK in table.columns)

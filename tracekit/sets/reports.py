@@ -57,7 +57,7 @@ class RankedReport:
         return pl.concat(frames, how="diagonal_relaxed")
 
     def csv(self, sink: BinaryIO) -> None:
-        """Write the rows as CSV. The cells are those of the report of each capture, after the column ``rank``.
+        """Write the rows as CSV. Each row consists of the rank and the cells of the capture's report.
 
         The summary of DLProf, whose CSV consists of sections, is written as a table.
         """

@@ -1,4 +1,4 @@
-"""The Dash application: the frame around the pages, navigation, and the callbacks of the controls."""
+"""The Dash application: the layout around the pages, the navigation, and the callbacks of the controls."""
 
 from __future__ import annotations
 

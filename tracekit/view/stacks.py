@@ -74,7 +74,7 @@ def select(trace: Trace, arguments: Mapping[str, str]) -> Selection:
     """Parse URL parameters into a selection. Unknown events and weights are replaced with the first known ones.
 
     Raises:
-        TracekitError: The trace has no call stacks, the thread or the time is not valid, or there are no events then.
+        TracekitError: The trace has no call stacks, the thread or the time is invalid, or the time contains no events.
     """
     known = trace.plot.stack_events()
     if not known:

@@ -109,9 +109,9 @@ def _frames_within(frames: Frames, window: tuple[int | None, int | None]) -> Fra
     if window == (None, None):
         return frames
 
-    def frame(name: str) -> pl.LazyFrame:
+    def read_window(name: str) -> pl.LazyFrame:
         rows = frames(name)
         condition = row_condition(rows.collect_schema().names(), time=window)
         return rows if condition is None else rows.filter(condition)
 
-    return frame
+    return read_window

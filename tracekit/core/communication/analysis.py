@@ -52,16 +52,16 @@ def _correlated_frames(frames: Frames) -> Frames:
     correlation = Correlation(frames)
 
     @functools.cache
-    def added(name: str) -> pl.DataFrame:
+    def correlated_columns(name: str) -> pl.DataFrame:
         return correlation.columns(name, _ADDED[name])
 
-    def frame(name: str) -> pl.LazyFrame:
+    def read_table(name: str) -> pl.LazyFrame:
         if name not in _ADDED:
             return frames(name)
         recorded = frames(name).drop(_ADDED[name], strict=False)
-        return pl.concat([recorded, added(name).lazy()], how="horizontal")
+        return pl.concat([recorded, correlated_columns(name).lazy()], how="horizontal")
 
-    return frame
+    return read_table
 
 
 def _origin_table(frames: Frames) -> pl.DataFrame:

@@ -98,7 +98,7 @@ def _latest_container_of_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -> 
     root_positions, call_positions = containment.axis_positions(_without_backward_ends(roots), calls, by=by)
     for chain in containment.split_into_chains(root_positions):
         ids = roots["call_id"].gather(chain["row"])
-        containing = _containing_slices(call_positions, chain)
+        containing = _enclosing_slices(call_positions, chain)
         last = _last_rows_above_limit(ids, containing, calls["call_id"].gather(call_positions["row"]))
         candidates = pl.DataFrame(
             {
@@ -112,7 +112,7 @@ def _latest_container_of_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -> 
     return best["root"]
 
 
-def _containing_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
+def _enclosing_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
     """Return the slice of a chain that contains each interval, bounds included: ``first``, ``stop``."""
     first = chain["end"].search_sorted(positions["end"], side="left").cast(pl.Int64)
     stop = chain["start"].search_sorted(positions["start"], side="right").cast(pl.Int64)

@@ -93,7 +93,7 @@ def gpu_memory_usage(request: Request) -> pl.LazyFrame:
     In a selected time, memory that was allocated before it counts as well.
     """
     low, _ = request.window
-    rows = _memory_changes(request, _allocations(request))
+    rows = _memory_changes(request, _allocations_of_capture(request))
     return (rows if low is None else rows.filter(pl.col("timestamp_ns") >= low)).lazy()
 
 
@@ -165,7 +165,7 @@ def um_cpu_page_faults_sum(request: Request) -> pl.LazyFrame:
     return grouped.sort("count", "function_id", "source_file_id", "source_line", descending=order)
 
 
-def _allocations(request: Request) -> pl.DataFrame:
+def _allocations_of_capture(request: Request) -> pl.DataFrame:
     """Return the allocations of the whole capture, because those before a selected time may still exist in it."""
     columns = ("memory_event_id", "timestamp_ns", "process_id", "device_id", "correlation_id", "operation")
     more = ("memory_kind", "address", "bytes", "name")
@@ -180,7 +180,7 @@ def _memory_changes(request: Request, rows: pl.DataFrame) -> pl.DataFrame:
 
 def _memory_peaks(request: Request) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the allocations of a capture, and the peak of each kind of memory on each device in the selected time."""
-    rows = _allocations(request)
+    rows = _allocations_of_capture(request)
     return rows, memory.memory_peaks(_memory_changes(request, rows))
 
 

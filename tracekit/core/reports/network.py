@@ -39,12 +39,12 @@ def network_congestion(request: Request) -> pl.LazyFrame:
     of_cards = waits.filter(~is_switch).join(devices, on="network_device_id", how="inner")
     of_switches = waits.filter(is_switch).with_columns(guid="network_device_id")
     rows = pl.concat([of_cards, of_switches], how="diagonal").sort(_ORDER, maintain_order=True)
-    rows = rows.clear() if _lacks_cards(request) else rows
+    rows = rows.clear() if _lacks_network_cards(request) else rows
     guid = hexadecimal(pl.col("guid")).str.strip_prefix("0x").str.to_lowercase()
     return rows.with_columns(DURATION, guid.alias("guid_text"))
 
 
-def _lacks_cards(request: Request) -> bool:
+def _lacks_network_cards(request: Request) -> bool:
     """Return whether there are metrics of network cards, but no list of the cards."""
     samples = request.frames("network_metrics").filter(pl.col("kind").cast(pl.String) == "nic")
     listed = all(has_rows(request.frames, name) for name in ("network_cards", "network_card_devices"))

@@ -156,10 +156,10 @@ class NumberBuilder:
     def append(self, data: pa.Array) -> None:
         """Add a batch of rows to the column."""
         if data.type.bit_width > self._kind.bit_width:
-            self._widen(data.type)
+            self._widen_type(data.type)
         rows = slice(self.rows, self.rows + len(data))
         if rows.stop > len(self._values):
-            self._grow(2 * rows.stop)
+            self._grow_buffer(2 * rows.stop)
         if data.null_count and self._valid is None:
             self._valid = np.zeros(len(self._values), np.bool_)
             self._valid[: self.rows] = True
@@ -182,14 +182,14 @@ class NumberBuilder:
         valid = None if self._valid is None else self._valid[: self.rows]
         return pa.chunked_array([columns.numbers(self._values[: self.rows], valid)])
 
-    def _grow(self, size: int) -> None:
+    def _grow_buffer(self, size: int) -> None:
         values, valid, self._values = self._values, self._valid, np.zeros(size, self._values.dtype)
         self._values[: self.rows] = values[: self.rows]
         if valid is not None:
             self._valid = np.zeros(size, np.bool_)
             self._valid[: self.rows] = valid[: self.rows]
 
-    def _widen(self, kind: pa.DataType) -> None:
+    def _widen_type(self, kind: pa.DataType) -> None:
         wider = np.zeros(len(self._values), columns.numpy_dtype(kind))
         wider[: self.rows] = self._values[: self.rows]
         self._kind, self._values = kind, wider

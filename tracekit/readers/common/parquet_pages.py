@@ -220,7 +220,7 @@ def _skip_value(data: bytes, at: int, kind: int) -> int:
     if kind in (_TRUE, _FALSE):
         return at
     if kind == _BYTES:
-        size, at = _read_varint(data, at)
+        size, at = _decode_varint(data, at)
         return at + size
     if kind in (_BYTE, _DOUBLE):
         return at + (1 if kind == _BYTE else 8)
@@ -231,11 +231,11 @@ def _read_integer(data: bytes, at: int) -> tuple[int, int]:
     value = data[at]
     if value < _MORE:
         return value >> 1 ^ -(value & 1), at + 1
-    value, at = _read_varint(data, at)
+    value, at = _decode_varint(data, at)
     return value >> 1 ^ -(value & 1), at
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def _decode_varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while data[at] >= _MORE:
         value |= (data[at] - _MORE) << shift

@@ -56,7 +56,7 @@ def is_exported(facts: Facts) -> bool:
 
 def base_ns(facts: Facts) -> int:
     """Return the time in ns since 1970 to which all times in the file are relative."""
-    value = _as_int63(facts.get("baseTimeNanoseconds"))
+    value = _int63_or_none(facts.get("baseTimeNanoseconds"))
     return value if value is not None and value < 1 << 62 else 0
 
 
@@ -89,26 +89,29 @@ def device_rows(facts: Facts) -> list[dict[str, Any]]:
     entries = facts.get("deviceProperties")
     for properties in entries if isinstance(entries, list) else []:
         device = _as_mapping(properties)
-        number = _as_int31(device.get("id"))
+        number = _int31_or_none(device.get("id"))
         if number is not None:
             rows.setdefault(number, _device_row(number, device))
     return list(rows.values())
 
 
 def _device_row(number: int, properties: Facts) -> dict[str, Any]:
-    warp, thread_rows = _as_int31(properties.get("warpSize")), _as_int31(properties.get("maxThreadsPerMultiprocessor"))
+    warp, thread_rows = (
+        _int31_or_none(properties.get("warpSize")),
+        _int31_or_none(properties.get("maxThreadsPerMultiprocessor")),
+    )
     return {
         "device_id": number,
         "cuda_device_id": number,
         "name": _fact_text(properties.get("name")),
-        "compute_major": _as_int31(properties.get("computeMajor")),
-        "compute_minor": _as_int31(properties.get("computeMinor")),
-        "sm_count": _as_int31(properties.get("numSms")),
-        "memory_bytes": _as_int63(properties.get("totalGlobalMem")),
+        "compute_major": _int31_or_none(properties.get("computeMajor")),
+        "compute_minor": _int31_or_none(properties.get("computeMinor")),
+        "sm_count": _int31_or_none(properties.get("numSms")),
+        "memory_bytes": _int63_or_none(properties.get("totalGlobalMem")),
         "threads_per_warp": warp,
         "max_warps_per_sm": thread_rows // warp if warp and thread_rows else None,
-        "max_registers_per_sm": _as_int31(properties.get("regsPerMultiprocessor")),
-        "max_shared_memory_per_sm_bytes": _as_int63(properties.get("sharedMemPerMultiprocessor")),
+        "max_registers_per_sm": _int31_or_none(properties.get("regsPerMultiprocessor")),
+        "max_shared_memory_per_sm_bytes": _int63_or_none(properties.get("sharedMemPerMultiprocessor")),
     }
 
 
@@ -187,11 +190,11 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _as_int63(value: Any) -> int | None:
+def _int63_or_none(value: Any) -> int | None:
     return value if _is_integer(value) and 0 <= value < 1 << 63 else None
 
 
-def _as_int31(value: Any) -> int | None:
+def _int31_or_none(value: Any) -> int | None:
     return value if _is_integer(value) and 0 <= value < _INT32 else None
 
 

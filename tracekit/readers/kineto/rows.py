@@ -43,7 +43,7 @@ class EventRows:
         builders = _COLUMN_BUILDERS[self.name]
         return builders[name](self) if name in builders else None
 
-    def member(self, slot: Slot) -> pa.Array:
+    def member_values(self, slot: Slot) -> pa.Array:
         """Return the values of a member in row order."""
         return self._in_row_order(self._members[slot.name])
 
@@ -64,15 +64,15 @@ class EventRows:
     @functools.cached_property
     def track_columns(self) -> dict[str, pa.Array]:
         """The columns that identify the track of each event, such as process, thread, device, context and stream."""
-        return self._tracks.columns(self.name, self.member)
+        return self._tracks.columns(self.name, self.member_values)
 
     def start(self) -> pa.Array:
         """Return the start of each event in ns since the trace origin."""
-        return pc.subtract(self.member(Slot.START), self._origin_ns)
+        return pc.subtract(self.member_values(Slot.START), self._origin_ns)
 
     def end(self) -> pa.Array:
         """Return the end of each event in ns since the trace origin, null for ranges that were never closed."""
-        duration = pc.coalesce(self.member(Slot.NEGATIVE), self.member(Slot.DURATION))
+        duration = pc.coalesce(self.member_values(Slot.NEGATIVE), self.member_values(Slot.DURATION))
         end = pc.add(self.start(), duration)
         return (
             pc.if_else(self._is_open_mask(), pa.scalar(None, pa.int64()), end)
@@ -85,11 +85,13 @@ class EventRows:
 
         If tracekit wrote the file and its ids are valid, they are used. Otherwise, the rows are numbered from 1.
         """
-        ids = self.member(ROW_IDS[self.name])
+        ids = self.member_values(ROW_IDS[self.name])
         return ids if self._order is not None else pa.array(np.arange(1, self.count + 1))
 
     def _is_open_mask(self) -> pa.Array:
-        return pc.equal(labels.map_to_integers(self.member(Slot.OPEN), lambda t: int(t == "true")).fill_null(0), 1)
+        return pc.equal(
+            labels.map_to_integers(self.member_values(Slot.OPEN), lambda t: int(t == "true")).fill_null(0), 1
+        )
 
     def _in_row_order(self, column: pa.Array | pa.ChunkedArray) -> pa.Array:
         array = col.single_array(column)
@@ -105,19 +107,19 @@ def _row_order(ids: pa.Array | pa.ChunkedArray, count: int) -> pa.Array | None:
 
 
 def _member_column(slot: Slot) -> Callable[[EventRows], pa.Array]:
-    return lambda rows: rows.member(slot)
+    return lambda rows: rows.member_values(slot)
 
 
 def _int32_column(slot: Slot, default: int | None = None) -> Callable[[EventRows], pa.Array]:
     def build(rows: EventRows) -> pa.Array:
-        numbers = null_beyond_int32(rows.member(slot))
+        numbers = null_beyond_int32(rows.member_values(slot))
         return numbers if default is None else numbers.fill_null(default)
 
     return build
 
 
 def _zero_filled_column(slot: Slot) -> Callable[[EventRows], pa.Array]:
-    return lambda rows: rows.member(slot).fill_null(0)
+    return lambda rows: rows.member_values(slot).fill_null(0)
 
 
 def _track_column(name: str) -> Callable[[EventRows], pa.Array]:
@@ -127,37 +129,41 @@ def _track_column(name: str) -> Callable[[EventRows], pa.Array]:
 def _parsed_name_column(slot: Slot, function: Callable[[str], str | None]) -> Callable[[EventRows], pa.Array]:
     """Return a builder that uses a member if tracekit wrote the file, and otherwise parses the name of the event."""
 
-    def build(rows: EventRows) -> pa.Array:
-        return rows.member(slot) if rows.exported else labels.map_strings(rows.member(Slot.NAME), function)
+    def build_column(rows: EventRows) -> pa.Array:
+        return (
+            rows.member_values(slot) if rows.exported else labels.map_strings(rows.member_values(Slot.NAME), function)
+        )
 
-    return build
+    return build_column
 
 
 def _dim3_column(slot: Slot, axis: int) -> Callable[[EventRows], pa.Array]:
-    return lambda rows: labels.map_to_integers(rows.member(slot), labels.dim3_parser(axis)).fill_null(0)
+    return lambda rows: labels.map_to_integers(rows.member_values(slot), labels.dim3_parser(axis)).fill_null(0)
 
 
 def _full_name_column(rows: EventRows) -> pa.Array:
-    return col.coalesce_dictionaries(rows.member(Slot.FULL_NAME), rows.member(Slot.NAME))
+    return col.coalesce_dictionaries(rows.member_values(Slot.FULL_NAME), rows.member_values(Slot.NAME))
 
 
 def _short_name_column(rows: EventRows) -> pa.Array:
-    name = rows.member(Slot.NAME)
+    name = rows.member_values(Slot.NAME)
     return name if rows.exported else labels.map_strings(name, labels.short_function_name)
 
 
 def _dynamic_shared_memory_column(rows: EventRows) -> pa.Array:
-    return null_beyond_int32(pc.coalesce(rows.member(Slot.DYNAMIC), rows.member(Slot.SHARED))).fill_null(0)
+    return null_beyond_int32(pc.coalesce(rows.member_values(Slot.DYNAMIC), rows.member_values(Slot.SHARED))).fill_null(
+        0
+    )
 
 
 def _api_column(rows: EventRows) -> pa.Array:
     if rows.exported:
-        return labels.map_strings(rows.member(Slot.NAME), labels.api_of_function)
-    return labels.map_strings(rows.member(Slot.CATEGORY), labels.api_of_category)
+        return labels.map_strings(rows.member_values(Slot.NAME), labels.api_of_function)
+    return labels.map_strings(rows.member_values(Slot.CATEGORY), labels.api_of_category)
 
 
 def _name_id_column(rows: EventRows) -> pa.Array:
-    return rows.member(Slot.NAME).indices.cast(pa.int64()).fill_null(-1)
+    return rows.member_values(Slot.NAME).indices.cast(pa.int64()).fill_null(-1)
 
 
 def _range_kind_column(rows: EventRows) -> pa.Array:
@@ -169,21 +175,23 @@ def _range_kind_column(rows: EventRows) -> pa.Array:
 
 
 def _domain_column(rows: EventRows) -> pa.Array:
-    return rows.member(Slot.DOMAIN if rows.exported else Slot.CATEGORY)
+    return rows.member_values(Slot.DOMAIN if rows.exported else Slot.CATEGORY)
 
 
 def _domain_id_column(rows: EventRows) -> pa.Array:
     if rows.exported:
         return rows.track_columns["domain_id"].fill_null(0)
-    return labels.map_to_integers(rows.member(Slot.CATEGORY), lambda c: DOMAINS.get(c, DOMAINS["cpu_op"])).fill_null(0)
+    return labels.map_to_integers(
+        rows.member_values(Slot.CATEGORY), lambda c: DOMAINS.get(c, DOMAINS["cpu_op"])
+    ).fill_null(0)
 
 
 def _color_column(rows: EventRows) -> pa.Array:
-    return labels.map_to_integers(rows.member(Slot.COLOR), labels.parse_argb)
+    return labels.map_to_integers(rows.member_values(Slot.COLOR), labels.parse_argb)
 
 
 def _thread_id_column(rows: EventRows) -> pa.Array:
-    return pc.coalesce(rows.track_columns["thread_id"], rows.member(Slot.THREAD))
+    return pc.coalesce(rows.track_columns["thread_id"], rows.member_values(Slot.THREAD))
 
 
 TRACED_CALL_CLASS = 27
@@ -194,14 +202,14 @@ _INTEGER_TYPES = ("uint64", "int64", "uint32", "int32")
 
 def _payload_type_column(rows: EventRows) -> pa.Array:
     if rows.exported:
-        return labels.map_strings(rows.member(Slot.PAYLOAD_TYPE), lambda t: t if t in _PAYLOAD_TYPES else None)
+        return labels.map_strings(rows.member_values(Slot.PAYLOAD_TYPE), lambda t: t if t in _PAYLOAD_TYPES else None)
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows.count, np.int32)), pa.array(["json"]))
 
 
 def _payloads_of_types(rows: EventRows, types: tuple[str, ...]) -> pa.Array:
     """Return the payloads of the given types as strings, null where a payload has another type."""
     fits = pc.equal(labels.map_to_integers(_payload_type_column(rows), lambda t: int(t in types)).fill_null(0), 1)
-    payload = rows.member(Slot.PAYLOAD)
+    payload = rows.member_values(Slot.PAYLOAD)
     return pa.DictionaryArray.from_arrays(
         pc.if_else(fits, payload.indices, pa.scalar(None, pa.int32())), payload.dictionary
     )
@@ -232,7 +240,11 @@ def _parse_float(text: str) -> float | None:
 
 
 def _sync_type_column(rows: EventRows) -> pa.Array:
-    return rows.member(Slot.NAME) if rows.exported else labels.map_strings(rows.member(Slot.SYNC), labels.sync_type)
+    return (
+        rows.member_values(Slot.NAME)
+        if rows.exported
+        else labels.map_strings(rows.member_values(Slot.SYNC), labels.sync_type)
+    )
 
 
 _PAYLOAD_TYPES = (*_INTEGER_TYPES, *_FLOAT_TYPES, "json", "binary")

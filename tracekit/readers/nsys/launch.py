@@ -62,7 +62,7 @@ def _launched_variables(capture: Lookups) -> dict[str, int]:
 
 
 def _property_values(capture: Lookups) -> dict[int, list[str]]:
-    """Return the values of the properties with the environment and the name of the machine, by number."""
+    """Return the recorded environment and machine name, by the number of the property."""
     if not {"nameEnum", "value"} <= set(capture.tables.columns.get(_PROPERTIES, ())):
         return {}
     rows = capture.fetch(_PROPERTIES, ["nameEnum", "value"], Where("nameEnum", (_ENVIRONMENT, _HOST)))

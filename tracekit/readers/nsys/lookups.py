@@ -82,7 +82,7 @@ class Lookups:
         self._unknown: Counter[tuple[str, str]] = Counter()
         self.defined_names: dict[Hashable, Mapping[str, str]] = {}
         self._lock = threading.Lock()
-        self._string_budget = Budget(_total_size(self.path))
+        self._string_budget = Budget(_total_file_size(self.path))
 
     def reserve_string_memory(self, table: str, column: pa.DictionaryArray) -> None:
         """Reserve the memory that the strings of a dictionary column take once they are decoded.
@@ -96,7 +96,7 @@ class Lookups:
 
     def budget(self) -> Budget:
         """Return a memory budget for data that is computed from the whole file."""
-        return Budget(_total_size(self.path))
+        return Budget(_total_file_size(self.path))
 
     def fetch(self, table: str, columns: Sequence[str], where: Where | None = None) -> pa.Table:
         """Read columns of a source table as numbers or strings. All values of a column that the file lacks are null."""
@@ -187,7 +187,7 @@ class Lookups:
             )
 
 
-def _total_size(path: Path) -> int:
+def _total_file_size(path: Path) -> int:
     """Return the size of a file, or the total size of the files in a folder, in bytes."""
     files = path.iterdir() if path.is_dir() else [path]
     return sum(state.size for state in map(file_state, files) if state is not None)

@@ -82,10 +82,10 @@ def sample_request(capture: Lookups, domains: Domains) -> Request[Batch]:
 def stack_request(capture: Lookups, domains: Domains) -> Request[Batch]:
     """Return the request that reads the row numbers and the dictionary-encoded payloads of Python samples."""
 
-    def encode(batch: Batch) -> Batch:
+    def encode_payloads(batch: Batch) -> Batch:
         return batch | {PAYLOAD: batch[PAYLOAD].dictionary_encode()}
 
-    return _marks_request(capture, domains, (ROWID, "globalTid", PAYLOAD), encode)
+    return _marks_request(capture, domains, (ROWID, "globalTid", PAYLOAD), encode_payloads)
 
 
 def _marks_request(

@@ -75,7 +75,7 @@ class FolderTables:
             TracekitError: The file cannot be read, or has changed.
         """
         if table not in self._described:
-            self._check_kind(table)
+            self._check_file_format(table)
             with self._open_file(table) as file:
                 described = self._kind(file)
             repeated = [name for name, n in Counter(described.schema.names).items() if n > 1]
@@ -252,7 +252,7 @@ class FolderTables:
         holds = kind.value_type if pa.types.is_dictionary(kind) else kind
         return self._table_error(table, f"column {column} holds {holds}, expected {expected}")
 
-    def _check_kind(self, table: str) -> None:
+    def _check_file_format(self, table: str) -> None:
         """Check that the file of a table has not changed and has the expected format."""
         path, state = self._paths[table], self._states[table]
         if state is not None:

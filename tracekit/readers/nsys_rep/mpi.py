@@ -62,8 +62,10 @@ class MpiDomains:
             top: Decoded fields of the events, by field number.
             total: Number of events.
         """
-        ranges = np.isin(_integer_values(top, _NVTX.event_type, total), RANGES)
-        threads, domains = (_integer_values(top, f, total).view(np.int64) for f in (_NVTX.global_tid, _NVTX.domain_id))
+        ranges = np.isin(_integer_field_values(top, _NVTX.event_type, total), RANGES)
+        threads, domains = (
+            _integer_field_values(top, f, total).view(np.int64) for f in (_NVTX.global_tid, _NVTX.domain_id)
+        )
         calls = np.zeros(total, np.bool_)
         for process, domain in self.pairs:
             calls |= (threads & PROCESS == process) & (domains == domain)
@@ -97,7 +99,9 @@ def find_domains(schemas: Schemas, events: Events, strings: pa.Array, budget: Bu
     return MpiDomains(frozenset(pairs))
 
 
-def _integer_values(top: Mapping[int, Field], number: int, total: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+def _integer_field_values(
+    top: Mapping[int, Field], number: int, total: int
+) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """Return the values of an integer field of events. The value is 0 where the field is absent."""
     field = top.get(number)
     if field is None:

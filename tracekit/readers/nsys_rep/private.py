@@ -37,13 +37,13 @@ _ENVIRONMENT, _HOST, _NETWORK, _FOLDERS = 610, 619, 910, (170, 173)
 
 
 def section_edits(redaction: Redaction) -> dict[str, Edit]:
-    """Return the edits of the sections that hold private values, by section name."""
+    """Return, by section name, the functions that redact the sections with private values."""
     command, host, device = (
         _replacement_edit(redaction, COMMAND),
         _replacement_edit(redaction, HOST),
         _device_name_edit(redaction),
     )
-    variable, clock = _variable_edit(redaction), redaction.replace_uuid
+    variable, clock = _environment_variable_edit(redaction), redaction.replace_uuid
     environment = message_fields_edit("Environment", variables=variable)
     process = message_fields_edit(
         "LaunchedProcess", command=command, arguments=command, folder=command, environment=environment
@@ -78,7 +78,7 @@ def section_edits(redaction: Redaction) -> dict[str, Edit]:
 
 
 def trailer_edit(redaction: Redaction) -> Edit:
-    """Return the edit of the report trailer. It replaces the binary UUIDs of GPUs, and keeps UUIDs that are text."""
+    """Return the function that redacts the report trailer: it replaces binary UUIDs of GPUs, and keeps UUIDs that are text."""
 
     def uuid(value: bytes) -> bytes:
         return value if is_text(value) else redaction.replace_uuid(value)
@@ -89,7 +89,7 @@ def trailer_edit(redaction: Redaction) -> Edit:
 
 
 def message_fields_edit(message: str, **edits: Edit) -> Edit:
-    """Return the edit of a message that applies the given edits to its fields.
+    """Return a function that edits a message by applying the given edits to its fields.
 
     Args:
         message: Name of the message type.
@@ -100,16 +100,16 @@ def message_fields_edit(message: str, **edits: Edit) -> Edit:
 
 
 def optional_message_edit(message: str, **edits: Edit) -> Edit:
-    """Return the edit of a field that may hold a message, like ``message_fields_edit``. Other bytes are unchanged."""
+    """Return a function like that of ``message_fields_edit``, which leaves bytes that are not a message unchanged."""
     edit = message_fields_edit(message, **edits)
 
-    def edited_if_message(data: bytes) -> bytes:
+    def edit_if_message(data: bytes) -> bytes:
         try:
             return edit(data)
         except Damage:
             return data
 
-    return edited_if_message
+    return edit_if_message
 
 
 def _replacement_edit(redaction: Redaction, kind: str) -> Edit:
@@ -120,23 +120,23 @@ def _device_name_edit(redaction: Redaction) -> Edit:
     return lambda value: value if is_local_device(value) else redaction.replace(HOST, value)
 
 
-def _variable_edit(redaction: Redaction) -> Edit:
-    """Return the edit of an environment variable, which removes its name and its value."""
+def _environment_variable_edit(redaction: Redaction) -> Edit:
+    """Return a function that removes the name and the value of an environment variable."""
 
-    def edit(data: bytes) -> bytes:
+    def empty_variable(data: bytes) -> bytes:
         name, value = (bytes(Message(memoryview(data)).part(n)) for n in (_VARIABLE.name, _VARIABLE.value))
         if name or value:
             redaction.replace(ENVIRONMENT, name + b"=" + value + b"\0")
         return message_fields_edit("Variable", name=_replace_with_nothing, value=_replace_with_nothing)(data)
 
-    return edit
+    return empty_variable
 
 
 def _launch_options_edit(redaction: Redaction) -> Edit:
-    """Return the edit of the launch options of a process. All strings in them are replaced like a command line."""
-    variable = _variable_edit(redaction)
+    """Return a function that replaces all strings in the launch options of a process like a command line."""
+    variable = _environment_variable_edit(redaction)
 
-    def edit(part: FieldSpan, value: bytes) -> bytes:
+    def redact_field(part: FieldSpan, value: bytes) -> bytes:
         if part.kind != DELIMITED:
             return value
         if part.number == _LAUNCH.variables:
@@ -144,7 +144,7 @@ def _launch_options_edit(redaction: Redaction) -> Edit:
         private = part.number in (_LAUNCH.command, _LAUNCH.arguments, _LAUNCH.folder) or _is_only_text(value)
         return redaction.replace(COMMAND, value) if private else value
 
-    return lambda data: edit_message(data, edit)
+    return lambda data: edit_message(data, redact_field)
 
 
 def target_edit(redaction: Redaction) -> Edit:
@@ -160,41 +160,41 @@ def target_edit(redaction: Redaction) -> Edit:
         _NETWORK: lambda value: value if is_text(value) else network(value),
     }
 
-    def edit(data: bytes) -> bytes:
+    def redact_property(data: bytes) -> bytes:
         chosen = edits.get(Message(memoryview(data)).int_value(field.id) or 0)
         return data if chosen is None else message_fields_edit("Property", value=chosen)(data)
 
-    properties = message_fields_edit("Properties", properties=edit)
+    properties = message_fields_edit("Properties", properties=redact_property)
     return message_fields_edit("Target", device_name=_device_name_edit(redaction), properties=properties)
 
 
 def _network_device_edit(redaction: Redaction) -> Callable[[FieldSpan, bytes], bytes]:
-    """Return the edit of the fields of a network device, which sets the hardware address to 0."""
+    """Return a function that sets the hardware address in the fields of a network device to 0."""
 
-    def edit(part: FieldSpan, value: bytes) -> bytes:
+    def clear_address(part: FieldSpan, value: bytes) -> bytes:
         if part.number != fields_of("NetworkDevice").guid or not value.strip(b"\0"):
             return value
         redaction.counts[ADDRESS] += 1
         return b"" if part.kind == DELIMITED else b"\0" if part.kind == VARINT else bytes(len(value))
 
-    return edit
+    return clear_address
 
 
 def process_edit(redaction: Redaction) -> Edit:
-    """Return the edit of a process, which keeps the name of the program, and removes its folder and arguments."""
+    """Return a function that removes the folder and the arguments of a process, and keeps the name of its program."""
 
-    def edit(data: bytes) -> bytes:
+    def redact_process(data: bytes) -> bytes:
         replaced = _redacted_strings(data, list(field_spans(data)))
 
-        def change(part: FieldSpan, value: bytes) -> bytes:
+        def replace_string(part: FieldSpan, value: bytes) -> bytes:
             if part.value_start not in replaced:
                 return value
             redaction.replace(COMMAND, value)
             return replaced[part.value_start]
 
-        return edit_message(data, change)
+        return edit_message(data, replace_string)
 
-    return edit
+    return redact_process
 
 
 class ProcessesOfEvent(NamedTuple):

@@ -370,7 +370,7 @@ class _RedactedReport:
         )
         chosen = {*outputs, *environments, *entries.entries_at(start for start, _, _ in spans)}
 
-        def edit(nth: int, value: bytes) -> bytes:
+        def redact_string(nth: int, value: bytes) -> bytes:
             if nth in outputs:
                 return self.redaction.replace(OUTPUT, value)
             if nth in environments:
@@ -381,7 +381,7 @@ class _RedactedReport:
             bits = functools.reduce(operator.or_, (bits for _, _, bits in inside))
             return self.overwriter.overwrite_string(value, bits)
 
-        return edit_entries(entries, sorted(chosen), edit, self.budget)
+        return edit_entries(entries, sorted(chosen), redact_string, self.budget)
 
     def _redact_events_block(self, searched: _SearchedBlock) -> bytes:
         """Return a block of events without private values."""
@@ -392,7 +392,7 @@ class _RedactedReport:
         entries = self.overwriter.overwrite_unknown_fields(BlockEntries.parse(body), spans)
         process = private.message_fields_edit("Event", process=private.process_edit(self.redaction))
 
-        def edit(nth: int, value: bytes) -> bytes:
+        def redact_event(nth: int, value: bytes) -> bytes:
             inside = entries.spans_within(nth, spans)
             if nth in processes:
                 self.budget.spend_bytes(MESSAGE_COST * len(value))
@@ -401,7 +401,7 @@ class _RedactedReport:
             return self.overwriter.overwrite(value, inside)
 
         chosen = processes.union(entries.entries_at(start for start, _, _ in spans))
-        return edit_entries(entries, sorted(chosen), edit, self.budget)
+        return edit_entries(entries, sorted(chosen), redact_event, self.budget)
 
 
 def _section_entry(name: str, offset: int, size: int) -> bytes:

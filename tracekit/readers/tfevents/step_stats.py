@@ -167,7 +167,7 @@ def _node_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
         "timeline_label": texts.dictionary_column(buffer, fields.get(_LABEL), n),
         **_time_columns(fields),
     }
-    if (thread := _integers(fields.get(_THREAD))) is not None:
+    if (thread := _signed_integers(fields.get(_THREAD))) is not None:
         columns["thread_id"] = _masked_array(*thread)
     columns |= _allocator_columns(buffer, nodes) if _MEMORY in fields else {}
     columns |= (
@@ -176,7 +176,7 @@ def _node_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
     if _MEMORY_STATS in fields:
         rows, memory_fields = _decode_memory_stats(buffer, fields[_MEMORY_STATS], n)
         for name, number in _MEMORY_FIELDS.items():
-            if (column := _integers(memory_fields.get(number))) is not None:
+            if (column := _signed_integers(memory_fields.get(number))) is not None:
                 columns[name] = _masked_array(*_scatter(column, rows, n))
     return columns
 
@@ -195,13 +195,13 @@ def _time_columns(fields: Mapping[int, Field]) -> dict[str, pa.Array]:
 
 
 def _merge_times(us: Field | None, ns: Field | None, name: str) -> MaskedColumn | None:
-    microseconds, nanoseconds = _integers(us), _integers(ns)
+    microseconds, nanoseconds = _signed_integers(us), _signed_integers(ns)
     if microseconds is not None:
-        _check_range(microseconds, _MAX_MAGNITUDE // _THOUSAND, name)
+        _check_magnitude(microseconds, _MAX_MAGNITUDE // _THOUSAND, name)
         microseconds = (microseconds[0] * _THOUSAND, microseconds[1])
     if nanoseconds is None:
         return microseconds
-    _check_range(nanoseconds, _MAX_MAGNITUDE, name)
+    _check_magnitude(nanoseconds, _MAX_MAGNITUDE, name)
     if microseconds is None or nanoseconds[1] is None:
         return nanoseconds
     merged = np.where(nanoseconds[1], nanoseconds[0], microseconds[0])
@@ -213,7 +213,7 @@ def _allocator_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array
     (allocators,) = find_occurrences(buffer, nodes.starts, nodes.stops, (_MEMORY,))
     allocator_fields = decode(buffer, allocators.starts, allocators.stops, _ALLOCATOR_FIELDS.values())
     return {
-        name: _sum_by_row(_integers(allocator_fields.get(f)), allocators.rows, len(nodes.rows), name)
+        name: _sum_by_row(_signed_integers(allocator_fields.get(f)), allocators.rows, len(nodes.rows), name)
         for name, f in _ALLOCATOR_FIELDS.items()
     }
 
@@ -225,7 +225,7 @@ def _output_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
     counts = pa.array(np.bincount(outputs.rows, minlength=n).astype(np.int64))
     description = decode(buffer, outputs.starts, outputs.stops, {_DESCRIPTION}).get(_DESCRIPTION)
     rows, starts, stops = find_submessages(buffer, *_rows_and_spans(description, outputs.rows), _ALLOCATION_OF_TENSOR)
-    requested = _integers(decode(buffer, starts, stops, {_REQUESTED}).get(_REQUESTED))
+    requested = _signed_integers(decode(buffer, starts, stops, {_REQUESTED}).get(_REQUESTED))
     if requested is None:
         return {"output_count": counts}
     return {"output_count": counts, "output_bytes": _sum_by_row(requested, rows, n, "output_bytes")}
@@ -236,7 +236,7 @@ def _sum_by_row(column: MaskedColumn | None, rows: Int64Array, n: int, name: str
     total, has_values = np.zeros(n, np.int64), np.zeros(n, np.bool_)
     has_values[rows] = True
     if column is not None:
-        _check_range(column, _MAX_MAGNITUDE // max(1, len(rows)), name)
+        _check_magnitude(column, _MAX_MAGNITUDE // max(1, len(rows)), name)
         np.add.at(total, rows, column[0])
     return _masked_array(total, has_values)
 
@@ -255,11 +255,11 @@ def _scatter(column: MaskedColumn, rows: Int64Array, n: int) -> MaskedColumn:
     return numbers, mask
 
 
-def _integers(field: Field | None) -> MaskedColumn | None:
+def _signed_integers(field: Field | None) -> MaskedColumn | None:
     return None if field is None or field.stops is not None else (field.values.view(np.int64), field.valid)
 
 
-def _check_range(column: MaskedColumn, limit: int, name: str) -> None:
+def _check_magnitude(column: MaskedColumn, limit: int, name: str) -> None:
     if len(column[0]) and max(int(column[0].max()), -int(column[0].min())) >= limit:
         raise Damage(f"{name} of an execution is out of range")
 

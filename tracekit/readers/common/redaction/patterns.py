@@ -82,16 +82,16 @@ def overwrite_text(text: bytes) -> bytes:
     return FILL * len(text)
 
 
-def _fill_match(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+def _overwrite_match(match: re.Match[bytes], _: Pseudonyms) -> bytes:
     return overwrite_text(match[0])
 
 
-def _fill_words(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+def _overwrite_words(match: re.Match[bytes], _: Pseudonyms) -> bytes:
     """Overwrite the letters and digits of a match, but not their separators."""
     return re.sub(rb"[\w\x80-\xff]", FILL, match[0])
 
 
-def _fill_last_group(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+def _overwrite_last_group(match: re.Match[bytes], _: Pseudonyms) -> bytes:
     """Overwrite the last group of a match, and leave the rest of the match unchanged."""
     group = match.lastindex or 0
     start, end = (place - match.start() for place in match.span(group))
@@ -120,7 +120,7 @@ _TOKEN_START = re.compile(
 _TOKENS = Pattern(
     SECRET,
     re.compile(rb"(?<![0-9A-Za-z])" + _TOKEN),
-    _fill_match,
+    _overwrite_match,
     search_strings=(
         *(b"akia", b"asia", b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"github_pat_", b"glpat-", b"aiza", b"ya29."),
         *(b"xoxa-", b"xoxb-", b"xoxe-", b"xoxo-", b"xoxp-", b"xoxr-", b"xoxs-", b"npm_", b"pypi-", b"dckr_pat_"),
@@ -140,7 +140,7 @@ _ASSIGNED = re.compile(
 _ASSIGNMENTS = Pattern(
     SECRET,
     _ASSIGNED,
-    _fill_last_group,
+    _overwrite_last_group,
     search_strings=(
         *(b"passw", b"passphrase", b"secret", b"api_key", b"api-key", b"apikey", b"access_key", b"access-key"),
         *(b"accesskey", b"private_key", b"private-key", b"privatekey", b"credential", b"token", b"bearer ", b"basic "),
@@ -163,7 +163,7 @@ _EMAILS = Pattern(
         rb"(?!(?:service|socket|target|timer|mount|slice|scope|path|device|swap|so|py|cpp|cu|cuh|hpp|cxx|plt|got)(?!\w))"
         rb"[A-Za-z]{2,24}(?![\w\-])"
     ),
-    _fill_words,
+    _overwrite_words,
     prefilters=((b"@", rb"[\w\-]{1,63}\."),),
 )
 _OCTET = rb"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
@@ -179,7 +179,7 @@ _PORT_AFTER = re.compile(rb":\d{1,5}(?!\d)|/\d{1,2}(?!\d)|%\w")
 _LARGE_OCTET, _LARGE_OCTETS = 100, 2
 
 
-def _fill_ipv4(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+def _overwrite_ipv4(match: re.Match[bytes], _: Pseudonyms) -> bytes:
     """Overwrite an IPv4 address, unless it looks like a version number, which has the same format."""
     text, before = match[0], match.string[max(0, match.start() - 16) : match.start()]
     if _LOCAL.match(text) or _VERSION_BEFORE.search(before):
@@ -192,13 +192,13 @@ def _fill_ipv4(match: re.Match[bytes], _: Pseudonyms) -> bytes:
 _IPV4 = Pattern(
     NETWORK,
     re.compile(rb"(?<![\w.\-])(?:" + _OCTET + rb"\.){3}" + _OCTET + rb"(?![\w\-]|\.\d)"),
-    _fill_ipv4,
+    _overwrite_ipv4,
     prefilters=((b".", rb"\d{1,3}\.\d{1,3}\.\d"),),
 )
 _IPV6_GROUPS = 8
 
 
-def _fill_ipv6(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+def _overwrite_ipv6(match: re.Match[bytes], _: Pseudonyms) -> bytes:
     is_complete = b"::" in match[0] or match[0].count(b":") == _IPV6_GROUPS - 1
     return _HEX.sub(FILL, match[0]) if is_complete else match[0]
 
@@ -206,13 +206,13 @@ def _fill_ipv6(match: re.Match[bytes], _: Pseudonyms) -> bytes:
 _IPV6 = Pattern(
     NETWORK,
     re.compile(rb"(?<![\w:])(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3}):(?::?[0-9a-f]{1,4}){1,7}(?![\w:])", re.IGNORECASE),
-    _fill_ipv6,
+    _overwrite_ipv6,
     search_strings=(b"fe80:",),
     prefilters=((b":", rb"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f]{1,4}:"),),
 )
 
 
-def _fill_hardware_address(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+def _overwrite_hardware_address(match: re.Match[bytes], _: Pseudonyms) -> bytes:
     digits = re.sub(rb"[:\-]", b"", match[0]).lower()
     is_placeholder = not digits.strip(b"0") or not digits.strip(b"f") or (b"-" in match[0] and digits.isdigit())
     return match[0] if is_placeholder else _HEX.sub(FILL, match[0])
@@ -224,7 +224,7 @@ _HARDWARE = Pattern(
         rb"(?<![\w:\-])(?:[0-9a-f]{2}([:\-])(?:[0-9a-f]{2}\1){4,18}[0-9a-f]{2}|[0-9a-f]{4}(?::[0-9a-f]{4}){3})(?![\w:\-])",
         re.IGNORECASE,
     ),
-    _fill_hardware_address,
+    _overwrite_hardware_address,
     prefilters=((b":", (_PAIR + rb":") * 3), (b"-", (_PAIR + rb"-") * 4), (b":", (_FOUR + rb":") * 2)),
 )
 _PCI = Pattern(
@@ -245,7 +245,7 @@ _CONTAINERS = Pattern(
         rb"(?:docker|containerd|cri-?o|libpod|containers?|kubepods|buildkit|podman|lxc)"
         rb"[^\s\0]{0,256}?([0-9a-f]{64})(?![0-9a-f])"
     ),
-    _fill_last_group,
+    _overwrite_last_group,
     search_strings=(b"docker", b"container", b"crio", b"cri-o", b"libpod", b"kubepods", b"buildkit", b"podman", b"lxc"),
 )
 
@@ -259,13 +259,13 @@ _HOMES = Pattern(
         rb"(" + _IN_HOME + rb")([^/\\\0-\x1f:;,\"'<>|*?\x7f]{1,255}(?=\\)|" + _COMPONENT + rb")"
         rb"|(?<![\w:)\]>])(~)([A-Za-z_][\w.\-]{0,63})(?=/)"
     ),
-    lambda match, _: match[1] + _fill_account(match[2]) if match[2] else match[3] + _fill_account(match[4]),
+    lambda match, _: match[1] + _overwrite_account(match[2]) if match[2] else match[3] + _overwrite_account(match[4]),
     search_strings=tuple(a + name + b for name in (b"home", b"users") for a in (b"/", b"\\") for b in (b"/", b"\\")),
     prefilters=((b"~", rb"[A-Za-z_][\w.\-]{0,63}/"),),
 )
 
 
-def _fill_account(name: bytes) -> bytes:
+def _overwrite_account(name: bytes) -> bytes:
     return name if name.lower() in COMMON else overwrite_text(name)
 
 
@@ -282,7 +282,7 @@ _BEFORE_LAST = 2
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def fill_private_folders(path: bytes, separators: bytes = b"/") -> bytes:
+def overwrite_private_folders(path: bytes, separators: bytes = b"/") -> bytes:
     """Overwrite uncommon folder names in a path. The separators and the file name, if there is one, stay unchanged."""
     parts = re.split(rb"([" + re.escape(separators) + rb"]+)", path)
     last = len(parts) - 1
@@ -296,20 +296,20 @@ def fill_private_folders(path: bytes, separators: bytes = b"/") -> bytes:
 
 def _has_private_folders(data: bytes, start: int) -> bool:
     path = _PATH.match(data, start)
-    return path is not None and fill_private_folders(path[0]) != path[0]
+    return path is not None and overwrite_private_folders(path[0]) != path[0]
 
 
 _PATHS = Pattern(
     PATH,
     re.compile(rb"(?<![\w.~\-])" + _FROM_ROOT, re.IGNORECASE),
-    lambda match, _: fill_private_folders(match[0]),
+    lambda match, _: overwrite_private_folders(match[0]),
     search_strings=tuple(b"/" + root + b"/" for root in _ROOTS),
     confirm=_has_private_folders,
 )
 _LIBRARIES = Pattern(
     PATH,
     re.compile(rb"\A/[^\0-\x20]{1,4096}\.(?:so|pyd|dylib|cubin)(?:\.\d{1,8}){0,6}(?: \(deleted\))?\Z"),
-    lambda match, _: fill_private_folders(match[0]),
+    lambda match, _: overwrite_private_folders(match[0]),
     search_strings=(b".so", b".pyd", b".dylib", b".cubin"),
 )
 _IN_WINDOWS = rb"[^\\/:*?\"<>|\0-\x1f]{1,255}"
@@ -319,7 +319,7 @@ _WINDOWS_PATHS = Pattern(
         rb"(?:(?<![0-9A-Za-z])[A-Za-z]:|(?<![\\\w:])\\{1,2}(?=\\[\w.\-]{1,255}\\))"
         rb"(?:\\{1,2}" + _IN_WINDOWS + rb"(?=\\)){0,64}\\{1,2}[^\\/:*?\"<>|\0-\x20]{1,255}"
     ),
-    lambda match, _: match[0][:2] + fill_private_folders(match[0][2:], b"\\"),
+    lambda match, _: match[0][:2] + overwrite_private_folders(match[0][2:], b"\\"),
     prefilters=((b":", rb"\\{1,2}[\w.(]"), (b"\\", rb"\\[\w.\-]{1,255}\\")),
 )
 
@@ -327,13 +327,13 @@ _WINDOWS_PATHS = Pattern(
 # Environments
 
 
-def _fill_environment(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+def _overwrite_environment(match: re.Match[bytes], _: Pseudonyms) -> bytes:
     start = environments.environment_start(match[0])
     return match[0] if start is None else match[0][:start] + overwrite_text(match[0][start:])
 
 
 _ENVIRONMENTS = Pattern(
-    ENVIRONMENT, re.compile(rb"(?s)\A.+\Z"), _fill_environment, search_strings=environments.SEARCH_STRINGS
+    ENVIRONMENT, re.compile(rb"(?s)\A.+\Z"), _overwrite_environment, search_strings=environments.SEARCH_STRINGS
 )
 
 PATTERNS = (

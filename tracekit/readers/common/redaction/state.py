@@ -10,7 +10,7 @@ from tracekit.errors import CorruptTraceError
 from tracekit.readers.common.redaction import environments
 from tracekit.readers.common.redaction.kinds import COMMAND, ENVIRONMENT, HOST, IDENTIFIER, KINDS, PATH, USER
 from tracekit.readers.common.redaction.names import ANYTHING, Names
-from tracekit.readers.common.redaction.patterns import HOME_FOLDER, fill_private_folders
+from tracekit.readers.common.redaction.patterns import HOME_FOLDER, overwrite_private_folders
 from tracekit.readers.common.redaction.pseudonyms import Pseudonyms
 from tracekit.readers.common.redaction.vocabulary import COMMON, TECHNICAL, is_known_folder
 
@@ -109,7 +109,7 @@ class Redaction:
 
     def redact_folders(self, path: bytes) -> bytes:
         """Overwrite the names of private folders in a path, collect these folders, and count the path."""
-        replacement = fill_private_folders(path, b"/\\")
+        replacement = overwrite_private_folders(path, b"/\\")
         if replacement != path:
             self._collect_folder(path)
             self.counts[PATH] += 1

@@ -186,7 +186,7 @@ class Database:
             read = {c: builder.finish() for c, builder in builders.items()}
         except pa.ArrowInvalid as e:  # a dictionary cannot have more than 2 GiB of strings
             raise CorruptTraceError(first_line(e), path=self.path, table=table, hint=self.hint) from e
-        self._check_texts(table, read)
+        self._check_string_sizes(table, read)
         return read, repaired
 
     def bytes_to_text(self, column: str, data: pa.Array) -> pa.Array:  # noqa: ARG002 - subclasses use it
@@ -265,7 +265,7 @@ class Database:
         except ValueError as e:
             raise CorruptTraceError(first_line(e), path=self.path, table=table, hint=self.hint) from e
 
-    def _check_texts(self, table: str, columns: Mapping[str, pa.ChunkedArray]) -> None:
+    def _check_string_sizes(self, table: str, columns: Mapping[str, pa.ChunkedArray]) -> None:
         """Check that the strings of each column fit into one Arrow array, except for ``chunked_columns``."""
         for name, column in columns.items():
             if column.type == pa.string() and name not in self.chunked_columns and column.nbytes > col.MAX_TEXT_BYTES:
