@@ -47,14 +47,14 @@ def diff(
         a: The side to compare with: a trace, a set of traces, the path of a capture or of a baseline, a folder of
             captures, or a pattern.
         b: The other side.
-        by: What to compare: ``kernels``, ``ops``, ``groups``, ``nvtx_gpu``, ``nvtx``, ``api``, ``copies``, ``idle`` and
-            ``iterations``. If None, all of them.
+        by: Kinds to compare: ``kernels``, ``ops``, ``groups``, ``nvtx_gpu``, ``nvtx``, ``api``, ``copies``, ``idle``
+            and ``iterations``. If None, all of them.
         key_op: Id or name of the op that delimits iterations, as for ``Trace.rollup``.
         iterations: First and last iteration to compare, both inclusive.
         exact_names: Whether names are compared as they were recorded. By default, hashes, addresses, the numbers of
             template arguments and the numbers of iterations are replaced with ``*``.
         alpha: Probability that any change is believed if the sides do not differ. The default is 0.01.
-        min_percent: Smallest increase in per cent that is believed. The default depends on what is compared.
+        min_percent: Smallest increase in per cent that is believed. The default depends on the kind.
 
     Returns:
         The differences. ``frame("kernels")`` returns those of one kind, ``notes`` what limits the comparison, and
@@ -92,7 +92,7 @@ def save_baseline(
     exact_names: bool = False,
     overwrite: bool = False,
 ) -> Path:
-    """Save what ``diff`` needs to know about a capture, so that later captures can be compared with it.
+    """Save the data of a capture that ``diff`` needs, so that later captures can be compared with it.
 
     The file is JSON. It contains the names, counts and times of events, but no host names, paths or command lines of
     the capture. The file is much smaller than the capture.
@@ -178,7 +178,7 @@ class Summarizer:
     """How sides are summarised. It can be pickled, so that the members of a set can be summarised in other processes.
 
     Attributes:
-        kinds: What to count, keys of ``core.compare.KINDS``.
+        kinds: Kinds to count, keys of ``core.compare.KINDS``.
         key_op: Id or name of the op that delimits iterations. If None, the roll-up chooses it.
         iterations: First and last iteration to count, both inclusive.
         exact_names: Whether names are compared as they were recorded, instead of normalised.

@@ -95,7 +95,7 @@ class ExportError(TracekitError):
 
 
 class TracekitWarning(UserWarning):
-    """Something was skipped, repaired or not understood. The message states what it is, and how much of it."""
+    """Data was skipped, repaired or not understood. The message states its kind and its amount."""
 
 
 def choices_hint(what: str, known: Iterable[str], name: str, *, quoted: bool = False) -> str:

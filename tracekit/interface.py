@@ -49,7 +49,7 @@ RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "P
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a capture records about the launch of its program.
+    """The facts that a capture records about the launch of its program.
 
     Attributes:
         variables: Numbers that launchers stored in environment variables, by name. Only ``RANK_VARIABLES`` are
@@ -101,14 +101,14 @@ class Capture(ABC):
         return {name: self.read(name, names) for name, names in columns.items()}
 
     def count_undecoded(self) -> Mapping[str, int | Undecoded]:
-        """Return the number of events in the file that are in no table, by class, or their number and their bytes.
+        """Return, by class, the number of events in the file that are in no table, or their number and total size.
 
         The mapping is empty if the reader does not count these events.
         """
         return {}
 
     def launch(self) -> Launch:
-        """Return what the file records about the launch of its program.
+        """Return the facts that the file records about the launch of its program.
 
         Override this method if the format records it.
         """

@@ -129,7 +129,7 @@ def _check_time(trace: SelectableTrace, time: Time) -> None:
 def _distinct_values(trace: SelectableTrace, tables: Iterable[str], column: str) -> list[Any]:
     """Return the distinct values of a column in several tables.
 
-    Null strings are returned as empty strings, and other nulls are left out.
+    Null strings are returned as empty strings, and other nulls are omitted.
     """
     import polars as pl
 

@@ -784,7 +784,7 @@ def write_table(
 
 
 def launch_of(trace: Trace) -> Launch:
-    """Return what the capture of a trace records about the launch of its program."""
+    """Return the facts that a capture records about the launch of its program."""
     return trace._plan.source.launch()  # noqa: SLF001 - the plan is for functions of this package
 
 
@@ -805,8 +805,8 @@ def compute(
 
     Args:
         trace: The trace.
-        function: Function that gets a function that returns a table as a LazyFrame. The columns that it reads must not
-            depend on rows. They are read in one pass over the file if its format allows.
+        function: Function whose argument is a function that returns tables as LazyFrames. The columns that it reads
+            must not depend on rows. They are read in one pass over the file if its format allows.
         key: A value that identifies the function and its arguments. Which columns it reads is determined only once for
             traces with the same columns. If None, it is determined again for each trace.
     """

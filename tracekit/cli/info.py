@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @from_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per input.")
 def command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> None:
-    """Show the format, version, devices, time span and row counts of each IN, and count what is not decoded.
+    """Show the format, version, devices, time span and row counts of each IN, and count undecoded events.
 
     A folder of captures is expanded.
 

@@ -83,7 +83,7 @@ def layout_lines(
 def layout_rows(frame: pl.DataFrame, width: int, *, bold: bool = False) -> tuple[Iterator[str], list[str]]:
     """Lay out a frame with one line per row, without the columns that do not fit.
 
-    The last columns of numbers are left out first.
+    The last columns of numbers are omitted first.
 
     Args:
         frame: The frame to lay out.
@@ -91,7 +91,7 @@ def layout_rows(frame: pl.DataFrame, width: int, *, bold: bool = False) -> tuple
         bold: Whether to print the heading in bold.
 
     Returns:
-        The lines, and the titles of the columns that were left out.
+        The lines, and the titles of the omitted columns.
     """
     columns, omitted = _text_columns(frame, ()), []
     while (widths := _fit_widths(columns, width, NARROWEST_NAME)) is None and len(columns) > 1:

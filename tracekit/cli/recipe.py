@@ -74,7 +74,7 @@ _OPTIONS = (
 
 
 def _recipe_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of recipes to a command, which receives those that are set as ``options``."""
+    """Add the options of all recipes to a command. The options that the user sets are passed to it as ``options``."""
 
     @functools.wraps(command)
     def with_options(

@@ -89,7 +89,7 @@ def memory_usage(rows: pl.DataFrame) -> pl.DataFrame:
 def changes_in_window(changes: pl.DataFrame, window: tuple[int | None, int | None]) -> pl.DataFrame:
     """Return the changes in a window, after the last earlier change of each kind of memory on each device.
 
-    The earlier change states the memory in use at the start of the window. It is left out if no memory is in use.
+    The earlier change states the memory in use at the start of the window. It is omitted if no memory is in use.
 
     Args:
         changes: Memory in use, as ``memory_usage`` returns it.

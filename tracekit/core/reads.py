@@ -29,7 +29,7 @@ def find_read_columns(
     """Return the columns that a computation reads, by table.
 
     Args:
-        compute: The computation. It gets tables by name and collects what it reads. The columns that it reads must not
+        compute: The computation. It receives tables by name and collects them. The columns that it reads must not
             depend on the rows. If it raises a TracekitError, the columns that it read before are returned.
         example: Function that returns a table with one row, given the name of the table. Empty tables would not do,
             because polars does not read a table that is joined with an empty one.

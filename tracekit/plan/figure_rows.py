@@ -28,7 +28,7 @@ _GPU_TABLES = ("kernels", "graph_launches", "memcpys", "memsets")
 class FigureRows:
     """The rows of the figures of a trace.
 
-    All methods raise ``MissingTableError``, which says what to record, if the capture has no data.
+    If the capture has no data, all methods raise ``MissingTableError``, whose hint states what to record.
 
     Attributes:
         view: The view of the trace.

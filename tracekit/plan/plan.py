@@ -10,7 +10,7 @@ these rules apply:
 - Selections are combined: a row has to match all of them, and a table has to be in each of them.
 - A join with Nsight Compute results also correlates the trace. A join with a graph also rolls it up.
 
-If a plan gets a second roll-up, or a second join of the same kind, the later step replaces the earlier one.
+If a second roll-up, or a second join of the same kind, is added to a plan, it replaces the earlier step.
 """
 
 from __future__ import annotations

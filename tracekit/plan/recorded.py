@@ -94,7 +94,7 @@ class RecordedTables(Tables):
             return self._opened
 
     def undecoded(self) -> dict[str, Undecoded]:
-        """Return how many events of the file are in no table, and their bytes, by class.
+        """Return, by class, the number and the total size of the events of the file that are in no table.
 
         The mapping is empty if the reader does not count these events.
         """
@@ -103,7 +103,7 @@ class RecordedTables(Tables):
             return {name: Undecoded(size) if isinstance(size, int) else size for name, size in listed}
 
     def launch(self) -> Launch:
-        """Return what the file records about the launch of its program."""
+        """Return the facts that the file records about the launch of its program."""
         with self._lock:
             return self.capture.launch()
 

@@ -33,7 +33,7 @@ def figures(tables: Mapping[str, pl.DataFrame], *, dark: bool = False) -> dict[s
         dark: Whether to use the dark template.
 
     Returns:
-        The figures by name. Tables without rows, and those that have no figure, are left out.
+        The figures by name. Tables without rows or without a figure are omitted.
     """
     drawn: dict[str, Figure] = {}
     filled = {name: rows for name, rows in tables.items() if not rows.is_empty()}

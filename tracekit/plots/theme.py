@@ -120,7 +120,7 @@ def figure(
 
 
 def _use_dark_colours(trace: Any) -> None:
-    """Replace the colours of a trace by those of the dark template."""
+    """Replace the colours of a trace with the colours of the dark template."""
     for part, name in (("marker", "color"), ("marker", "colors"), ("line", "color")):
         if part in trace and name in trace[part]:
             trace[part][name] = dark_colours(trace[part][name])

@@ -59,7 +59,7 @@ class TemporaryExport(Capture):
         return self._capture.count_undecoded()
 
     def launch(self) -> Launch:
-        """Return what the export records about the launch of the program."""
+        """Return the facts that the export records about the launch of the program."""
         return self._capture.launch()
 
     def close(self) -> None:

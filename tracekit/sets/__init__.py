@@ -1,7 +1,7 @@
-"""Many traces as one: the reports of the ranks of a job, opened one at a time.
+"""Sets of traces: the profiles of the ranks of a job, which are opened one at a time.
 
-``paths`` lists the files of a set, ``member`` reads what each file records about its rank, and ``ranks`` decides on one
-rank per file. ``engines`` apply a function to every member, and ``trace_set`` contains the set itself.
+``paths`` lists the files of a set, ``member`` reads the facts that each file records about its rank, and ``ranks``
+determines one rank per file. ``engines`` apply a function to every member, and ``trace_set`` contains the set itself.
 """
 
 from tracekit.sets.engines import Engine, LocalEngine

@@ -32,7 +32,7 @@ class DaskEngine:
         address: Address of the scheduler. None if a cluster is started on this machine.
         retries: Number of times that a task is repeated after an error of the operating system.
         workers: Number of workers of a cluster that is started on this machine. If None, Dask chooses it.
-        skips_errors: True. Captures that cannot be read are left out, with a warning.
+        skips_errors: True. Captures that cannot be read are skipped, with a warning.
     """
 
     skips_errors = True

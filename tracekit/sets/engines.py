@@ -30,7 +30,7 @@ class Engine(Protocol):
     """The interface of engines.
 
     Attributes:
-        skips_errors: Whether tables and recipes over all ranks leave out captures that cannot be read, with a warning.
+        skips_errors: Whether tables and recipes over all ranks skip captures that cannot be read, with a warning.
             Otherwise the first error is raised.
     """
 
@@ -47,7 +47,7 @@ class Engine(Protocol):
             members: The members.
 
         Yields:
-            The member, and what the function returned. If it raised a ``TracekitError`` or an ``OSError``, the error.
+            The member, and the result of the function or the ``TracekitError`` or ``OSError`` that it raised.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""One capture of a set, and what it records about its rank."""
+"""One capture of a set, and the facts that it records about its rank."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Recorded:
     Attributes:
         path: Absolute path of the capture.
         format: Name of its format.
-        evidence: What the sources in the capture say about its rank.
+        evidence: The ranks that the sources in the capture state.
         devices: Ids of the GPUs with activities, ascending.
         origin_utc_ns: UTC time of the trace origin in ns since 1970. None if it is not recorded.
         duration_ns: Duration of the capture in ns. None if it is not recorded.
@@ -84,7 +84,7 @@ class Member:
         local_rank: Rank of the process among those of its machine. None if it is not recorded.
         host: Name of the machine, which is private and not shown. None if it is not recorded.
         via: Name of the program that exports the capture before it is read. None if it is read directly.
-        is_read: Whether the capture was opened. If not, what it records is unknown, and its format may be empty.
+        is_read: Whether the capture was opened. If not, its recorded facts are unknown, and its format may be empty.
         url: URL from which the capture is downloaded where it is read. None if it is a local file. It may contain a
             password and is not shown.
     """

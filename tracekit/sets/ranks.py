@@ -1,4 +1,4 @@
-"""Decide on one rank per capture of a set, from what the captures record, their names, and ranks that are given."""
+"""Determine one rank per capture of a set from recorded facts, file names, and ranks that the user specifies."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def varying_numbers(names: Sequence[str]) -> dict[str, int]:
 def assign_ranks(captures: Sequence[Recorded], given: Mapping[str, int] | None = None) -> tuple[Member, ...]:
     """Return the members of a set, sorted by rank.
 
-    A rank that is given overrides all other sources. Otherwise, what a capture records and what its name states must
-    agree. A number in which the names differ is used for captures without any other source, and the order of the
-    captures if there are no such numbers.
+    A rank that the user specifies overrides all other sources. Otherwise, the recorded ranks and the rank in the file
+    name must agree. A number in which the names differ is used for captures without any other source, and the order of
+    the captures if there are no such numbers.
 
     Args:
-        captures: What each capture records.
-        given: Ranks by file name, stem of a file name, or path.
+        captures: The facts that each capture records.
+        given: Ranks that the user specifies, by file name, stem of a file name, or path.
 
     Raises:
         TracekitError: The sources of a rank contradict one another, two captures have the same rank, the rank of some

@@ -26,7 +26,7 @@ _SOURCE = "rank of the capture"
 
 @dataclass(frozen=True, slots=True)
 class RankedReport:
-    """A report of every rank. Its rows are those of all ranks, in the order of ranks.
+    """A report of every rank. It contains the rows of all ranks, in the order of ranks.
 
     Attributes:
         name: Name of the report.

@@ -50,8 +50,8 @@ def load_many(
 ) -> TraceSet:
     """Open the profiles of the ranks of a job as one set. Each profile is opened when it is needed, one at a time.
 
-    The rank of a profile is what it records (MPI, NCCL, the profiler of PyTorch, variables of launchers such as
-    ``RANK``) and what its name states, as ``rank0`` or ``run_r12`` do. These sources must agree.
+    The rank of a profile is taken from recorded facts (MPI, NCCL, the PyTorch profiler, variables of launchers such as
+    ``RANK``) and from its file name, such as ``rank0`` or ``run_r12``. These sources must agree.
 
     Args:
         paths: Files, folders of profiles, patterns such as ``run/*.nsys-rep``, or several of them. URLs such as
@@ -60,9 +60,9 @@ def load_many(
         format: Name of the format of all files. If None, it is detected for each file.
         ranks: Ranks by file name. They override all other sources.
         via: ``nsys`` reads reports through Nsight Systems, as ``tracekit.load`` does.
-        engine: What computes results of members: ``LocalEngine(jobs=N)`` uses several processes, and ``dask`` a cluster
-            of Dask on this machine. An address such as ``tcp://host:8786``, or a client of Dask, uses that cluster. By
-            default, results are computed in this process.
+        engine: The engine that processes members: ``LocalEngine(jobs=N)`` uses several processes, and ``dask`` a
+            cluster of Dask on this machine. An address such as ``tcp://host:8786``, or a client of Dask, uses that
+            cluster. By default, results are computed in this process.
 
     Returns:
         The set, whose members are sorted by rank.
@@ -109,7 +109,8 @@ def skip_unreadable(
     Args:
         engine: The engine.
         outcomes: The members with their results or errors.
-        errors: List to which the captures that are left out are appended, with their errors. A warning names each one.
+        errors: List to which the skipped captures are appended, with their errors. A warning is issued for each of
+            them.
 
     Raises:
         TracekitError: An error of a member, or the error of the first one if none can be read.
@@ -148,9 +149,9 @@ class TraceSet:
     memory of one profile and of the result. It can be pickled.
 
     Attributes:
-        captures: The profiles, sorted by rank. If all ranks are given, nothing else may be known of them.
+        captures: The profiles, sorted by rank. If the user specifies all ranks, other facts may be unknown.
         engine: The engine that computes results of members.
-        errors: Errors of the captures that were left out because they cannot be read, which only some engines do.
+        errors: Errors of the captures that were skipped because they cannot be read. Only some engines skip captures.
     """
 
     def __init__(
@@ -168,7 +169,7 @@ class TraceSet:
 
     @functools.cached_property
     def members(self) -> tuple[Member, ...]:
-        """The profiles, sorted by rank, with what they record. Profiles are opened if that is not known yet."""
+        """The profiles, sorted by rank, with their recorded facts. Profiles with unknown facts are opened."""
         return tuple(map(_with_recorded_facts, self.captures))
 
     @property
@@ -448,7 +449,7 @@ class TraceSet:
         return communication.analyze(self)
 
     def clocks(self) -> pl.DataFrame:
-        """Return how the times of each rank are converted to the clock of the first rank.
+        """Return the conversion of the times of each rank to the clock of the first rank.
 
         Clocks are aligned by the UTC times of the origins and, if the ranks have collectives in common, by the ends of
         these. Times of a trace begin at its origin: a time ``t`` is ``t + offset_ns + drift_ppm * t / 1e6`` on the

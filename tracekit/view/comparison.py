@@ -1,4 +1,4 @@
-"""The comparison of two traces, with what can be believed of it."""
+"""Compare two traces, and state which differences are believed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of rows of a table: filtered, searched and sorted on the server, with sums of what is filtered."""
+"""Filter, search and sort tables on the server, and return them page by page with the sums of the matching rows."""
 
 from __future__ import annotations
 

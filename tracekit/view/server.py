@@ -1,4 +1,4 @@
-"""The web server: who may ask, what a browser may load, and the files that are not part of the application."""
+"""The web server: access checks, the content security policy, and the files that are not part of the application."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Viewer:
                 abort(400, "The request is not a call of a callback of this page.")
 
     def _add_headers(self, answer: Response) -> Response:
-        """Add the headers that restrict what the page may load."""
+        """Add the headers that restrict the resources that the page may load."""
         is_perfetto = request.path.startswith("/perfetto/")
         answer.headers["Content-Security-Policy"] = PERFETTO_POLICY if is_perfetto else self._policy
         answer.headers["X-Content-Type-Options"] = "nosniff"

@@ -325,7 +325,7 @@ def group_ops(scope: Scope) -> Rows:
 
 
 def comparison(scope: Scope) -> Rows:
-    """Return the comparison of this trace with another one, which the arguments name."""
+    """Return the comparison of this trace with the trace that the arguments select."""
     from tracekit.core.compare import KINDS
     from tracekit.view import comparison
 

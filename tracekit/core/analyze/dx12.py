@@ -1,8 +1,8 @@
 """Declare the rule on memory operations of Direct3D 12.
 
-Its rows were compared with those of nsys on made exports, because no real capture at hand has such operations. The help
-of nsys also describes warnings about ``ID3D12Resource::Map`` and ``ID3D12Resource::Unmap``. nsys 2025.3 printed none of
-them for any combination of heap, page property and range, so this rule does not either.
+Its rows were compared with those of nsys on synthetic exports, because no available capture has such operations. The
+help of nsys also describes warnings about ``ID3D12Resource::Map`` and ``ID3D12Resource::Unmap``. nsys 2025.3 printed
+none of them for any combination of heap, page property and range, so this rule does not either.
 """
 
 from __future__ import annotations

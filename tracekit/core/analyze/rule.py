@@ -1,4 +1,4 @@
-"""Define what a rule is: a function that finds problems in the tables of a trace, and the columns that are printed."""
+"""Define rules. A rule consists of a function that finds problems in the tables of a trace, and the printed columns."""
 
 from __future__ import annotations
 

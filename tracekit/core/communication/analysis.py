@@ -1,4 +1,4 @@
-"""Analyze the communication of a set of traces: from the tables of each trace to those of all ranks."""
+"""Analyze the communication between the ranks of a set, starting from the tables of each trace."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DIGITS = 19
 
 
 def rank_tables(frames: Frames) -> dict[str, pl.DataFrame]:
-    """Return what the analysis needs of one trace: its calls, its origin in UTC, its iterations and their phases.
+    """Return the tables of one trace that the analysis needs: calls, UTC time of the origin, iterations and phases.
 
     Args:
         frames: Function that returns the declared table with a given name.
@@ -39,7 +39,7 @@ def rank_tables(frames: Frames) -> dict[str, pl.DataFrame]:
 
 
 def call_tables(frames: Frames) -> dict[str, pl.DataFrame]:
-    """Return what the alignment of clocks needs of one trace: its calls and its origin in UTC.
+    """Return the tables of one trace that are needed to align clocks: calls, and UTC time of the origin.
 
     Args:
         frames: Function that returns the declared table with a given name.
@@ -48,7 +48,7 @@ def call_tables(frames: Frames) -> dict[str, pl.DataFrame]:
 
 
 def _correlated_frames(frames: Frames) -> Frames:
-    """Return a function that adds the columns of a correlation to ``kernels`` and ``nvtx_ranges``, each only once."""
+    """Return a function that reads tables, and adds the columns of a correlation to ``kernels`` and ``nvtx_ranges``."""
     correlation = Correlation(frames)
 
     @functools.cache
@@ -65,7 +65,7 @@ def _correlated_frames(frames: Frames) -> Frames:
 
 
 def _origin_table(frames: Frames) -> pl.DataFrame:
-    """Return the origin in UTC of one trace: ``origin_utc_ns``, which is null if it was not recorded."""
+    """Return the UTC time of the origin of one trace, ``origin_utc_ns``, which is null if it was not recorded."""
     values = frames("capture_info").filter(pl.col("name") == "origin_utc_ns").select("value").collect()["value"]
     text = next(iter(values.drop_nulls()), "")
     known = text.isdecimal() and len(text) <= _DIGITS
@@ -82,7 +82,7 @@ class Communication:
 
     Attributes:
         tables: The tables of ``rank_tables`` or ``call_tables``, concatenated, with the rank of the trace in the column
-            ``rank``. Without those of iterations, there are no iterations.
+            ``rank``. If the tables of iterations are missing, the result has no iterations.
     """
 
     tables: Mapping[str, pl.DataFrame]
@@ -97,17 +97,17 @@ class Communication:
 
     @functools.cached_property
     def clocks(self) -> pl.DataFrame:
-        """How the times of each trace are converted to the common clock (see ``align_clocks``)."""
+        """The conversion of the times of each trace to the common clock (see ``align_clocks``)."""
         return align_clocks(self._matched_calls, self._origins_by_rank)
 
     @functools.cached_property
     def calls(self) -> pl.DataFrame:
-        """Every call of every rank, with the collective or message that it belongs to (see ``match_calls``)."""
+        """All calls of all ranks, each with its collective or message (see ``match_calls``)."""
         return convert_to_common_clock(self._matched_calls, self.clocks, _TIMES, rank="trace_rank")
 
     @functools.cached_property
     def rank_operations(self) -> pl.DataFrame:
-        """How long each rank waits and transfers data in each operation."""
+        """The times for which each rank waits and transfers data in each operation."""
         return operations.rank_operations(self.calls)
 
     @functools.cached_property
@@ -122,12 +122,12 @@ class Communication:
 
     @functools.cached_property
     def arrivals(self) -> pl.DataFrame:
-        """How late each rank starts its operations."""
+        """The delays with which each rank starts its operations."""
         return operations.summarize_arrivals(self.rank_operations)
 
     @functools.cached_property
     def _aligned_iterations(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The iterations on the common clock and the phases, with the ranks and numbers that all traces share."""
+        """The iterations on the common clock and their phases, with consistent ranks and iteration numbers."""
         empty = {name: pl.DataFrame(schema={"rank": pl.Int64, **schema}) for name, schema in _SCHEMAS.items()}
         tables = (self.tables.get(name, empty[name]).rename({"rank": "trace_rank"}) for name in (ITERATIONS, PHASES))
         traces, phases = tables
@@ -151,10 +151,10 @@ class Communication:
 
     @functools.cached_property
     def iterations(self) -> pl.DataFrame:
-        """How much the ranks differ in each iteration, and the straggler."""
+        """The differences between the ranks in each iteration, and the straggler."""
         return stragglers.iteration_spread(*self._aligned_iterations, self.rank_operations)
 
     @functools.cached_property
     def stragglers(self) -> pl.DataFrame:
-        """In which phases and iterations ranks were stragglers."""
+        """The phases and iterations in which ranks were stragglers."""
         return stragglers.summarize_stragglers(self.iterations)

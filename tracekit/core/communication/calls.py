@@ -5,7 +5,7 @@ the message. The kernel of a call is launched inside its range or, for calls bet
 ``ncclGroupEnd``, inside the range of the outermost ``ncclGroupEnd``. NCCL may run several calls of a group in one
 kernel. Kernels without a range, such as those of CUDA graphs, are calls whose kind is known from the kernel's name.
 
-The name of a kernel contains the data type of a reduction. It says nothing reliable about the protocol, because NCCL
+The name of a kernel contains the data type of a reduction. It does not reliably identify the protocol, because NCCL
 names its kernels after one of the functions that they contain.
 
 The profiler of PyTorch records the calls of its process groups (see ``torch_calls``).
@@ -153,7 +153,7 @@ def communication_calls(frames: Frames) -> pl.DataFrame:
     """Return the communication calls of one trace in order of start.
 
     Args:
-        frames: Function that returns the table with a given name. The tables are those of a correlated trace.
+        frames: Function that returns the table with a given name of a correlated trace.
 
     Returns:
         One row per call of NCCL or MPI, or per kernel of NCCL outside of all calls, with ``COLUMNS``. Sizes are as
@@ -210,7 +210,7 @@ def _payload_integer(key: str) -> pl.Expr:
 
 
 def _payload_columns() -> list[pl.Expr]:
-    """Return the fields of the payloads of NCCL. Communicators are unsigned 64-bit numbers, and remain strings."""
+    """Return expressions for the fields of NCCL payloads. Communicators, unsigned 64-bit numbers, remain strings."""
     return [
         _payload_integer("NCCL communicator ID").alias("communicator"),
         _payload_integer(r"Message size \[bytes\]").cast(pl.Int64, strict=False).alias("message_bytes"),
@@ -221,7 +221,7 @@ def _payload_columns() -> list[pl.Expr]:
 
 
 def _kind_in_kernel() -> pl.Expr:
-    """Return the kind by which calls and kernels of a group are matched."""
+    """Return an expression for the kind by which the calls and kernels of a group are matched."""
     return pl.when(pl.col("kind").is_in(_BY_MESSAGES)).then(pl.lit("send_recv")).otherwise("kind")
 
 
@@ -265,7 +265,7 @@ def _nccl_kernels(frames: Frames) -> pl.DataFrame:
 def _join_kernels(calls: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     """Add the columns of the kernels to the calls.
 
-    If as many calls as kernels of one kind have the same unit, the n-th call gets the n-th kernel. Otherwise all calls
+    If a unit has equally many calls and kernels of one kind, the n-th call gets the n-th kernel. Otherwise, all calls
     get the time from the start of the first kernel to the end of the last one.
     """
     by, extra = (
@@ -301,7 +301,7 @@ def _merge_kernels_exprs() -> list[pl.Expr]:
 
 
 def _initialized_communicators(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return size and rank of the communicators that the capture shows being initialized, one row per communicator."""
+    """Return the size and the rank of each communicator whose initialization was recorded."""
     numbers = {"size": "No. of ranks", "own": "Rank"}
     rows = ranges.select(
         "process_id",
@@ -321,7 +321,7 @@ def _join_communicators(calls: pl.DataFrame, communicators: pl.DataFrame) -> pl.
 
 
 def _add_hidden_times(calls: pl.DataFrame, frames: Frames) -> pl.DataFrame:
-    """Add ``hidden_ns``: the time of the kernel in which kernels other than those of NCCL run on the same GPU."""
+    """Add ``hidden_ns``: the time in which kernels that do not belong to NCCL run on the same GPU during the kernel."""
     if not calls["kernel_id"].is_not_null().any():
         return calls
     others = frames("kernels").filter(~is_nccl_kernel().fill_null(value=False)).select(*_DEVICE, "start_ns", "end_ns")
@@ -339,7 +339,7 @@ def _add_hidden_times(calls: pl.DataFrame, frames: Frames) -> pl.DataFrame:
 
 
 def _mpi_calls(frames: Frames) -> pl.DataFrame:
-    """Return the messages and collectives of MPI. Calls that do not block end when a call has waited for them."""
+    """Return the messages and collectives of MPI. A nonblocking call ends when another call has waited for it."""
     more = ("mpi_call_id", "thread_id", "end_ns", "root_rank", "size_bytes", "receive_size_bytes")
     calls = mpi.calls_with_communicators(frames).join(
         frames(mpi.CALLS).select(more).collect(), on="mpi_call_id", maintain_order="left"

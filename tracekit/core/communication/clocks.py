@@ -48,7 +48,7 @@ CLOCKS: dict[str, type[pl.DataType]] = {
 
 
 def align_clocks(matched: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.DataFrame:
-    """Return how the times of each trace are converted to the clock of the first one.
+    """Return the conversion of the times of each trace to the clock of the first trace.
 
     A time ``t`` of a trace is ``t + offset_ns + drift_ppm * t / 1e6`` on the common clock, whose origin is that of the
     reference.
@@ -115,9 +115,9 @@ def _collective_ends(matched: pl.DataFrame) -> pl.DataFrame:
 
 
 def _common_ends(remaining: pl.DataFrame, common: pl.DataFrame) -> pl.DataFrame:
-    """Return the ends that the next traces to align have in common with the aligned ones, in order of time.
+    """Return the ends that the traces to align next have in common with the aligned traces, in order of time.
 
-    These are the traces with at least half as many common collectives as the one with the most. The others may have
+    These are the traces with at least half as many common collectives as the trace with the most. The others may have
     more in common with the traces that are aligned now.
     """
     pairs = remaining.join(common, on="collective_id")
@@ -127,7 +127,7 @@ def _common_ends(remaining: pl.DataFrame, common: pl.DataFrame) -> pl.DataFrame:
 
 
 def _fit_clock(pairs: pl.DataFrame) -> tuple[int, float, Numbers] | None:
-    """Return offset, drift and absolute residuals of a clock. The result is None if the residuals are too large."""
+    """Return the offset, the drift and the absolute residuals of a clock, or None if the residuals are too large."""
     times, others = pairs["end_ns"].to_numpy(), pairs["common"].to_numpy()
     offset, drift, residuals = fit_robust_line(times, others - times)
     return None if np.median(residuals) > MAX_RESIDUAL_NS else (offset, drift, residuals)

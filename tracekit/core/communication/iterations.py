@@ -2,8 +2,8 @@
 
 A phase of an iteration is a push/pop range of the thread that runs the loop. Two times of a phase are compared: the
 time that its thread spends in it without waiting, and the GPU time of the kernels that are launched during it, on any
-thread of the process. Neither contains time that a rank spends because of another one. Waits for the GPU, calls of NCCL
-and MPI, and kernels of NCCL are left out.
+thread of the process. Neither contains time that a rank spends because of another rank. Waits for the GPU, calls of
+NCCL and MPI, and NCCL kernels are excluded.
 
 A rank loses time in a phase if this takes longer than in the other ranks. The straggler of an iteration is the rank
 that loses the most.
@@ -55,7 +55,7 @@ def rank_iterations(frames: Frames) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the iterations of the processes of one trace, and the times of their phases.
 
     Args:
-        frames: Function that returns the table with a given name. The tables are those of a correlated trace.
+        frames: Function that returns the table with a given name of a correlated trace.
 
     Returns:
         The iterations (``process_id``, ``iteration``, ``start_ns``, ``end_ns``) and, for each iteration and path of
@@ -138,7 +138,7 @@ def _waiting_times(frames: Frames) -> pl.DataFrame:
 
 
 def _kernel_launches(frames: Frames) -> pl.DataFrame:
-    """Return process, launch time and duration of all kernels but those of NCCL."""
+    """Return the process, the launch time and the duration of all kernels except NCCL kernels."""
     kernels = frames("kernels").filter(~is_nccl_kernel().fill_null(value=False))
     duration = pl.col("end_ns") - pl.col("start_ns")
     launches = kernels.select("process_id", start_ns=pl.coalesce("api_start_ns", "start_ns"), duration=duration)

@@ -2,8 +2,8 @@
 
 All ranks of a communicator call its collectives in the same order. The n-th collective of a communicator is therefore
 the same one in all ranks, and the n-th message between two ranks is received by the n-th receive. If captures do not
-begin or end with the same call, n differs by a constant. It is the shift with which all calls agree in kind and size,
-and with which the ends of the calls differ most evenly; of several such shifts, the one with the smallest difference.
+begin or end with the same call, n differs by a constant. The shift is chosen so that all calls agree in kind and size,
+and the differences between their ends vary least. If several shifts are equally good, the smallest difference decides.
 
 NCCL identifies communicators by a number that all ranks share. If it was not recorded, the CUDA stream of the kernels
 takes its place. Ranks belong to one communicator if the kinds of the calls on their streams agree and the differences
@@ -75,7 +75,7 @@ def match_calls(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.Da
 
 
 def _origin_differences(origins: Mapping[int, int | None]) -> dict[int, int]:
-    """Return the difference of each origin to the first known one. An unknown origin is taken to be the same."""
+    """Return the difference between each origin and the first known origin. It is 0 for an unknown origin."""
     known = [origins[rank] for rank in sorted(origins) if origins[rank] is not None]
     return {rank: 0 if utc is None else utc - (known[0] or 0) for rank, utc in origins.items()}
 
@@ -93,7 +93,7 @@ def _replace_trace_ranks(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _fill_communicators_by_stream(rows: pl.DataFrame) -> pl.DataFrame:
-    """Fill in unknown communicators by stream, and add ``communicator_by``."""
+    """Replace unknown communicators with the stream of the call, and add the column ``communicator_by``."""
     is_nccl = pl.col("library") == NCCL
     by_stream = pl.when(is_nccl & pl.col("stream_id").is_not_null()).then(pl.format("stream {}", "stream_id"))
     is_known = pl.col("communicator").is_not_null()
@@ -110,7 +110,7 @@ def _fill_communicators_by_stream(rows: pl.DataFrame) -> pl.DataFrame:
 def _communicators_of_stream(stream: pl.DataFrame) -> Iterator[tuple[int, str]]:
     """Yield each rank that uses a stream, and the name of its communicator.
 
-    It is the name of the stream or, if the stream is that of several communicators, also the ranks.
+    The name contains the stream and, if several communicators use the stream, also the ranks.
     """
     by_rank = stream.partition_by("rank", as_dict=True, maintain_order=True)
     remaining = {rank[0]: _tokens_and_times(rows) for rank, rows in by_rank.items()}
@@ -128,7 +128,7 @@ def _communicators_of_stream(stream: pl.DataFrame) -> Iterator[tuple[int, str]]:
 
 
 def _fill_communicator_sizes(rows: pl.DataFrame) -> pl.DataFrame:
-    """Fill in the sizes of communicators and the ranks in them where they are unknown."""
+    """Fill in unknown sizes of communicators, and unknown ranks in communicators."""
     of = ["library", "communicator"]
     present = pl.col("rank").n_unique().cast(pl.Int64).over(of)
     size = pl.coalesce(pl.col("communicator_size").max().over(of), pl.when(present > 1).then(present))
@@ -167,7 +167,7 @@ def _add_channels(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _collective_token_expr() -> pl.Expr:
-    """Return a number that is equal for the members of a collective."""
+    """Return an expression for a number that is equal for all members of a collective."""
     is_message, is_nccl = pl.col("kind").is_in(MESSAGES), pl.col("library") == NCCL
     facts = [
         pl.when(~is_message).then("kind"),
@@ -204,13 +204,13 @@ def best_shift(
     by_stream: bool = False,
     is_exact: bool = True,
 ) -> int | None:
-    """Return how many calls later the calls of one rank begin than those of another rank.
+    """Return the shift that aligns the calls of one rank with the calls of another rank.
 
     Args:
         reference: The tokens and times of the calls of the rank with more calls.
-        other: The same of the other rank.
+        other: The tokens and times of the calls of the other rank.
         by_stream: Whether the communicator is assumed, so that the times have to confirm it.
-        is_exact: Whether the times are those of kernels. Those of the CPU do not tell that equally many calls differ.
+        is_exact: Whether the times are times of kernels. CPU times are too inexact to shift equally many calls.
 
     Returns:
         The number that is added to the positions of the other rank, or None if the times contradict each other.
@@ -239,7 +239,7 @@ def _shift_unless_contradicted(shift: int, variation: float | None, *, by_stream
 def _end_differences(
     reference: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers], shift: int
 ) -> tuple[float, float] | None:
-    """Return by how much the differences between the ends of calls vary, and their median.
+    """Return the variation and the median of the differences between the ends of calls.
 
     The variation is from one call to the next: a constant difference, and one that grows slowly, are differences
     between clocks and do not count. If there is only one pair of calls, the difference itself counts as variation. The
@@ -257,7 +257,7 @@ def _end_differences(
 
 
 def _number_matches(rows: pl.DataFrame) -> pl.DataFrame:
-    """Number the groups of matching calls in order of start, and add how many members of each group are present."""
+    """Number the groups of matching calls in order of start, and add the number of present members of each group."""
     is_message = pl.col("kind").is_in(MESSAGES)
     own = pl.when(pl.col("sequence").is_null()).then("row")
     group = [_CHANNEL, "sequence", "_token", "_own"]

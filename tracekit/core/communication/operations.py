@@ -32,7 +32,7 @@ _GROUP = ("library", "kind", "communicator", "rank_count", "bytes")
 
 
 def rank_operations(matched: pl.DataFrame) -> pl.DataFrame:
-    """Return how long each rank waits and transfers data in each operation.
+    """Return the times for which each rank waits and transfers data in each operation.
 
     Args:
         matched: The result of ``match_calls``, with times on the common clock.
@@ -135,13 +135,13 @@ def aggregate_operations(ranks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _bandwidth_exprs(size: pl.Expr, time: pl.Expr) -> list[pl.Expr]:
-    """Return both bandwidths in 10**9 bytes per second, which are bytes per ns."""
+    """Return expressions for both bandwidths in 10**9 bytes per second, which equals bytes per ns."""
     algorithm = pl.when((time > 0) & (size > 0)).then(size / time)
     return [algorithm.alias("algorithm_gb_per_s"), (algorithm * bus_factor_expr()).alias("bus_gb_per_s")]
 
 
 def bus_factor_expr() -> pl.Expr:
-    """Return bus bandwidth divided by algorithm bandwidth. It is null for kinds that transfer no data.
+    """Return an expression for bus bandwidth divided by algorithm bandwidth, null for kinds that transfer no data.
 
     The columns ``kind`` and ``rank_count`` are needed.
     """
@@ -176,7 +176,7 @@ def summarize_operations(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def summarize_arrivals(ranks: pl.DataFrame, by: Sequence[str] = ("library", "kind", "communicator")) -> pl.DataFrame:
-    """Return how late each rank starts its operations.
+    """Return statistics of the delays with which each rank starts its operations.
 
     Args:
         ranks: The result of ``rank_operations``.
@@ -203,5 +203,5 @@ def summarize_arrivals(ranks: pl.DataFrame, by: Sequence[str] = ("library", "kin
 
 
 def _sum_times_exprs() -> list[pl.Expr]:
-    """Return the sums of the times of ranks. A sum is null if none of its values is known."""
+    """Return expressions that sum the times of ranks. A sum is null if all of its values are null."""
     return [pl.when(pl.col(c).is_not_null().any()).then(pl.col(c).sum()).alias(c) for c in _SUMMED]

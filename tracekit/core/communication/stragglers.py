@@ -27,7 +27,7 @@ _PHASE = ("iteration", "path")
 
 
 def iteration_shifts(iterations: pl.DataFrame, ranks: pl.DataFrame) -> dict[int, int]:
-    """Return the number that is added to the iterations of each rank, so that equal numbers mean the same iteration.
+    """Return, for each rank, the number to add to its iteration numbers so that they agree across ranks.
 
     Captures may begin in different iterations. The operations that two ranks share show which iterations are the same.
 
@@ -47,13 +47,13 @@ def iteration_shifts(iterations: pl.DataFrame, ranks: pl.DataFrame) -> dict[int,
 
 
 def operations_in_iterations(iterations: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of ``ranks`` whose call was made in an iteration, with ``iteration``."""
+    """Return the rows of ``ranks`` whose call started in an iteration, and add the column ``iteration``."""
     calls = ranks.select("operation_id", "rank", "delay_ns", "wait_ns", start_ns="call_start_ns").drop_nulls("start_ns")
     return rows_in_iterations(calls, iterations, by="rank")
 
 
 def lost_times(phases: pl.DataFrame) -> pl.DataFrame:
-    """Return by how much longer each rank takes in each phase of each iteration than the other ranks.
+    """Return how much longer each rank takes than the other ranks in each phase of each iteration.
 
     Args:
         phases: ``rank``, ``iteration``, ``path``, ``cpu_ns``, ``gpu_ns``. A phase that a rank does not have takes no
@@ -142,7 +142,7 @@ def _lost_on_expr() -> pl.Expr:
 
 
 def iteration_spread(iterations: pl.DataFrame, phases: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
-    """Return how much the ranks differ in each iteration, and the straggler.
+    """Return the differences between the ranks in each iteration, and the straggler.
 
     Args:
         iterations: ``rank``, ``iteration``, ``start_ns``, ``end_ns`` on the common clock.
@@ -179,7 +179,7 @@ def iteration_spread(iterations: pl.DataFrame, phases: pl.DataFrame, ranks: pl.D
 
 
 def summarize_stragglers(spread: pl.DataFrame) -> pl.DataFrame:
-    """Return in which phases ranks were stragglers.
+    """Return the phases in which ranks were stragglers.
 
     Args:
         spread: The result of ``iteration_spread``.

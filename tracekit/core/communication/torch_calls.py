@@ -104,7 +104,7 @@ def torch_calls(frames: Frames) -> pl.DataFrame:
 
 
 def _library_name(frames: Frames) -> str:
-    """Return NCCL, or the backend of PyTorch if it is another one."""
+    """Return the name of the library that carries out the calls: NCCL, or another PyTorch backend."""
     info = frames("capture_info").filter(pl.col("name") == "distributed_backend").select("value").collect()["value"]
     backend = next(iter(info.drop_nulls()), NCCL)
     return NCCL if NCCL.lower() in backend.lower() else backend

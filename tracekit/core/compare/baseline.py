@@ -1,4 +1,4 @@
-"""Convert a summary to values of JSON and back, and check such values, which may come from an untrusted file."""
+"""Convert a summary to JSON values and back. The JSON values are checked, because the file may be untrusted."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def from_json(value: object) -> Summary:
     """Convert JSON values, as ``to_json`` returns them, to a summary.
 
     Raises:
-        CorruptTraceError: The values are not those of a baseline.
+        CorruptTraceError: The values do not represent a baseline.
         UnsupportedVersionError: The baseline was written by a newer version.
     """
     if not isinstance(value, dict) or value.get("format") != FORMAT:

@@ -1,4 +1,4 @@
-"""Join the totals of two sides by name, and compute what changed."""
+"""Join the totals of two sides by name, and compute their changes."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Metric(NamedTuple):
     """A number of each side of a comparison.
 
     Attributes:
-        doc: What the number is.
+        doc: Description of the number.
         kinds: The kinds from which it is computed.
         column: The column that is added up.
         name: Name of the row whose values are added up, or None for all rows.

@@ -46,10 +46,10 @@ class Diff:
     Attributes:
         a: The summary of the first side.
         b: The summary of the second side.
-        kinds: What was compared, keys of ``KINDS``.
+        kinds: The kinds that were compared, keys of ``KINDS``.
         alpha: Probability that any difference is believed if both sides come from the same distribution.
         frames: The rows of each kind.
-        notes: Sentences on what limits the comparison, such as different GPUs or numbers of iterations.
+        notes: Sentences about limits of the comparison, such as different GPUs or numbers of iterations.
     """
 
     a: Summary = field(repr=False)
@@ -115,7 +115,7 @@ def compare(
     Args:
         a: The first side.
         b: The second side.
-        kinds: What to compare, keys of ``KINDS``.
+        kinds: Kinds to compare, keys of ``KINDS``.
         alpha: Probability that any difference is believed if both sides come from the same distribution.
         min_percent: Smallest increase in per cent that is believed. A decrease has to undo such an increase. The
             default depends on the kind.

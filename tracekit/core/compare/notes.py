@@ -22,7 +22,7 @@ _TITLES = {
 
 
 def comparability_notes(a: Summary, b: Summary, *, can_test: bool) -> tuple[str, ...]:
-    """Return notes on what limits the comparability of two sides, as sentences.
+    """Return notes about the limits of the comparison of two sides, as sentences.
 
     Args:
         a: The first side.

@@ -89,7 +89,7 @@ def paired_p_values(a: Matrix, b: Matrix) -> Matrix:
 def centred_ranks(values: Matrix) -> Matrix:
     """Return the rank of each value in its column minus the mean rank. Equal values have the mean of their ranks.
 
-    NaN has the mean rank of its column, so that it says nothing about the difference between the sides.
+    NaN has the mean rank of its column, so that it does not affect the difference between the sides.
     """
     order = np.argsort(values, axis=0, kind="stable")  # NaN is last
     ordered = np.take_along_axis(values, order, axis=0)

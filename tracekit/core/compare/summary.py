@@ -32,8 +32,8 @@ class Kind(NamedTuple):
     """The declaration of one kind of comparison, such as kernels or API calls.
 
     Attributes:
-        title: What the rows are, for headings.
-        time: What the time of a row is.
+        title: Title of the rows, for headings.
+        time: Description of the time of a row.
         min_percent: Smallest increase in per cent that is believed. A decrease has to undo such an increase.
         rows: Function that returns ``name``, ``iteration``, ``count``, ``time_ns`` and ``bytes`` of one trace.
         total: Name of the row that contains the total, "" if it is the sum of all rows, or None if there is no total,
@@ -179,7 +179,7 @@ def combine(summaries: Sequence[Summary]) -> Summary:
 
 
 def capture_facts(info: Mapping[str, str], source: Source, counts: Mapping[str, int]) -> dict[str, str]:
-    """Return the facts about a capture that decide whether it is comparable with another one.
+    """Return the facts about a capture that determine whether it is comparable with other captures.
 
     Args:
         info: The properties of ``capture_info``.

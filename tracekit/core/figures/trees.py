@@ -93,7 +93,7 @@ def _op_leaves(rollup: Rollup, groups: pl.DataFrame, metric: str) -> pl.DataFram
 def range_tree(ranges: pl.LazyFrame, limit: int) -> tuple[str, pl.DataFrame]:
     """Return the largest paths of push/pop ranges, as a tree below a root with an empty path.
 
-    What PyTorch appends to the name of an op, such as ``, seq = 42``, is not part of the name, so that the calls of an
+    Suffixes that PyTorch appends to the name of an op, such as ``, seq = 42``, are removed, so that the calls of an
     op are one node. Ranges at a depth of more than ``MAX_DEPTH`` are not returned. Their GPU time is part of that of
     the ranges around them.
 
@@ -160,7 +160,7 @@ def largest_nodes(nodes: pl.DataFrame, limit: int) -> pl.DataFrame:
 
     Returns:
         The largest nodes, with all ancestors of each of them, from the largest to the smallest. The column ``own`` is
-        added: the width of the node that none of the returned children occupies. Nodes without a width are left out.
+        added: the width of the node that none of the returned children occupies. Nodes without a width are omitted.
     """
     row = nodes.select(parent="node", up=pl.int_range(pl.len()))
     rows = nodes.join(row, on="parent", how="left", maintain_order="left")

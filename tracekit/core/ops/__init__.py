@@ -97,7 +97,7 @@ class Ops:
 
     @functools.cached_property
     def _attributed_instances_and_calls(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """All op instances, those of single API calls outside of ops last, and each API call with its op instance."""
+        """All op instances, and each API call with its op instance. Instances of API calls outside of ops are last."""
         rows = launching_calls(self.frames)
         api_calls = rows.unique("call", keep="first", maintain_order=True)
         has_work = api_calls.with_columns(has_work=pl.col("kind") != "call")

@@ -23,7 +23,7 @@ def _analysis(name: str, doc: str, read: Callable[..., Tables], *outputs: str) -
     Args:
         name: Name of the recipe.
         doc: Description of the recipe.
-        read: Function that returns what the analysis needs of one trace.
+        read: Function that returns the tables of one trace that the analysis needs.
         outputs: Names of tables, which are attributes of ``Communication``.
     """
 

@@ -4,7 +4,7 @@ The activities of the nodes of a CUDA graph belong not only to the ranges in whi
 those in which its nodes were created, usually by capturing a stream. Such a range has a projection that extends over
 all activities of its nodes, and one more projection per activity.
 
-Projections are nested: those of ranges that contain one another are nested as their ranges are. Projections of
+Projections are nested in the same way as their ranges. Projections of
 ranges with the same parent, or without one, are in addition nested if one contains the other.
 """
 

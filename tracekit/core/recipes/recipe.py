@@ -1,4 +1,4 @@
-"""Define what a recipe is: its options, its computation for one rank, and the combination of the results of all ranks.
+"""Define recipes. A recipe has options, a computation for one rank, and a function that combines the results of ranks.
 
 The rows of a rank can be combined with those of other ranks in any grouping, so a large set can be reduced as a tree.
 """

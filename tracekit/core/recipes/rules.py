@@ -1,4 +1,4 @@
-"""Declare the recipes that list what a rule of ``tracekit analyze`` finds in each rank."""
+"""Declare the recipes that list the rows that a rule of ``tracekit analyze`` finds in each rank."""
 
 from __future__ import annotations
 

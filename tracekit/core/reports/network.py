@@ -1,6 +1,6 @@
 """Declare the report on congested network devices.
 
-Its rows were compared with those of nsys on made exports, because no real capture at hand has metrics of networks.
+Its rows were compared with those of nsys on synthetic exports, because no available capture has network metrics.
 """
 
 from __future__ import annotations

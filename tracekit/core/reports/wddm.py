@@ -1,6 +1,6 @@
 """Declare the report on the queues of the Windows display driver model (WDDM).
 
-Its rows were compared with those of nsys on made exports, because no real capture at hand was recorded on Windows.
+Its rows were compared with those of nsys on synthetic exports, because no available capture was recorded on Windows.
 """
 
 from __future__ import annotations

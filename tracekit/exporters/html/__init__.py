@@ -1,6 +1,6 @@
 """Export one page (HTML) that shows a trace in any browser, without a network and without other files.
 
-``sections`` selects what is shown, ``markup`` writes HTML elements, and ``page`` puts them together with the figures,
+``sections`` selects the content, ``markup`` writes HTML elements, and ``page`` puts them together with the figures,
 the style sheet and the scripts. The page states a policy that forbids all requests and all scripts but its own.
 """
 

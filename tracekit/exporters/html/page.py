@@ -133,7 +133,7 @@ def _document(title: str, navigation: str, body: str, footer: str, *, allowed: S
         navigation: Links to the sections, as HTML.
         body: Sections, as HTML.
         footer: Content of the footer, as HTML.
-        allowed: What the policy of the page allows.
+        allowed: Sources that the content security policy of the page allows.
         scripts: Script elements.
     """
     policy = "; ".join(("default-src 'none'", *allowed, "base-uri 'none'", "form-action 'none'"))

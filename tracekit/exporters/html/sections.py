@@ -1,4 +1,4 @@
-"""Select what the page of a trace shows. Sections without data are left out."""
+"""Select the content of the HTML page of a trace. Sections without data are omitted."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Contents:
     Attributes:
         title: Title of the page.
         sections: Sections with data.
-        missing: What the capture does not contain, with what to do.
+        missing: Messages about data that the capture lacks, each with a hint.
     """
 
     title: str

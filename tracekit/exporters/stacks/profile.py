@@ -76,7 +76,7 @@ class Profile:
 def read_profile(view: View, options: Options) -> Profile:
     """Return the weighted call stacks of the selected events of a trace.
 
-    Events without a call stack are left out.
+    Events without a call stack are omitted.
 
     Raises:
         MissingTableError: The trace has no call stacks.
@@ -126,7 +126,7 @@ def has_stacks(view: View, name: str) -> bool:
 
 
 def _hint(view: View, name: str | None) -> str:
-    """Return what to do if there are no call stacks of a name."""
+    """Return a hint for a capture without call stacks of the requested events."""
     if name not in _PYTHON:
         return _HINT
     return _EXPORT_HINT if _events(view, name).select(pl.len()).collect().item() else _PYTHON_HINT

@@ -1,4 +1,4 @@
-"""Number sequences of integers, such that equal sequences get the same number, with a hash table inside a sandbox.
+"""Number sequences of integers so that equal sequences have equal numbers, with a hash table inside a sandbox.
 
 The sequences form a tree in which sequences with a common prefix share nodes. For example, a call stack is a sequence
 of frames from the outermost to the innermost one, and stacks with the same callers share the nodes of these callers.

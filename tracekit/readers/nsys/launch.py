@@ -26,7 +26,7 @@ _VARIABLE = re.compile(rf'({_NAMES})="?([0-9]{{1,9}})"?')
 
 
 def rank_variables(*environments: str) -> dict[str, int]:
-    """Return the variables with which launchers number processes, by name. Variables with several values are left out.
+    """Return the variables with which launchers number processes, by name. Variables with several values are omitted.
 
     Args:
         environments: Entries ``NAME=VALUE``. Reports separate them by zeros, exports by semicolons or ends of lines.
@@ -40,7 +40,7 @@ def rank_variables(*environments: str) -> dict[str, int]:
 
 
 def read_launch(capture: Lookups) -> Launch:
-    """Return what a capture records about the launch of its program.
+    """Return the facts that a capture records about the launch of its program.
 
     The environment of the launched program precedes that of the profiler.
     """

@@ -87,7 +87,7 @@ class CounterField:
 def fields_by_type(raw: RawData) -> dict[int, list[CounterField]]:
     """Return the values in the samples of each event type of counters, in the declared order.
 
-    An event type is left out if one of its values has an unknown type or size, or if two values overlap.
+    An event type is omitted if one of its values has an unknown type or size, or if two values overlap.
     """
     stream, generic_type = fields_of("StreamHeader"), fields_of("GenericType")
     sources = {number for number, name in names_by_source(raw) if name == SOURCE}
@@ -191,7 +191,7 @@ class _Samples:
         self.rows = int(self._lengths.sum())
 
     def repeat_per_value(self, values: Int64Array) -> Int64Array:
-        """Return the element of each value's sample, given an array with one element per sample."""
+        """Expand an array with one element per sample to one element per value."""
         return np.repeat(values, self._lengths)
 
     def columns(self) -> dict[str, pa.Array]:

@@ -78,7 +78,7 @@ def section_edits(redaction: Redaction) -> dict[str, Edit]:
 
 
 def trailer_edit(redaction: Redaction) -> Edit:
-    """Return the function that redacts the report trailer: it replaces binary UUIDs of GPUs, and keeps UUIDs that are text."""
+    """Return the function that redacts the report trailer. It replaces binary UUIDs of GPUs, but not textual ones."""
 
     def uuid(value: bytes) -> bytes:
         return value if is_text(value) else redaction.replace_uuid(value)
@@ -198,7 +198,7 @@ def process_edit(redaction: Redaction) -> Edit:
 
 
 class ProcessesOfEvent(NamedTuple):
-    """What redaction needs to know about the processes in an event.
+    """The facts about the processes in an event that redaction needs.
 
     Attributes:
         environments: Ids of the strings that hold the environments of the processes.

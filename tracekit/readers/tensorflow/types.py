@@ -19,7 +19,7 @@ def type_names() -> dict[int, str]:
 
 
 def type_name(number: int) -> str:
-    """Return the name of the type with a number, or ``type NUMBER`` if the type is unknown."""
+    """Return the name of the type with a given number, or ``type NUMBER`` if the type is unknown."""
     return type_names().get(number, f"type {number}")
 
 

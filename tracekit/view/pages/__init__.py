@@ -53,7 +53,7 @@ class Context:
             name: Name of the figure.
             title: Heading of the panel.
             of: The trace to draw. None means the capture with its aggregation.
-            key: What distinguishes this trace from others of the capture.
+            key: Cache key that distinguishes this trace from other traces of the capture.
             options: Options of the figure.
         """
         key = (name, self.state.at, self.dark, key, tuple(sorted(options.items())))

@@ -121,7 +121,7 @@ class ConnectionPool:
         return connection
 
     def _count_steps(self) -> int:
-        """Count instructions of a query. Return 0, or return 1 to interrupt the query when the limit is reached."""
+        """Count the instructions of a query. Return 1 to interrupt the query at the limit, and otherwise 0."""
         self._steps_left -= _STEPS_AT_A_TIME
         return int(self._steps_left <= 0)
 
