@@ -101,7 +101,7 @@ def test_the_inputs_are_not_replaced(run: Run, tmp_path: Path) -> None:
 
 def test_recipes_without_data_say_so(run: Run) -> None:
     done = run("recipe", "ucx_gpu_time_util_map", FIXTURES / "cpu_only.nsys-rep")
-    assert done.stderr == "ucx_gpu_time_util_map: no data, the captures recorded nothing for it\n"
+    assert done.stderr == "ucx_gpu_time_util_map: the captures contain no data for this recipe\n"
 
 
 def test_errors_are_reported_before_files_are_opened(run: Run) -> None:
@@ -110,7 +110,7 @@ def test_errors_are_reported_before_files_are_opened(run: Run) -> None:
         ("mpi_sum", "x", "--bins", "3"): (1, "tracekit: recipe 'mpi_sum' has no option 'bins'\n"),
         ("nvtx_pace", "x"): (1, "tracekit: recipe 'nvtx_pace' requires the option 'name'\n"),
         ("mpi_sum", "x", "--format", "parquet"): (2, "parquet is written into a folder and not printed"),
-        ("mpi_sum", "x", "-o", "y", "--format", "json"): (2, "a folder of tables is not written as json"),
+        ("mpi_sum", "x", "-o", "y", "--format", "json"): (2, "tables cannot be written to a folder as json"),
         ("mpi_sum", "x", "--table", "stats"): (2, "the recipe has no table 'stats'; did you mean"),
         ("mpi_sum", "x", "--rank", "3"): (2, "'3' is not FILE=N, such as worker.nsys-rep=3"),
         ("mpi_sum", "x", "--rank", "a=b"): (2, "'a=b' is not FILE=N"),

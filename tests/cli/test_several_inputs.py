@@ -152,7 +152,7 @@ def test_inputs_are_not_mistaken_for_the_output(run: Run, tmp_path: Path) -> Non
         shutil.copy(ROOT / FILES[0], tmp_path / f"{n}.nsys-rep")
     files = sorted(tmp_path.iterdir())
     wrong = run("convert", *files, "--to", "parquet", "-f", status=2)
-    assert "2.nsys-rep exists and is like the inputs: name the output with -o OUT" in wrong.stderr
+    assert "2.nsys-rep exists and may be one of the inputs: name the output with -o OUT" in wrong.stderr
     assert [p.read_bytes() for p in files] == [(ROOT / FILES[0]).read_bytes()] * 3
 
 

@@ -65,9 +65,9 @@ def test_nothing_recorded_finds_nothing(rule: str) -> None:
     [
         ("gpu_gap", "unknown rule 'gpu_gap'\nHint: did you mean 'gpu_gaps'? rules: cuda_memcpy_async, "),
         ("gpu_gaps:chunks=3", "rule 'gpu_gaps' has no option 'chunks'\nHint: options: rows, gap, start, end"),
-        ("gpu_gaps:gap", "rule 'gpu_gaps': 'gap' is not a valid option\nHint: write gap= with an integer from 0 to"),
+        ("gpu_gaps:gap", "rule 'gpu_gaps': 'gap' is not a valid option\nHint: gap must be an integer from 0 to"),
         ("gpu_gaps:gap=1.5", "'gap=1.5' is not a valid option"),
-        ("gpu_gaps:rows=-2", "Hint: write rows= with an integer from -1 up"),
+        ("gpu_gaps:rows=-2", "Hint: rows must be an integer of at least -1"),
         ("gpu_gaps:start=99999999999999999999", "is not a valid option"),
         ("gpu_gaps:end=9999999999999999999", "is not a valid option"),
         ("gpu_time_util:chunks=0", "an integer from 1 to 1000000"),

@@ -79,7 +79,7 @@ def test_a_function_that_cannot_be_pickled_is_an_error() -> None:
 
 
 def test_a_killed_process_is_an_error() -> None:
-    with pytest.raises(TracekitError, match="a process was killed"):
+    with pytest.raises(TracekitError, match="a worker process was killed"):
         tk.load_many(RANKS, engine=LocalEngine(2)).map(kill_process)
 
 
@@ -150,9 +150,9 @@ def test_engines_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     local = LocalEngine(3)
     assert engines.find_engine(local) is local
     assert engines.find_engine("local").jobs == 1  # type: ignore[attr-defined]
-    with pytest.raises(TracekitError, match="0 jobs"):
+    with pytest.raises(TracekitError, match="jobs is 0"):
         LocalEngine(0)
-    with pytest.raises(TracekitError, match=r"there is no engine 'dusk'\nHint: .*dask"):
+    with pytest.raises(TracekitError, match=r"unknown engine 'dusk'\nHint: .*dask"):
         engines.find_engine("dusk")
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(
@@ -203,7 +203,7 @@ class TestDask:
 
     def test_captures_that_cannot_be_read_are_left_out(self, client: Any, tmp_path: Path) -> None:
         traces = tk.load_many(damaged_ranks(tmp_path), ranks=given_ranks(3), engine=client)
-        with pytest.warns(TracekitWarning, match=r"c1\.nsys-rep: the capture is left out, because it cannot be read"):
+        with pytest.warns(TracekitWarning, match=r"c1\.nsys-rep: the capture was skipped, because it cannot be read"):
             tables = traces.recipe(RECIPE)
         assert [type(error) for error in traces.errors] == [CorruptTraceError]
         readable = tk.load_many([tmp_path / "c0.nsys-rep", tmp_path / "c2.nsys-rep"], ranks={"c0": 0, "c2": 1})
@@ -211,7 +211,7 @@ class TestDask:
         with pytest.warns(TracekitWarning) as caught:
             without_ranks = tk.load_many(tmp_path, engine=client)
         assert len(without_ranks.errors) == 1
-        assert any("left out" in str(w.message) for w in caught)
+        assert any("was skipped" in str(w.message) for w in caught)
         with pytest.warns(TracekitWarning), pytest.raises(CorruptTraceError):
             tk.load_many(tmp_path / "c1.nsys-rep", engine=client)
 

@@ -94,8 +94,8 @@ def test_given_ranks_override_all_other_sources() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"c": 0}, "the rank 0 is given for 'c', which names no capture\nHint: captures: a, b"),
-        ({"a": -1}, "-1 is not a rank"),
+        ({"c": 0}, "rank 0 was specified for 'c', which matches no capture\nHint: captures: a, b"),
+        ({"a": -1}, "-1 is not a valid rank"),
     ],
 )
 def test_given_ranks_are_checked(given: dict[str, int], message: str) -> None:
@@ -111,7 +111,9 @@ def test_a_communicator_of_some_ranks_says_nothing() -> None:
 
 
 def test_a_rank_beyond_the_size_of_the_job_is_an_error() -> None:
-    with pytest.raises(TracekitError, match="its rank is 5 by MPI, but MPI states 2 ranks"):
+    with pytest.raises(
+        TracekitError, match="its rank is 5 according to MPI, but the number of ranks is 2 according to MPI"
+    ):
         ranks_of(recorded("a", mpi(5)))
 
 
@@ -146,7 +148,7 @@ def test_captures_without_ranks_are_numbered_in_order() -> None:
 
 
 def test_some_captures_without_a_rank_are_an_error() -> None:
-    with pytest.raises(TracekitError, match="the rank of b is unknown, while others have one"):
+    with pytest.raises(TracekitError, match="the rank of b is unknown, although the ranks of other captures are known"):
         ranks_of(recorded("a", mpi(0, None)), recorded("b"))
     assert ranks_of(recorded("a1", mpi(1)), recorded("a0")) == {"a0": (0, "the file name"), "a1": (1, "MPI")}
 

@@ -211,9 +211,9 @@ def test_paths(tmp_path: Path, ranks: tk.TraceSet) -> None:
         tk.load_many(tmp_path / "*.nsys-rep")
     with pytest.raises(FileNotFoundError):
         tk.load_many(tmp_path / "missing.nsys-rep")
-    with pytest.raises(TracekitError, match="no capture was given"):
+    with pytest.raises(TracekitError, match="no captures were passed"):
         tk.load_many([])
-    with pytest.raises(TracekitError, match="named twice"):
+    with pytest.raises(TracekitError, match="listed twice"):
         tk.load_many([FILES[0], RANKS])
     with pytest.raises(UnknownFormatError, match="a folder whose content no reader recognises"):
         tk.load_many(tmp_path)

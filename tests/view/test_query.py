@@ -205,7 +205,7 @@ def test_arguments_select_rows(amp: Captures) -> None:
     assert len(launches) == first["launches"]
     assert sum(each["duration_ns"] for each in launches) == first["total_time_ns"]
     for argument in ("x", "", "9" * 30, "²"):
-        with pytest.raises(TracekitError, match="other than a number"):
+        with pytest.raises(TracekitError, match="must identify the row by a number"):
             rows(amp, "iteration_kernels", arguments=(("iteration", argument),))
 
 

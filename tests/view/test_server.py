@@ -505,5 +505,5 @@ def test_signals_end_the_program(number: int, status: int, tmp_path: Path) -> No
         _, errors = program.communicate(timeout=60)
         assert program.returncode == status
         assert time.monotonic() - before < 20
-        assert errors.removeprefix("Ctrl-C ends the viewer.\n") == "tracekit: interrupted\n"
+        assert errors.removeprefix("Press Ctrl-C to stop the viewer.\n") == "tracekit: interrupted\n"
         assert list(tmp_path.iterdir()) == []

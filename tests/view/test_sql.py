@@ -147,7 +147,7 @@ def test_integers_never_overflow_silently(condition: str) -> None:
     """An operation is exact, or it is an error if its operands have more than 64 bits."""
     trace = tk.Trace.from_tables({"kernels": table("kernels", [{"kernel_id": 1, "grid_id": BIG}])})
     query = queries.Query("table:kernels", Aggregated(), condition=condition.replace("n", "grid_id"))
-    with pytest.raises(TracekitError, match="more than 64 bits") as error:
+    with pytest.raises(TracekitError, match="64 bits") as error:
         queries.page(captures_of(trace), query, 0, 10)
     assert error.value.hint == "write 1.0 * COLUMN to compute with floats"
     exact = queries.Query("table:kernels", Aggregated(), condition="1.0 * grid_id * grid_id * grid_id > 1")

@@ -52,5 +52,5 @@ def test_urls_that_are_too_long_or_not_text() -> None:
     with pytest.raises(TracekitError, match="more than 65,536 characters"):
         parse_url("/", "a" * 70_000, 1)
     for path, query in ((5, ""), ("/", ["a"])):
-        with pytest.raises(TracekitError, match="not text"):
+        with pytest.raises(TracekitError, match="not a string"):
             parse_url(path, query, 1)  # type: ignore[arg-type]

@@ -121,7 +121,9 @@ def _split_arguments(arguments: tuple[Path, ...], out: Path | None) -> tuple[tup
         return arguments, out
     *inputs, last = arguments
     if len(inputs) > 1 and last.is_file() and last.suffix == inputs[-1].suffix:
-        raise click.UsageError(f"{printable_path(last)} exists and is like the inputs: name the output with -o OUT")
+        raise click.UsageError(
+            f"{printable_path(last)} exists and may be one of the inputs: name the output with -o OUT"
+        )
     return tuple(inputs), last
 
 

@@ -147,7 +147,7 @@ def command(
     if b is None and baseline is None:
         raise click.UsageError("B is required, except with --save")
     if to is not None and printing.out is None:
-        raise click.UsageError("a page is written into a file: name it with -o")
+        raise click.UsageError("an HTML page can only be written to a file: name the file with -o")
     if b is not None and all(map(recipe_files.is_folder_of_statistics, (a, b))):
         _diff_statistics(a, b, printing)
         return

@@ -170,7 +170,7 @@ def command(
     with progress_bar("computing", quiet=quiet) as progress:
         tables = recipes.run(traces, recipe, options, progress=progress)
     if tables[main].is_empty():
-        print_message(f"{recipe}: no data, the captures recorded nothing for it", quiet=quiet)
+        print_message(f"{recipe}: the captures contain no data for this recipe", quiet=quiet)
     if out is not None:
         inputs = traces.inputs
         recipe_files.write_folder(
@@ -195,9 +195,9 @@ def _check_output(style: str | None, out: Path | None, table: str, names: Sequen
         click.UsageError: There is no such table, or it cannot be printed or written in the format.
     """
     if out is None and style not in (None, *PRINTED_STYLES):
-        raise click.UsageError(f"{style} is written into a folder and not printed: name a folder with -o")
+        raise click.UsageError(f"{style} cannot be printed: name an output folder with -o")
     if out is not None and style not in (None, *FOLDER_STYLES):
-        raise click.UsageError(f"a folder of tables is not written as {style}: choose {' or '.join(FOLDER_STYLES)}")
+        raise click.UsageError(f"tables cannot be written to a folder as {style}: choose {' or '.join(FOLDER_STYLES)}")
     if table not in names:
         raise click.UsageError(f"the recipe has no table {table!r}; {choices_hint('tables', names, table)}")
 

@@ -39,7 +39,7 @@ def command(
     viewer = open_viewer(captures, host=host, port=port, from_=from_, token=token)
     with interrupts.cleaning_up(viewer.close):
         click.echo(viewer.url)
-        print_message("Ctrl-C ends the viewer.")
+        print_message("Press Ctrl-C to stop the viewer.")
         if not no_browser and sys.stdout.isatty():
             webbrowser.open(viewer.url)
         try:

@@ -92,7 +92,9 @@ class LocalEngine:
 
     def __init__(self, jobs: int = 1) -> None:
         if jobs < 1:
-            raise TracekitError(f"{jobs} jobs were requested", hint="jobs are at least 1")
+            raise TracekitError(
+                f"jobs is {jobs}, but it must be at least 1", hint="use jobs=1 to process the captures in this process"
+            )
         self.jobs = jobs
 
     def map(
@@ -125,7 +127,7 @@ def find_engine(engine: Any) -> Engine:
         found: Engine = engine
         return found
     if engine != "dask" and not hasattr(engine, "submit") and "://" not in str(engine):
-        raise TracekitError(f"there is no engine {engine!r}", hint=choices_hint("engines", ENGINES, str(engine)))
+        raise TracekitError(f"unknown engine {engine!r}", hint=choices_hint("engines", ENGINES, str(engine)))
     from tracekit.sets.dask_engine import DaskEngine
 
     return DaskEngine(None if engine == "dask" else engine)
@@ -169,6 +171,8 @@ def _map_in_processes(
             member, future = pending.popleft()
             yield member, future.result().deliver()
     except BrokenProcessPool as e:
-        raise TracekitError("a process was killed, perhaps for lack of memory", hint="use fewer jobs") from e
+        raise TracekitError(
+            "a worker process was killed, possibly because memory ran out", hint="use fewer jobs"
+        ) from e
     finally:
         pool.shutdown(cancel_futures=True)

@@ -36,13 +36,13 @@ def expand_paths(paths: PathLike | Iterable[PathLike]) -> list[Path]:
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not given:
-        raise TracekitError("no capture was given", hint="pass files, a folder or a pattern")
+        raise TracekitError("no captures were passed", hint="pass files, a folder or a pattern")
     captures = [file for path in given for file in _expand_path(path)]
     seen: set[Path] = set()
     for file in captures:
         real = Path(os.path.realpath(file))
         if real in seen:
-            raise TracekitError("the capture is named twice", path=file, hint="name each capture once")
+            raise TracekitError("the capture is listed twice", path=file, hint="list each capture once")
         seen.add(real)
     return captures
 

@@ -76,7 +76,7 @@ def assign_ranks(captures: Sequence[Recorded], given: Mapping[str, int] | None =
         else:
             members.append(make_member(capture, *rank))
     if unknown and members:
-        message = f"the rank of {_format_names(unknown)} is unknown, while others have one"
+        message = f"the rank of {_format_names(unknown)} is unknown, although the ranks of other captures are known"
         raise TracekitError(message, hint=_rank_option_hint(unknown[0].path))
     if unknown:
         members = [make_member(capture, number, POSITION) for number, capture in enumerate(unknown)]
@@ -102,11 +102,11 @@ def _specified_ranks(captures: Sequence[Recorded], given: Mapping[str, int]) -> 
         if len(matches) != 1:
             how_many = "no capture" if not matches else f"{len(matches)} captures"
             raise TracekitError(
-                f"the rank {rank} is given for {name!r}, which names {how_many}",
+                f"rank {rank} was specified for {name!r}, which matches {how_many}",
                 hint=f"captures: {_format_names(captures)}",
             )
         if not 0 <= rank < MAX_RANK:
-            raise TracekitError(f"{rank} is not a rank", path=matches[0], hint="ranks are counted from 0")
+            raise TracekitError(f"{rank} is not a valid rank", path=matches[0], hint="use an integer of at least 0")
         ranks[matches[0]] = rank
     return ranks
 
@@ -145,9 +145,7 @@ def _agreed_rank(capture: Recorded, size: int) -> tuple[int, str] | None:
         raise TracekitError(message, path=capture.path, hint=_rank_option_hint(capture.path))
     too_small = next((e for e in evidence if e.size is not None and first.ranks[0] >= e.size), None)
     if too_small is not None:
-        message = (
-            f"its rank is {first.ranks[0]} by {first.source}, but {too_small.source} states {too_small.size} ranks"
-        )
+        message = f"its rank is {first.ranks[0]} according to {first.source}, but the number of ranks is {too_small.size} according to {too_small.source}"
         raise TracekitError(message, path=capture.path, hint=_rank_option_hint(capture.path))
     return first.ranks[0], first.source
 

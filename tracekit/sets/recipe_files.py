@@ -82,7 +82,9 @@ def write_folder(
         ExportError: The folder exists or cannot be written.
     """
     if format not in FORMATS:
-        raise UnknownFormatError(f"unknown format of recipes {format!r}", hint=choices_hint("formats", FORMATS, format))
+        raise UnknownFormatError(
+            f"unknown format {format!r} for recipes", hint=choices_hint("formats", FORMATS, format)
+        )
     with targets.atomic_output(folder, is_exported_file=is_recipe_file, overwrite=overwrite, inputs=inputs) as new:
         new.mkdir()
         if format == "html":

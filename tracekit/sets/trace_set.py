@@ -123,7 +123,7 @@ def skip_unreadable(
         elif engine.skips_errors:
             errors.append((member, result))
             what = result.message if isinstance(result, TracekitError) else first_line(result)
-            warn(f"the capture is left out, because it cannot be read: {what}", path=member.path)
+            warn(f"the capture was skipped, because it cannot be read: {what}", path=member.path)
         else:
             raise result
     if errors and not count:

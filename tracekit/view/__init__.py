@@ -52,8 +52,8 @@ def open_viewer(
     captures.close()
     if port is None:
         message = f"no port from {DEFAULT_PORT} to {ports[-1]} is free on {host}"
-        raise TracekitError(message, hint="choose one with --port") from problem
-    raise TracekitError(f"cannot listen on port {port} of {host}", hint="choose another with --port") from problem
+        raise TracekitError(message, hint="choose a port with --port") from problem
+    raise TracekitError(f"cannot listen on port {port} of {host}", hint="choose another port with --port") from problem
 
 
 DEFAULT_PORT = 8000

@@ -353,5 +353,5 @@ def dataset(name: str) -> Dataset:
     if name.startswith("table:"):
         return Dataset(name, name.removeprefix("table:"), sources.declared(name.removeprefix("table:")))
     if name not in DATASETS:
-        raise TracekitError("there is no table of this name")
+        raise TracekitError("there is no table with this name")
     return DATASETS[name]

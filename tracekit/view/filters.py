@@ -53,11 +53,11 @@ def sort_columns(model: Sequence[Any], schema: Mapping[str, pl.DataType]) -> lis
         TracekitError: The sort model is not valid or names an unknown column.
     """
     if not isinstance(model, list) or len(model) > MAX_FILTERS:
-        raise TracekitError(f"the order must be a list of at most {MAX_FILTERS} columns")
+        raise TracekitError(f"the sort order must be a list of at most {MAX_FILTERS} columns")
     columns = []
     for each in model:
         if not isinstance(each, dict) or each.get("sort") not in ("asc", "desc"):
-            raise TracekitError("each column of the order needs a direction, asc or desc")
+            raise TracekitError("each column of the sort order needs a direction, asc or desc")
         columns.append((_known(each.get("colId"), schema), each["sort"] == "desc"))
     return columns
 
@@ -135,7 +135,7 @@ def _contains(col: pl.Expr, text: str) -> pl.Expr:
 def _known(name: object, schema: Mapping[str, pl.DataType]) -> str:
     """Return the name of a column. Raise an error if the table has no such column."""
     if not isinstance(name, str) or name not in schema:
-        raise TracekitError("the table does not have a column of this name")
+        raise TracekitError("the table has no column with this name")
     return name
 
 

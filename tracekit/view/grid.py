@@ -487,7 +487,7 @@ def _bounds(request: Mapping[str, Any]) -> tuple[int, int]:
     """Return the start and the end (exclusive) of the requested range of rows."""
     start, stop = request.get("startRow"), request.get("endRow")
     if not isinstance(start, int) or not isinstance(stop, int) or max(abs(start), abs(stop)) > MAX_ROWS:
-        raise TracekitError("the request does not say which rows it needs")
+        raise TracekitError("the request does not state which rows to return")
     return start, stop
 
 
@@ -496,7 +496,7 @@ def _compact(value: Any) -> str:
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
     except RecursionError as error:
-        raise TracekitError("the filter or the order of the table is nested too deeply") from error
+        raise TracekitError("the filter or the sort order of the table is nested too deeply") from error
 
 
 def _status(page: queries.Page) -> str:

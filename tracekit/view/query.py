@@ -115,7 +115,7 @@ def _order(frame: pl.DataFrame, query: Query) -> pl.Series:
     try:
         return lazy.select(number).collect()[number]
     except pl.exceptions.InvalidOperationError as error:
-        message = "the condition computes with an integer of more than 64 bits"
+        message = "an integer in the condition exceeds 64 bits"
         raise TracekitError(message, hint="write 1.0 * COLUMN to compute with floats") from error
     except pl.exceptions.PolarsError as error:
         raise TracekitError("the filter cannot be applied to the values of the table") from error
@@ -131,10 +131,10 @@ def parse_json(text: str, kind: type) -> Any:
     try:
         value = json.loads(text or ("{}" if kind is dict else "[]"))
     except (ValueError, RecursionError) as error:
-        raise TracekitError("the filter or the order in the URL is not JSON") from error
+        raise TracekitError("the filter or the sort order in the URL is not valid JSON") from error
     if not isinstance(value, kind):
         raise TracekitError(
-            f"the JSON of the filter or the order is a {type(value).__name__} instead of a {kind.__name__}"
+            f"the JSON of the filter or the sort order is a {type(value).__name__} instead of a {kind.__name__}"
         )
     return value
 

@@ -332,7 +332,7 @@ def comparison(scope: Scope) -> Rows:
     captures = scope.captures
     kind = scope.arguments.get("by", "")
     if captures is None or kind not in KINDS:
-        raise TracekitError("captures cannot be compared by this", hint=f"kinds: {', '.join(KINDS)}")
+        raise TracekitError("captures cannot be compared by the requested kind", hint=f"kinds: {', '.join(KINDS)}")
     values = {name.removeprefix("other_"): value for name, value in scope.arguments.items() if name != "by"}
     other = parse_aggregated(values, len(captures))
     return comparison.changes(comparison.compare(captures, scope.trace, captures[other].at(other), kind), kind)
@@ -456,7 +456,7 @@ def ncu_launch(table: str) -> Callable[[Scope], Rows]:
 def _number(text: str) -> int:
     """Parse an integer, and raise an error if the text is not an integer."""
     if not re.fullmatch(r"-?[0-9]{1,18}", text):
-        raise TracekitError("the request names a row by something other than a number")
+        raise TracekitError("the request must identify the row by a number")
     return int(text)
 
 

@@ -50,7 +50,7 @@ def where(condition: str, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     if clause is None or others or type(tree).__name__ != "Select":
         raise TracekitError("the condition is not a single SQL expression", hint=HINT)
     if any(node.comments for node in tree.walk()):
-        raise TracekitError("the condition has a comment", hint=HINT)
+        raise TracekitError("the condition contains a comment", hint=HINT)
     if sum(1 for _ in clause.walk()) > MAX_NODES:
         raise TracekitError(f"the condition has more than {MAX_NODES} parts")
     expression = _translate(clause.this, schema)
@@ -59,7 +59,7 @@ def where(condition: str, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     except pl.exceptions.PolarsError as error:
         raise TracekitError("the condition compares values of different types", hint=HINT) from error
     if kind != pl.Boolean:
-        raise TracekitError("the condition is not true or false", hint=HINT)
+        raise TracekitError("the condition is not a Boolean expression", hint=HINT)
     return expression
 
 

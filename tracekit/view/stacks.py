@@ -85,7 +85,7 @@ def select(trace: Trace, arguments: Mapping[str, str]) -> Selection:
     events, weight = arguments.get("events", ""), arguments.get("weight", "")
     process, _, thread = arguments.get("thread", "").partition(":")
     if arguments.get("thread") and not all(_is_id(each) for each in (process, thread)):
-        raise TracekitError("the URL names a thread by something other than two numbers")
+        raise TracekitError("the URL must identify a thread by two numbers")
     return Selection(
         trace,
         events if events in known else known[0],

@@ -89,7 +89,7 @@ def parse_url(path: str, query: str, captures: int) -> State:
         TracekitError: A parameter has an invalid value.
     """
     if not isinstance(path, str) or not isinstance(query, str):
-        raise TracekitError("the URL is not text")
+        raise TracekitError("the URL is not a string")
     if len(query) > MAX_QUERY:
         raise TracekitError(f"the query string of the URL has more than {MAX_QUERY:,} characters")
     values = dict(parse_qsl(query.removeprefix("?"), keep_blank_values=True))
@@ -106,7 +106,10 @@ def parse_aggregated(values: Mapping[str, str], captures: int) -> Aggregated:
     """
     capture = _integer(values.get("capture", "") or "0", "capture")
     if not 0 <= capture < captures:
-        raise TracekitError(f"the URL names capture {capture}, but there are {captures}", hint="they count from 0")
+        raise TracekitError(
+            f"the URL selects capture {capture}, but the number of captures is {captures}",
+            hint="captures are numbered from 0",
+        )
     at = Aggregated(capture, key_op=values.get("key_op") or None)
     if values.get("iterations"):
         first, _, last = values["iterations"].partition(":")

@@ -52,9 +52,9 @@ def parse(arguments: Mapping[str, str], toggled: str) -> Expansion:
     depth = arguments.get("depth", "")
     keys = toggled.split(",") if toggled else []
     if len(keys) > MAX_TOGGLED:
-        raise TracekitError(f"more than {MAX_TOGGLED:,} rows are expanded or collapsed one by one")
+        raise TracekitError(f"more than {MAX_TOGGLED:,} rows are expanded or collapsed individually")
     if depth and not (depth.isascii() and depth.isdigit() and len(depth) <= len(str(MAX_TOGGLED))):
-        raise TracekitError("the depth of the tree is not a small number")
+        raise TracekitError(f"the depth of the tree must be a number of at most {len(str(MAX_TOGGLED))} digits")
     return Expansion(int(depth) if depth else None, frozenset(keys))
 
 

@@ -97,5 +97,5 @@ def parse_time(text: str) -> int:
     """Parse a time in ns, and raise an error if it is invalid."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()) or len(text) > len(str(2**62)):
-        raise TracekitError("the time in the URL is not a number of ns")
+        raise TracekitError("the time in the URL must be an integer number of ns")
     return int(text)

@@ -46,32 +46,32 @@ def test_round_trip(samples: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("format", "x", "this is not a baseline of tracekit"),
+        ("format", "x", "the file is not a tracekit baseline"),
         ("version", None, "the baseline has no version"),
         ("version", True, "the baseline has no version"),
         ("version", 0, "the baseline has no version"),
-        ("facts", [], "the facts of the baseline are not an object with at most 64 strings"),
+        ("facts", [], "the facts in the baseline must be an object with at most 64 strings"),
         ("facts", {str(i): "" for i in range(65)}, "the facts of the baseline are not an object"),
-        ("facts", {"a": 1}, "a fact of the baseline is not a string of at most 4,096 characters"),
+        ("facts", {"a": 1}, "a fact in the baseline must be a string of at most 4,096 characters"),
         ("facts", {"a": "x" * 4097}, "a fact of the baseline is not a string"),
         ("facts", {"a": "\udcff"}, "a fact of the baseline is not a string"),
-        ("units", 3, "the units of the baseline are not a list of at most 256 numbers"),
+        ("units", 3, "the units in the baseline must be a list of at most 256 numbers"),
         ("units", [1] * 257, "the units of the baseline are not a list"),
         ("units", [0], "a unit of the baseline is not a positive number"),
         ("units", [2**62], "a unit of the baseline is not a positive number"),
         ("units", [1.0], "a unit of the baseline is not a positive number"),
-        ("names", {}, "the names of the baseline are not a list of pairs"),
-        ("names", [["kernels"]], "the names of the baseline are not a list of pairs"),
-        ("names", [["x", "y"], ["kernels", "b"]], "a kind of the baseline is unknown"),
-        ("names", [[[], "y"], ["kernels", "b"]], "a kind of the baseline is unknown"),
-        ("names", [["kernels", 1], ["kernels", "b"]], "a name of the baseline is not a string"),
-        ("names", [["kernels", "\ud800"], ["kernels", "b"]], "a name of the baseline is not a string"),
-        ("names", [["kernels", "a"]], "column row of the baseline has a value that is not a number below 1"),
+        ("names", {}, "the names in the baseline must be a list of pairs"),
+        ("names", [["kernels"]], "the names in the baseline must be a list of pairs"),
+        ("names", [["x", "y"], ["kernels", "b"]], "the baseline contains an unknown kind"),
+        ("names", [[[], "y"], ["kernels", "b"]], "the baseline contains an unknown kind"),
+        ("names", [["kernels", 1], ["kernels", "b"]], "a name in the baseline must be a string"),
+        ("names", [["kernels", "\ud800"], ["kernels", "b"]], "a name in the baseline must be a string"),
+        ("names", [["kernels", "a"]], "column row of the baseline contains a value that is not a number below 1"),
         ("names", [["kernels", "a"], ["kernels", "a"]], None),
         ("row", [0, 0, 1], "column unit of the baseline is missing or has another length"),
         ("row", [0, -1], "column row of the baseline has a value"),
         ("row", [0, None], "column row of the baseline has a value"),
-        ("unit", [3, None], "column unit of the baseline has a value that is not a number below 3"),
+        ("unit", [3, None], "column unit of the baseline contains a value that is not a number below 3"),
         ("count", [1, None], "column count of the baseline has a value"),
         ("count", "ab", "column count of the baseline is missing"),
         ("time_ns", [1, 2**62], "column time_ns of the baseline has a value"),
@@ -96,7 +96,7 @@ def test_other_wrong_values() -> None:
     with pytest.raises(UnsupportedVersionError, match="version 2, but only version 1 is supported"):
         baseline.from_json({**VALID, "version": 2})
     twice = {**VALID, "row": [0, 0], "unit": [0, 0]}
-    with pytest.raises(CorruptTraceError, match="two samples of the baseline have the same kind, name and unit"):
+    with pytest.raises(CorruptTraceError, match="two samples in the baseline have the same kind, name and unit"):
         baseline.from_json(twice)
     missing = {k: v for k, v in VALID.items() if k != "bytes"}
     with pytest.raises(CorruptTraceError, match="column bytes of the baseline is missing"):

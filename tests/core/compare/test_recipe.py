@@ -40,9 +40,9 @@ def test_rows_of_one_side() -> None:
 
 def test_tables_that_cannot_be_compared() -> None:
     a = stats((0, "k", 5, 2.5))
-    with pytest.raises(MissingTableError, match="neither rank_stats nor all_stats is in both outputs"):
+    with pytest.raises(MissingTableError, match="the outputs have neither rank_stats nor all_stats in common"):
         diff_tables({"rank_stats": a}, {"all_stats": a})
-    with pytest.raises(SchemaError, match="the columns of rank_stats differ"):
+    with pytest.raises(SchemaError, match="the tables rank_stats have different columns"):
         diff_tables({"rank_stats": a}, {"rank_stats": a.drop("Mean")})
     with pytest.raises(SchemaError, match="two rows with the same Rank and Name"):
         diff_tables({"rank_stats": a}, {"rank_stats": pl.concat([a, a])})

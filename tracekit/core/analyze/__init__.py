@@ -94,8 +94,10 @@ def _parse_option(rule: Rule, text: str) -> tuple[str, int]:
         raise UnknownFormatError(f"rule {rule.name!r} has no option {name!r}", hint=hint)
     option = rule.options.get(name, Option(0, "", maximum=_MAX_TIME))
     if not equals or not re.fullmatch(r"-?[0-9]{1,19}", value) or not _is_valid_value(option, int(value)):
-        limit = "" if option.maximum is None else f" to {option.maximum}"
-        hint = f"write {name}= with an integer from {option.minimum}{limit or ' up'}"
+        limits = (
+            f"of at least {option.minimum}" if option.maximum is None else f"from {option.minimum} to {option.maximum}"
+        )
+        hint = f"{name} must be an integer {limits}"
         raise UnknownFormatError(f"rule {rule.name!r}: {text!r} is not a valid option", hint=hint)
     return name, int(value)
 

@@ -48,7 +48,7 @@ def from_json(value: object) -> Summary:
         UnsupportedVersionError: The baseline was written by a newer version.
     """
     if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise CorruptTraceError("this is not a baseline of tracekit")
+        raise CorruptTraceError("the file is not a tracekit baseline")
     version = value.get("version")
     if not _is_integer(version) or version < 1:
         raise CorruptTraceError("the baseline has no version")
@@ -63,19 +63,19 @@ def from_json(value: object) -> Summary:
 def _facts(value: object) -> dict[str, str]:
     """Parse and check the facts, which must be few and short strings."""
     if not isinstance(value, dict) or len(value) > _MAX_FACTS:
-        raise CorruptTraceError(f"the facts of the baseline are not an object with at most {_MAX_FACTS} strings")
+        raise CorruptTraceError(f"the facts in the baseline must be an object with at most {_MAX_FACTS} strings")
     for text in (*value, *value.values()):
         if not isinstance(text, str) or len(text) > _MAX_FACT or not _is_unicode(text):
-            raise CorruptTraceError(f"a fact of the baseline is not a string of at most {_MAX_FACT:,} characters")
+            raise CorruptTraceError(f"a fact in the baseline must be a string of at most {_MAX_FACT:,} characters")
     return value
 
 
 def _units(value: object) -> tuple[int, ...]:
     """Parse and check the iteration numbers. At most ``MAX_UNITS`` are allowed."""
     if not isinstance(value, list) or len(value) > MAX_UNITS:
-        raise CorruptTraceError(f"the units of the baseline are not a list of at most {MAX_UNITS} numbers")
+        raise CorruptTraceError(f"the units in the baseline must be a list of at most {MAX_UNITS} numbers")
     if not all(_is_integer(n) and 0 < n < _MAX_TOTAL // MAX_UNITS for n in value):
-        raise CorruptTraceError("a unit of the baseline is not a positive number of iterations")
+        raise CorruptTraceError("a unit in the baseline must be a positive number of iterations")
     return tuple(value)
 
 
@@ -87,22 +87,22 @@ def _samples(value: dict[str, Any], units: int) -> pl.DataFrame:
     columns = {name: _column(value, name, len(row), limit) for name, limit in limits.items()}
     samples = names.select(pl.all().gather(row)).with_columns(columns.values()).select(list(SAMPLES))
     if samples.select("kind", "name", "unit").is_duplicated().any():
-        raise CorruptTraceError("two samples of the baseline have the same kind, name and unit")
+        raise CorruptTraceError("two samples in the baseline have the same kind, name and unit")
     for name in ("count", "time_ns", "bytes"):
         if sum(samples[name].drop_nulls().to_list()) >= _MAX_TOTAL:
-            raise CorruptTraceError(f"the sum of {name} of the baseline exceeds 64 bits")
+            raise CorruptTraceError(f"the sum of column {name} of the baseline exceeds 64 bits")
     return samples
 
 
 def _names(value: object) -> pl.DataFrame:
     """Parse and check the kind and the name of each row."""
     if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):  # noqa: PLR2004
-        raise CorruptTraceError("the names of the baseline are not a list of pairs")
+        raise CorruptTraceError("the names in the baseline must be a list of pairs")
     kinds, names = [pair[0] for pair in value], [pair[1] for pair in value]
     if not all(isinstance(kind, str) and kind in KINDS for kind in kinds):
-        raise CorruptTraceError("a kind of the baseline is unknown")
+        raise CorruptTraceError("the baseline contains an unknown kind")
     if not all(name is None or (isinstance(name, str) and _is_unicode(name)) for name in names):
-        raise CorruptTraceError("a name of the baseline is not a string")
+        raise CorruptTraceError("a name in the baseline must be a string")
     return pl.DataFrame({"kind": kinds, "name": names}, schema={"kind": pl.String, "name": pl.String})
 
 
@@ -110,9 +110,11 @@ def _column(value: dict[str, Any], name: str, length: int | None, limit: int) ->
     """Parse and check a column of numbers, which must be at least 0 and below a limit."""
     numbers = value.get(name)
     if not isinstance(numbers, list) or (length is not None and len(numbers) != length):
-        raise CorruptTraceError(f"column {name} of the baseline is missing or has another length than the others")
+        raise CorruptTraceError(
+            f"column {name} of the baseline is missing, or its length differs from that of the other columns"
+        )
     if not _are_numbers(numbers, limit, nullable=name in _NULLABLE):
-        raise CorruptTraceError(f"column {name} of the baseline has a value that is not a number below {limit:,}")
+        raise CorruptTraceError(f"column {name} of the baseline contains a value that is not a number below {limit:,}")
     return pl.Series(name, numbers, dtype=pl.Int64)
 
 

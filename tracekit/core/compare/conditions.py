@@ -178,6 +178,8 @@ def parse_condition(text: str) -> Condition:
     allowed = ["%", *_UNITS] if is_time else ["", "%"] if metric in METRICS else [""]
     if unit not in allowed:
         listed = ", ".join(u or "no unit" for u in allowed)
-        raise UnknownFormatError(f"the limit of {text!r} must have another unit", hint=f"units of {metric}: {listed}")
+        raise UnknownFormatError(
+            f"the limit in {text!r} has a unit that does not fit the metric", hint=f"units of {metric}: {listed}"
+        )
     limit = Fraction(match["number"]) * _UNITS.get(unit, 1)
     return Condition(text.strip(), metric, pattern, match["comparison"], limit, is_relative=unit == "%")

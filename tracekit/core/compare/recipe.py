@@ -40,7 +40,7 @@ def diff_tables(a: Mapping[str, pl.DataFrame], b: Mapping[str, pl.DataFrame]) ->
     tables = {name: _difference(name, a[name], b[name]) for name in TABLES if name in a and name in b}
     if not tables:
         raise MissingTableError(
-            "neither rank_stats nor all_stats is in both outputs", hint="the recipe must write them"
+            "the outputs have neither rank_stats nor all_stats in common", hint="compare outputs of the same recipe"
         )
     if FILES in a and FILES in b:
         tables[FILES] = _files(a[FILES], b[FILES])
@@ -50,7 +50,7 @@ def diff_tables(a: Mapping[str, pl.DataFrame], b: Mapping[str, pl.DataFrame]) ->
 def _difference(table: str, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     """Return the differences between the numbers of two tables with the same names and ranks."""
     if a.schema != b.schema:
-        raise SchemaError(f"the columns of {table} differ", hint="compare outputs of one recipe")
+        raise SchemaError(f"the tables {table} have different columns", hint="compare outputs of the same recipe")
     if _NAME not in a.columns:
         hint = "compare outputs of a recipe whose rows have names, such as cuda_gpu_kern_sum"
         raise SchemaError(f"{table} has no column {_NAME!r}", hint=hint)

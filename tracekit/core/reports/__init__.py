@@ -209,7 +209,7 @@ def _parameter_value(report: Report, parameter: str, text: str) -> int:
     minimum = 1 if parameter == "rows" else 0
     if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS and int(text) >= minimum):
         raise UnknownFormatError(
-            f"report {report.name!r}: the value of option '{parameter}={text}' is not an integer from {minimum} up",
+            f"report {report.name!r}: the value of option '{parameter}={text}' is not an integer of at least {minimum}",
             hint=f"example: {parameter}={report.parameters[parameter]}",
         )
     return int(text)

@@ -212,7 +212,7 @@ def build(context: Context) -> list[Any]:
     """
     page = PAGES.get(context.state.page)
     if page is None:
-        raise TracekitError("there is no page of this name", hint="choose one in the navigation")
+        raise TracekitError("there is no page with this name", hint="choose one in the navigation")
     if page.needs and not context.capture.has(*page.needs):
         reason = TracekitError("this capture has no data for this page", hint=_missing(page))
         return [html.H1(page.title), grid.problem(reason)]
