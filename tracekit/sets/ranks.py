@@ -145,7 +145,8 @@ def _agreed_rank(capture: Recorded, size: int) -> tuple[int, str] | None:
         raise TracekitError(message, path=capture.path, hint=_rank_option_hint(capture.path))
     too_small = next((e for e in evidence if e.size is not None and first.ranks[0] >= e.size), None)
     if too_small is not None:
-        message = f"its rank is {first.ranks[0]} according to {first.source}, but the number of ranks is {too_small.size} according to {too_small.source}"
+        count = f"the number of ranks is {too_small.size} according to {too_small.source}"
+        message = f"its rank is {first.ranks[0]} according to {first.source}, but {count}"
         raise TracekitError(message, path=capture.path, hint=_rank_option_hint(capture.path))
     return first.ranks[0], first.source
 
