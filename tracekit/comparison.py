@@ -175,7 +175,7 @@ def is_baseline(path: str | os.PathLike[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Summarizer:
-    """How sides are summarised. It can be pickled, so that the members of a set can be summarised in other processes.
+    """A function that summarises a side. It is picklable, so that other processes can summarise members of a set.
 
     Attributes:
         kinds: Kinds to count, keys of ``core.compare.KINDS``.

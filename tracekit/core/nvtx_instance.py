@@ -53,7 +53,7 @@ class Instance(NamedTuple):
 
 
 def parse_range_name(text: str) -> RangeName:
-    """Parse ``RANGE[@DOMAIN][/INDEX]``.
+    """Parse the name of a range: ``RANGE[@DOMAIN][/INDEX]``.
 
     The characters ``@``, ``/`` and backslash are part of a name if a backslash precedes them. A slash separates an
     index only if nothing but digits follows it.

@@ -112,7 +112,7 @@ class LocalEngine:
 
 
 def find_engine(engine: Any) -> Engine:
-    """Return an engine.
+    """Return the engine that an argument selects.
 
     Args:
         engine: An engine, the name of one, the address of a Dask scheduler such as ``tcp://host:8786``, a client of

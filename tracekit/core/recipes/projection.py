@@ -93,7 +93,7 @@ def _originals(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def nest(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return projections by thread and in order of start, with their place in the nesting of each thread.
+    """Sort projections by thread and start, and determine their nesting within each thread.
 
     Returns:
         The rows, with ``range_id`` (number of the row), ``parent_id``, ``level``, ``children`` and ``stack`` (the

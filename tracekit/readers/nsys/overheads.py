@@ -1,4 +1,4 @@
-"""Name the kind of each overhead of the profiler."""
+"""Look up the name of the kind of each profiler overhead."""
 
 from __future__ import annotations
 
