@@ -217,7 +217,7 @@ class Summarizer:
     def _open_side(self, side: Trace | TraceSet) -> Summary:
         from tracekit.core import compare
 
-        return compare.combine(side.map(self)) if isinstance(side, TraceSet) else self(side)
+        return compare.combine_summaries(side.map(self)) if isinstance(side, TraceSet) else self(side)
 
 
 def side_inputs(side: Side) -> tuple[targets.Input, ...]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.core.test_reports import Row, call, frames, kernel, nvtx
 from tracekit.core.recipes import RECIPES, Clock, RankRequest, find_recipe, option_values
 from tracekit.core.recipes.coverage import CoveredTime
-from tracekit.core.recipes.statistics import add_counts, count_values, describe
+from tracekit.core.recipes.statistics import add_counts, count_values, describe_counts
 from tracekit.errors import UnknownFormatError
 
 Tables = dict[str, pl.DataFrame]
@@ -56,7 +56,7 @@ def test_statistics_over_ranks_equal_those_of_all_values(ranks: list[dict[str, l
     empty = pl.LazyFrame(schema={"name": pl.String, "value": pl.Int64})
     rows = [pl.LazyFrame({"name": [n] * len(v), "value": v}) for rank in ranks for n, v in rank.items()]
     counts = add_counts(pl.concat([count_values(r, ["name"]) for r in (empty, *rows)]))
-    described = {r["name"]: r for r in describe(counts, ["name"]).iter_rows(named=True)}
+    described = {r["name"]: r for r in describe_counts(counts, ["name"]).iter_rows(named=True)}
     every = {n: [x for rank in ranks for x in rank.get(n, [])] for n in "ab"}
     assert list(described) == [n for n, values in every.items() if values]
     for name, row in described.items():
@@ -70,7 +70,7 @@ def test_statistics_over_ranks_equal_those_of_all_values(ranks: list[dict[str, l
 
 def test_sums_of_bytes_that_exceed_the_type_are_null() -> None:
     counts = pl.DataFrame({"name": ["a"], "value": [2**63], "count": [2]}, schema_overrides={"value": pl.UInt64})
-    row = describe(counts, ["name"]).row(0, named=True)
+    row = describe_counts(counts, ["name"]).row(0, named=True)
     assert (row["Count"], row["Max"], row["Sum"]) == (2, 2**63, None)
 
 

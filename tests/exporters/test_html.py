@@ -284,18 +284,18 @@ def test_without_plotly_a_hint_says_what_to_install(tmp_path: Path, monkeypatch:
 def test_long_names_are_folded_and_times_out_of_range_left_out(tmp_path: Path) -> None:
     from tracekit.exporters.html import markup
 
-    assert markup.cell("x" * 90) == "x" * 90
-    folded = markup.cell("x" * 7000)
+    assert markup.format_cell("x" * 90) == "x" * 90
+    folded = markup.format_cell("x" * 7000)
     assert folded.startswith("<details><summary>")
     assert folded.endswith("… (7,000 characters)</details>")
-    assert (markup.cell(None), markup.cell(1234), markup.cell(0.5)) == ("", "1,234", "0.5")
-    assert markup.cell("a\x1b\u202eb") == "a\\x1b\\u202eb"
+    assert (markup.format_cell(None), markup.format_cell(1234), markup.format_cell(0.5)) == ("", "1,234", "0.5")
+    assert markup.format_cell("a\x1b\u202eb") == "a\\x1b\\u202eb"
 
 
 def test_scripts_cannot_end_their_element() -> None:
-    from tracekit.exporters.html.page import _script_text
+    from tracekit.exporters.html.page import _escape_script
 
-    made = _script_text('a="</SCRIPT><script><!--";\r\nb')
+    made = _escape_script('a="</SCRIPT><script><!--";\r\nb')
     assert not re.search(r"</?script|<!--|\r", made, re.IGNORECASE)
 
 

@@ -117,21 +117,21 @@ def test_any_rows_can_be_downloaded(rows: list[tuple[Any, ...]]) -> None:
 
 def test_nested_values_are_json() -> None:
     frame = pl.DataFrame({"l": [[1, 2], None], "s": [{"a": "=1"}, {"a": None}]})
-    assert downloads._csv(frame).decode().splitlines() == ["l,s", '"[1, 2]","{""a"": ""=1""}"', ',"{""a"": null}"']
-    assert json.loads(downloads._json(frame))[0] == {"l": [1, 2], "s": {"a": "=1"}}
-    assert sheet(downloads._excel(frame))[1] == ("[1, 2]", '{"a": "=1"}')
+    assert downloads._to_csv(frame).decode().splitlines() == ["l,s", '"[1, 2]","{""a"": ""=1""}"', ',"{""a"": null}"']
+    assert json.loads(downloads._to_json(frame))[0] == {"l": [1, 2], "s": {"a": "=1"}}
+    assert sheet(downloads._to_excel(frame))[1] == ("[1, 2]", '{"a": "=1"}')
 
 
 def test_excel_says_which_texts_are_truncated() -> None:
     frame = pl.DataFrame({"s": ["x" * 40_000, "short", None], "t": ["y", "y" * 32_767, ""]})
-    written = downloads._excel(frame)
+    written = downloads._to_excel(frame)
     assert [row[0] for row in sheet(written)[1:]] == ["x" * 32_767, "short", None]
     book = openpyxl.load_workbook(io.BytesIO(written))
     assert book.sheetnames == ["rows", "truncated"]
     title, *rows = book["truncated"].iter_rows(values_only=True)
     assert "32,767 characters" in str(title[1])
     assert rows == [("s", 1)]
-    assert openpyxl.load_workbook(io.BytesIO(downloads._excel(frame.tail(2)))).sheetnames == ["rows"]
+    assert openpyxl.load_workbook(io.BytesIO(downloads._to_excel(frame.tail(2)))).sheetnames == ["rows"]
 
 
 def test_filters_order_and_columns_apply(hostile: Captures) -> None:
@@ -179,5 +179,5 @@ def test_too_many_rows_for_excel(hostile: Captures, monkeypatch: pytest.MonkeyPa
         export(hostile, "xlsx")
     assert "Parquet" in str(error.value.hint)
     with pytest.raises(TracekitError, match="at most 5 rows"):
-        downloads.check(hostile, {**TABLE, "format": "xlsx"})
-    downloads.check(hostile, {**TABLE, "format": "csv"})
+        downloads.check_export(hostile, {**TABLE, "format": "xlsx"})
+    downloads.check_export(hostile, {**TABLE, "format": "csv"})

@@ -19,15 +19,15 @@ def trace_of(starts: list[int]) -> tk.Trace:
 
 def test_a_small_capture_is_converted_completely() -> None:
     trace = trace_of([0, 5_000_000, 90_000_000])
-    window = windows.choose(trace, "", "")
+    window = windows.choose_window(trace, "", "")
     assert window == ((0, 90_000_010), (0, 90_000_010), (0, 90_000_010))
     assert window.is_whole
     assert (window.before(), window.after()) == (None, None)
-    window = windows.choose(trace, "5000000", "5000010")
+    window = windows.choose_window(trace, "5000000", "5000010")
     assert window.is_whole
     assert window.shown == (4_500_000, 5_500_010)
-    assert windows.choose(trace, "5000000", "").shown[1] == 90_000_010
-    assert windows.choose(trace, "5000000", "4").shown == (4_500_000, 5_500_000)
+    assert windows.choose_window(trace, "5000000", "").shown[1] == 90_000_010
+    assert windows.choose_window(trace, "5000000", "4").shown == (4_500_000, 5_500_000)
 
 
 @settings(max_examples=examples(160))
@@ -41,7 +41,7 @@ def test_windows_contain_what_is_shown(starts: list[int], start: int, length: in
     trace = trace_of(starts)
     before, windows.MAX_EVENTS = windows.MAX_EVENTS, limit
     try:
-        window = windows.choose(trace, str(start), str(start + length))
+        window = windows.choose_window(trace, str(start), str(start + length))
     except TracekitError:
         assert start > max(starts) + 10 or start + length < min(starts)
         return
@@ -68,20 +68,20 @@ def test_windows_contain_what_is_shown(starts: list[int], start: int, length: in
 @pytest.mark.parametrize(("start", "end"), [("x", ""), ("", "1.5"), ("²", ""), ("", "9" * 20), ("--1", ""), (" 1", "")])
 def test_times_that_are_not_numbers(start: str, end: str) -> None:
     with pytest.raises(TracekitError, match="must be an integer number of ns"):
-        windows.choose(trace_of([0]), start, end)
+        windows.choose_window(trace_of([0]), start, end)
 
 
 def test_times_outside_the_capture() -> None:
     with pytest.raises(TracekitError, match="no events at this time"):
-        windows.choose(trace_of([0]), "500", "600")
+        windows.choose_window(trace_of([0]), "500", "600")
     with pytest.raises(TracekitError, match="no events with times"):
-        windows.choose(tk.Trace.from_tables({}), "", "")
+        windows.choose_window(tk.Trace.from_tables({}), "", "")
 
 
 def test_the_timeline_zooms_to_what_it_converts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "MAX_EVENTS", 100)
     trace = trace_of([n * 1_000_000 for n in range(500)])
     for start, end in (("", ""), ("100000000", "400000000")):
-        window = windows.choose(trace, start, end)
+        window = windows.choose_window(trace, start, end)
         assert not window.is_whole
         assert window.converted[0] <= window.shown[0] < window.shown[1] <= window.converted[1]

@@ -38,7 +38,7 @@ def page(recipe: str, tables: Mapping[str, pl.DataFrame], readable: Callable[[st
     figures = {name: _figure_json(drawn) for name, drawn in plots.figures(tables).items()}
     shown = [_html_table(name, readable(name)) for name, rows in tables.items() if not rows.is_empty()]
     section = Section(recipe, recipe, notes=[find_recipe(recipe).doc], figures=figures, tables=shown)
-    return html_page.page(Contents(f"Recipe {recipe}", [section], []))
+    return html_page.render_page(Contents(f"Recipe {recipe}", [section], []))
 
 
 def is_page(path: Path) -> bool:

@@ -264,7 +264,7 @@ def _title(captures: Captures, state: PageState) -> str:
 
 def _details(captures: Captures, id_: Mapping[str, str], row: Mapping[str, Any], search: str) -> list[Any]:
     """Return the tables below a selected row."""
-    query = grid.query_of(id_, len(captures))
+    query = grid.parse_table_id(id_, len(captures))
     page = next((p.name for p in pages.PAGES.values() if query.table in p.details), "")
     state = replace(parse_url(f"/{page}", search, len(captures)), at=query.at)
     arguments = pages.selected_arguments(query.table, dict(query.arguments), row)

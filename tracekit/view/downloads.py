@@ -46,24 +46,24 @@ def export(captures: Captures, values: Mapping[str, str]) -> Download:
     Raises:
         TracekitError: A parameter is not valid, or the format cannot hold the rows.
     """
-    query, frame = _selected(captures, values)
+    query, frame = _selected_rows(captures, values)
     write, media_type, suffix = FORMATS[values["format"]]
     name = re.sub(r"[^\w.-]+", "_", f"{captures[query.at].name.partition('.')[0]}_{query.table}")
     return Download(write(frame), media_type, f"{name}{suffix}")
 
 
-def check(captures: Captures, values: Mapping[str, str]) -> None:
+def check_export(captures: Captures, values: Mapping[str, str]) -> None:
     """Check that rows can be exported, so that a page can show an error before the browser requests the file.
 
     Raises:
         TracekitError: A parameter is not valid, or the format cannot hold the rows.
     """
-    _, frame = _selected(captures, values)
+    _, frame = _selected_rows(captures, values)
     if values["format"] == "xlsx":
         _check_rows(frame)
 
 
-def _selected(captures: Captures, values: Mapping[str, str]) -> tuple[queries.Query, pl.DataFrame]:
+def _selected_rows(captures: Captures, values: Mapping[str, str]) -> tuple[queries.Query, pl.DataFrame]:
     """Return the query of a download and the rows that match it.
 
     Raises:
@@ -90,7 +90,7 @@ def _selected(captures: Captures, values: Mapping[str, str]) -> tuple[queries.Qu
     return query, frame.select(wanted or frame.columns)
 
 
-def neutralise(frame: pl.DataFrame) -> pl.DataFrame:
+def escape_formulas_in_strings(frame: pl.DataFrame) -> pl.DataFrame:
     """Put an apostrophe before strings that a spreadsheet would interpret as formulas, and decode dictionaries."""
     text = [c for c, kind in frame.schema.items() if kind in (pl.String, pl.Categorical, pl.Enum)]
     quoted = [
@@ -103,14 +103,14 @@ def neutralise(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(quoted)
 
 
-def _csv(frame: pl.DataFrame) -> bytes:
+def _to_csv(frame: pl.DataFrame) -> bytes:
     """Return rows as CSV."""
-    return neutralise(_flat(frame)).write_csv().encode()
+    return escape_formulas_in_strings(_serialize_nested_values(frame)).write_csv().encode()
 
 
-def _tsv(frame: pl.DataFrame) -> bytes:
+def _to_tsv(frame: pl.DataFrame) -> bytes:
     """Return rows as tab-separated values for the clipboard. Tabs and line breaks in values become spaces."""
-    flat = neutralise(_flat(frame))
+    flat = escape_formulas_in_strings(_serialize_nested_values(frame))
     text = [c for c, kind in flat.schema.items() if kind == pl.String]
     return (
         flat.with_columns(pl.col(text).str.replace_all(r"[\t\r\n]", " "))
@@ -119,19 +119,19 @@ def _tsv(frame: pl.DataFrame) -> bytes:
     )
 
 
-def _json(frame: pl.DataFrame) -> bytes:
+def _to_json(frame: pl.DataFrame) -> bytes:
     """Return rows as a JSON array of objects. Integers are exact, and booleans are ``true`` and ``false``."""
     return frame.with_columns(pl.col(pl.Categorical).cast(pl.String)).write_json().encode()
 
 
-def _parquet(frame: pl.DataFrame) -> bytes:
+def _to_parquet(frame: pl.DataFrame) -> bytes:
     """Return rows as Parquet, with their exact types."""
     sink = io.BytesIO()
     frame.write_parquet(sink)
     return sink.getvalue()
 
 
-def _excel(frame: pl.DataFrame) -> bytes:
+def _to_excel(frame: pl.DataFrame) -> bytes:
     """Return rows as an Excel workbook. No string is interpreted as a formula.
 
     Integers that Excel would round and infinite numbers make a column of text. NaN becomes an empty cell. Text that is
@@ -144,8 +144,10 @@ def _excel(frame: pl.DataFrame) -> bytes:
 
     _check_rows(frame)
 
-    flat = _flat(frame)
-    exact = [c for c in flat.columns if flat.schema[c].is_integer() and flat.height and _exceeds(flat[c], 10**15)]
+    flat = _serialize_nested_values(frame)
+    exact = [
+        c for c in flat.columns if flat.schema[c].is_integer() and flat.height and _has_integer_beyond(flat[c], 10**15)
+    ]
     exact += [c for c in flat.columns if flat.schema[c].is_float() and flat[c].is_infinite().any()]
     flat = flat.with_columns(pl.selectors.float().fill_nan(None))
     flat = flat.with_columns(pl.col(exact).cast(pl.String), pl.col(pl.Categorical).cast(pl.String))
@@ -170,13 +172,13 @@ def _check_rows(frame: pl.DataFrame) -> None:
         raise TracekitError(message, hint="filter the table, or export CSV or Parquet")
 
 
-def _exceeds(column: pl.Series, limit: int) -> bool:
+def _has_integer_beyond(column: pl.Series, limit: int) -> bool:
     """Return whether a column has an integer whose absolute value exceeds a limit."""
     low, high = column.min(), column.max()
     return isinstance(low, int) and isinstance(high, int) and (low < -limit or high > limit)
 
 
-def _flat(frame: pl.DataFrame) -> pl.DataFrame:
+def _serialize_nested_values(frame: pl.DataFrame) -> pl.DataFrame:
     """Return rows in which nested values are serialized as JSON."""
     nested = [c for c, kind in frame.schema.items() if kind.is_nested()]
     texts = [
@@ -187,9 +189,9 @@ def _flat(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 FORMATS: Mapping[str, tuple[Callable[[pl.DataFrame], bytes], str, str]] = {
-    "csv": (_csv, "text/csv", ".csv"),
-    "tsv": (_tsv, "text/plain", ".tsv"),
-    "json": (_json, "application/json", ".json"),
-    "parquet": (_parquet, "application/vnd.apache.parquet", ".parquet"),
-    "xlsx": (_excel, "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", ".xlsx"),
+    "csv": (_to_csv, "text/csv", ".csv"),
+    "tsv": (_to_tsv, "text/plain", ".tsv"),
+    "json": (_to_json, "application/json", ".json"),
+    "parquet": (_to_parquet, "application/vnd.apache.parquet", ".parquet"),
+    "xlsx": (_to_excel, "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", ".xlsx"),
 }

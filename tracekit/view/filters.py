@@ -32,7 +32,7 @@ def filter_rows(model: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> 
     """
     if not isinstance(model, dict) or len(model) > MAX_FILTERS:
         raise TracekitError(f"the filter must be an object with at most {MAX_FILTERS} columns")
-    conditions = [_column_filter(name, each, schema) for name, each in model.items()]
+    conditions = [_column_filter_expr(name, each, schema) for name, each in model.items()]
     return reduce(operator.and_, conditions) if conditions else None
 
 
@@ -43,7 +43,7 @@ def search_rows(text: str, schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
     if len(text) > MAX_TEXT:
         raise TracekitError(f"the search text has more than {MAX_TEXT} characters")
     columns = [name for name, kind in schema.items() if _is_text(kind)] or list(schema)
-    return reduce(operator.or_, (_contains(pl.col(name), text.strip()) for name in columns))
+    return reduce(operator.or_, (_contains_expr(pl.col(name), text.strip()) for name in columns))
 
 
 def sort_columns(model: Sequence[Any], schema: Mapping[str, pl.DataType]) -> list[tuple[str, bool]]:
@@ -58,25 +58,25 @@ def sort_columns(model: Sequence[Any], schema: Mapping[str, pl.DataType]) -> lis
     for each in model:
         if not isinstance(each, dict) or each.get("sort") not in ("asc", "desc"):
             raise TracekitError("each column of the sort order needs a direction, asc or desc")
-        columns.append((_known(each.get("colId"), schema), each["sort"] == "desc"))
+        columns.append((_known_column(each.get("colId"), schema), each["sort"] == "desc"))
     return columns
 
 
-def _column_filter(name: object, model: object, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+def _column_filter_expr(name: object, model: object, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """Return the expression for the filter of one column."""
-    column = _known(name, schema)
+    column = _known_column(name, schema)
     if not isinstance(model, dict):
         raise TracekitError(f"the filter of column {column!r} must be an object")
     conditions = model.get("conditions")
     if conditions is None:
-        return _condition(column, model, schema[column])
+        return _condition_expr(column, model, schema[column])
     if not isinstance(conditions, list) or not 0 < len(conditions) <= MAX_FILTERS:
         raise TracekitError(f"the filter of column {column!r} must have between 1 and {MAX_FILTERS} conditions")
     join = operator.or_ if model.get("operator") == "OR" else operator.and_
-    return reduce(join, (_condition(column, each, schema[column]) for each in conditions))
+    return reduce(join, (_condition_expr(column, each, schema[column]) for each in conditions))
 
 
-def _condition(column: str, model: object, kind: pl.DataType) -> pl.Expr:
+def _condition_expr(column: str, model: object, kind: pl.DataType) -> pl.Expr:
     """Return the expression for a single condition on a column."""
     if not isinstance(model, dict):
         raise TracekitError(f"each condition on column {column!r} must be an object")
@@ -86,7 +86,7 @@ def _condition(column: str, model: object, kind: pl.DataType) -> pl.Expr:
         blank = (col.is_null() | (col.cast(pl.String) == "")) if _is_text(kind) else col.is_null()
         return blank if comparison == "blank" else ~blank
     if kind.is_numeric():
-        return _compare_numbers(column, str(comparison), value, model.get("filterTo"))
+        return _number_comparison_expr(column, str(comparison), value, model.get("filterTo"))
     if (
         not isinstance(value, str)
         or len(value) > MAX_TEXT
@@ -96,10 +96,10 @@ def _condition(column: str, model: object, kind: pl.DataType) -> pl.Expr:
         raise TracekitError(
             f"the filter of column {column!r} has an unknown comparison, or no text of at most {MAX_TEXT} characters"
         )
-    return _TEXT[comparison](_printed(col, kind), value)
+    return _TEXT[comparison](_displayed_strings_expr(col, kind), value)
 
 
-def _compare_numbers(column: str, comparison: str, value: Any, upper: Any) -> pl.Expr:
+def _number_comparison_expr(column: str, comparison: str, value: Any, upper: Any) -> pl.Expr:
     """Return the expression that compares a numeric column with a value, or with a range of values."""
     if comparison == "inRange":
         if not (_is_number(value) and _is_number(upper)):
@@ -120,37 +120,37 @@ def _is_text(kind: pl.DataType) -> bool:
     return kind in (pl.String, pl.Categorical, pl.Enum)
 
 
-def _printed(col: pl.Expr, kind: pl.DataType) -> pl.Expr:
+def _displayed_strings_expr(col: pl.Expr, kind: pl.DataType) -> pl.Expr:
     """Return an expression for the values of a non-numeric column as the page shows them."""
     if kind == pl.Boolean:
         return pl.when(col).then(pl.lit("yes")).when(~col).then(pl.lit("no")).otherwise(None)
     return col.cast(pl.String)
 
 
-def _contains(col: pl.Expr, text: str) -> pl.Expr:
+def _contains_expr(col: pl.Expr, text: str) -> pl.Expr:
     """Return an expression for whether values contain a string, ignoring case. A null contains no string."""
     return col.cast(pl.String).str.contains(f"(?i){pl.escape_regex(text)}").fill_null(value=False)
 
 
-def _known(name: object, schema: Mapping[str, pl.DataType]) -> str:
+def _known_column(name: object, schema: Mapping[str, pl.DataType]) -> str:
     """Return the name of a column. Raise an error if the table has no such column."""
     if not isinstance(name, str) or name not in schema:
         raise TracekitError("the table has no column with this name")
     return name
 
 
-def _lower(col: pl.Expr) -> pl.Expr:
+def _lower_case_expr(col: pl.Expr) -> pl.Expr:
     """Return an expression for lower-case strings. Nulls become empty strings."""
     return col.fill_null("").str.to_lowercase()
 
 
 _TEXT: Mapping[str, Callable[[pl.Expr, str], pl.Expr]] = {
-    "contains": _contains,
-    "notContains": lambda col, text: ~_contains(col, text),
-    "equals": lambda col, text: _lower(col) == text.lower(),
-    "notEqual": lambda col, text: _lower(col) != text.lower(),
-    "startsWith": lambda col, text: _lower(col).str.starts_with(text.lower()),
-    "endsWith": lambda col, text: _lower(col).str.ends_with(text.lower()),
+    "contains": _contains_expr,
+    "notContains": lambda col, text: ~_contains_expr(col, text),
+    "equals": lambda col, text: _lower_case_expr(col) == text.lower(),
+    "notEqual": lambda col, text: _lower_case_expr(col) != text.lower(),
+    "startsWith": lambda col, text: _lower_case_expr(col).str.starts_with(text.lower()),
+    "endsWith": lambda col, text: _lower_case_expr(col).str.ends_with(text.lower()),
 }
 _NUMBERS: Mapping[str, Callable[[pl.Expr, Any], pl.Expr]] = {
     "equals": operator.eq,

@@ -86,16 +86,16 @@ def table(
         rows = queries.load_rows(captures, source)
     except TracekitError as error:
         return problem(error)
-    ids = _ids(name, state.at, arguments or {})
+    ids = _part_id_function(name, state.at, arguments or {})
     title = getattr(html, heading.upper())(described.title, className="table-title")
     if not rows.frame.height:
         return html.Section([title, html.P("No rows.", className="dimmed")], className="panel")
     content = [
         html.Div([title, _toolbar(ids, described, rows, state)], className="table-head"),
         html.P(described.note, className="dimmed") if described.note else None,
-        _condition(ids, name, rows, state, opened=condition),
+        _condition_field(ids, name, rows, state, opened=condition),
         html.Div(id=ids("problem"), role="alert"),
-        _grid(ids("grid"), described, rows, state),
+        _grid_component(ids("grid"), described, rows, state),
         html.P(id=ids("status"), className="dimmed table-status", role="status"),
         dcc.Store(id=ids("copied")),
         dcc.Store(id=ids("toggled"), data=state.get(f"{name}.toggled")),
@@ -121,7 +121,7 @@ def problem(error: TracekitError) -> Any:
     return dmc.Alert(text, color="gray", variant="light", className="panel")
 
 
-def _ids(name: str, at: Aggregated, arguments: Mapping[str, str]) -> Any:
+def _part_id_function(name: str, at: Aggregated, arguments: Mapping[str, str]) -> Any:
     """Return a function that maps the name of a part of a table to its component id."""
     common = {"table": name, "at": urlencode(at.parameters()), "arguments": urlencode(sorted(arguments.items()))}
     return lambda part: {"part": part, **common}
@@ -173,7 +173,7 @@ def _toolbar(ids: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
     return dmc.Group([search, clear, chooser, export], gap="xs", className="toolbar")
 
 
-def _condition(ids: Any, name: str, rows: Rows, state: PageState, *, opened: bool) -> Any:
+def _condition_field(ids: Any, name: str, rows: Rows, state: PageState, *, opened: bool) -> Any:
     """Return the input field for an SQL condition."""
     value = state.get(f"{name}.where")
     number = next((c for c, kind in rows.frame.schema.items() if kind.is_numeric()), None)
@@ -206,7 +206,7 @@ def _shown_columns(described: Dataset, rows: Rows, state: PageState) -> list[str
     return [c for c in rows.frame.columns if c not in described.hidden]
 
 
-def _grid(id_: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
+def _grid_component(id_: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
     """Return the AG Grid component of a table."""
     filter_model = state.get(f"{described.name}.filter")
     try:
@@ -243,7 +243,7 @@ def _grid(id_: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
     return dag.AgGrid(
         id=id_,
         rowModelType="infinite",
-        columnDefs=_columns(described, rows, state),
+        columnDefs=_column_definitions(described, rows, state),
         defaultColDef={"resizable": True, "sortable": True, "minWidth": 70, "suppressHeaderMenuButton": True},
         dashGridOptions=options,
         filterModel=model,
@@ -256,15 +256,18 @@ def _grid(id_: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
     )
 
 
-def _columns(described: Dataset, rows: Rows, state: PageState) -> list[dict[str, Any]]:
+def _column_definitions(described: Dataset, rows: Rows, state: PageState) -> list[dict[str, Any]]:
     """Return the column definitions of a grid."""
     shown = set(_shown_columns(described, rows, state))
     order = [each.partition(":") for each in (state.get(f"{described.name}.sort") or described.sort).split(",") if each]
     sorts = {name: (direction or "asc", index) for index, (name, _, direction) in enumerate(order)}
     definitions = []
-    label = next((c for c in _ordered(described, rows) if c in shown and not queries.ADDITIVE.fullmatch(c)), None)
-    for name in _ordered(described, rows):
-        definition = _column(name, rows)
+    label = next(
+        (c for c in _columns_in_display_order(described, rows) if c in shown and not queries.ADDITIVE.fullmatch(c)),
+        None,
+    )
+    for name in _columns_in_display_order(described, rows):
+        definition = _column_definition(name, rows)
         definition["hide"] = name not in shown
         if name in sorts:
             definition["sort"], definition["sortIndex"] = sorts[name]
@@ -274,16 +277,16 @@ def _columns(described: Dataset, rows: Rows, state: PageState) -> list[dict[str,
             definition["valueFormatter"] = {"function": "tracekitLabel(params)"}
             definition["minWidth"] = 180
         definitions.append(definition)
-    return [*definitions, *_links(described, rows, state)]
+    return [*definitions, *_link_definitions(described, rows, state)]
 
 
-def _ordered(described: Dataset, rows: Rows) -> list[str]:
+def _columns_in_display_order(described: Dataset, rows: Rows) -> list[str]:
     """Return the columns in display order."""
     first = [c for c in described.first if c in rows.frame.columns]
     return [*first, *(c for c in rows.frame.columns if c not in first)]
 
 
-def _width(name: str, rows: Rows) -> int:
+def _column_width(name: str, rows: Rows) -> int:
     """Estimate the width of a column in pixels from its title and its first values."""
     values = queries.printable(rows.frame.select(name).head(SAMPLE))[name]
     longest = values.cast(pl.String).str.len_chars().max() if values.len() else 0
@@ -292,7 +295,7 @@ def _width(name: str, rows: Rows) -> int:
     return min(max(len(rows.titles[name]) * 8 + 40, characters * 8 + 26, 80), 360)
 
 
-def _column(name: str, rows: Rows) -> dict[str, Any]:
+def _column_definition(name: str, rows: Rows) -> dict[str, Any]:
     """Return the AG Grid definition of a column."""
     kind = rows.frame.schema[name]
     definition: dict[str, Any] = {
@@ -301,7 +304,7 @@ def _column(name: str, rows: Rows) -> dict[str, Any]:
         "headerTooltip": rows.descriptions.get(name) or rows.titles[name],
         "filter": "agTextColumnFilter",
         "floatingFilter": True,
-        "width": _width(name, rows),
+        "width": _column_width(name, rows),
         "filterParams": {"buttons": ["reset"], "debounceMs": 400},
     }
     if kind.is_numeric():
@@ -317,7 +320,7 @@ def _column(name: str, rows: Rows) -> dict[str, Any]:
     return definition
 
 
-def _links(described: Dataset, rows: Rows, state: PageState) -> list[dict[str, Any]]:
+def _link_definitions(described: Dataset, rows: Rows, state: PageState) -> list[dict[str, Any]]:
     """Return the definitions of the link columns: to the timeline for rows with a time, and to another page."""
     common = {"sortable": False, "filter": False, "floatingFilter": False, "resizable": False, "pinned": "right"}
     columns = []
@@ -357,7 +360,7 @@ def _links(described: Dataset, rows: Rows, state: PageState) -> list[dict[str, A
     return columns
 
 
-def query_of(id_: Mapping[str, str], captures: int, **values: str) -> queries.Query:
+def parse_table_id(id_: Mapping[str, str], captures: int, **values: str) -> queries.Query:
     """Parse the component id of a table, which the browser sends, into the query of the table.
 
     Raises:
@@ -411,21 +414,21 @@ def _register_rows(app: Dash, captures: Captures) -> None:
         if not isinstance(request, dict):
             return no_update, no_update, no_update, no_update
         try:
-            query = query_of(
+            query = parse_table_id(
                 id_,
                 len(captures),
-                filter=_compact(request.get("filterModel") or {}),
-                sort=_compact(request.get("sortModel") or []),
+                filter=_compact_json(request.get("filterModel") or {}),
+                sort=_compact_json(request.get("sortModel") or []),
                 search=search or "",
                 condition=condition or "",
                 toggled=toggled or "",
             )
-            page = queries.page(captures, query, *_bounds(request))
+            page = queries.page(captures, query, *_requested_row_range(request))
         except TracekitError as error:
             return {"rowData": [], "rowCount": 0}, no_update, "", problem(error)
         options = Patch()
         options["pinnedBottomRowData"] = page.sums
-        return {"rowData": page.rows, "rowCount": page.matching}, options, _status(page), None
+        return {"rowData": page.rows, "rowCount": page.matching}, options, _row_count_text(page), None
 
 
 def _register_details(app: Dash, details: Any) -> None:
@@ -483,7 +486,7 @@ def _register_browser_callbacks(app: Dash) -> None:
     )
 
 
-def _bounds(request: Mapping[str, Any]) -> tuple[int, int]:
+def _requested_row_range(request: Mapping[str, Any]) -> tuple[int, int]:
     """Return the start and the end (exclusive) of the requested range of rows."""
     start, stop = request.get("startRow"), request.get("endRow")
     if not isinstance(start, int) or not isinstance(stop, int) or max(abs(start), abs(stop)) > MAX_ROWS:
@@ -491,7 +494,7 @@ def _bounds(request: Mapping[str, Any]) -> tuple[int, int]:
     return start, stop
 
 
-def _compact(value: Any) -> str:
+def _compact_json(value: Any) -> str:
     """Serialize a value as JSON with sorted keys, so that equal filters become equal strings."""
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
@@ -499,7 +502,7 @@ def _compact(value: Any) -> str:
         raise TracekitError("the filter or the sort order of the table is nested too deeply") from error
 
 
-def _status(page: queries.Page) -> str:
+def _row_count_text(page: queries.Page) -> str:
     """Return a text with the number of matching rows and of all rows."""
     rows = "row" if page.matching == 1 else "rows"
     if page.matching == page.total:
@@ -513,18 +516,19 @@ def plain_table(frame: pl.DataFrame, titles: Mapping[str, str], caption: str, li
     """Return a short HTML table without controls, in which numbers are exact and right-aligned."""
     names = list(titles)
     head = html.Tr(
-        [html.Th(titles[c], scope="col", className=_align(frame, c)) for c in names] + [html.Th("")] * bool(links)
+        [html.Th(titles[c], scope="col", className=_alignment_class(frame, c)) for c in names]
+        + [html.Th("")] * bool(links)
     )
     body = []
     for index, row in enumerate(frame.select(names).iter_rows(named=True)):
-        cells = [html.Td(text_of(row[c]), className=_align(frame, c), title=str(row[c] or "")) for c in names]
+        cells = [html.Td(text_of(row[c]), className=_alignment_class(frame, c), title=str(row[c] or "")) for c in names]
         body.append(html.Tr([*cells, *([html.Td(links[index])] if links else [])]))
     return html.Div(
         html.Table([html.Caption(caption), html.Thead(head), html.Tbody(body)], className="plain"), className="scroll"
     )
 
 
-def _align(frame: pl.DataFrame, column: str) -> str:
+def _alignment_class(frame: pl.DataFrame, column: str) -> str:
     """Return the CSS class that aligns the cells of a column."""
     return "number" if frame.schema[column].is_numeric() else "text"
 

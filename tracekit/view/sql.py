@@ -71,7 +71,7 @@ def _translate(node: exp.Expression, schema: Mapping[str, pl.DataType]) -> pl.Ex
         raise TracekitError(f"the condition uses {name.upper()} with {', '.join(sorted(others))}", hint=HINT)
     if name in _ARITHMETIC:
         operands = (_translate(each, schema) for each in (node.this, node.expression) if each is not None)
-        return _ARITHMETIC[name](*(_wide(each, schema) for each in operands))
+        return _ARITHMETIC[name](*(_widen_integer(each, schema) for each in operands))
     if name in _BINARY:
         return _BINARY[name](_translate(node.this, schema), _translate(node.expression, schema))
     if name in _UNARY:
@@ -81,7 +81,7 @@ def _translate(node: exp.Expression, schema: Mapping[str, pl.DataType]) -> pl.Ex
     raise TracekitError(f"the condition uses {name.upper()}, which is not supported", hint=HINT)
 
 
-def _wide(operand: pl.Expr, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+def _widen_integer(operand: pl.Expr, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """Cast an integer operand to 128 bits, so that the result of one operation is always exact.
 
     The result of another operation is only an operand if it has at most 64 bits. Otherwise polars raises an error when
@@ -98,7 +98,7 @@ def _wide(operand: pl.Expr, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     return (operand.cast(pl.Int64, strict=True) if kind == pl.Int128 else operand).cast(pl.Int128)
 
 
-def _column(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+def _translate_column(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """Return an expression for a column, in which dictionary-encoded strings are plain strings."""
     names = {column.lower(): column for column in schema}
     column = names.get(node.name.lower())
@@ -108,7 +108,7 @@ def _column(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     return pl.col(column).cast(pl.String) if kind in (pl.Categorical, pl.Enum) else pl.col(column)
 
 
-def _literal(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
+def _translate_literal(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
     """Translate a literal: a string, a 64-bit integer or a float."""
     if node.is_string:
         return pl.lit(str(node.this))
@@ -120,12 +120,12 @@ def _literal(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
     return pl.lit(float(text))
 
 
-def _boolean(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
+def _translate_boolean(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
     """Translate the literal TRUE or FALSE."""
     return pl.lit(bool(node.this))
 
 
-def _in(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+def _translate_in(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """Translate IN: whether a value is in a list."""
     if not node.expressions:
         raise TracekitError("the condition uses IN without a list of values", hint=HINT)
@@ -133,28 +133,28 @@ def _in(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     return reduce(operator.or_, (value == _translate(item, schema) for item in node.expressions))
 
 
-def _between(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+def _translate_between(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """Translate BETWEEN: whether a value is between two others, both inclusive."""
     value = _translate(node.this, schema)
     return (value >= _translate(node.args["low"], schema)) & (value <= _translate(node.args["high"], schema))
 
 
-def _like(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+def _translate_like(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """Translate LIKE, whose patterns match any string with ``%`` and any character with ``_``."""
     if type(node.expression).__name__ != "Literal" or not node.expression.is_string:
         raise TracekitError("the condition uses LIKE without a pattern in quotes", hint=HINT)
-    pattern = "".join({"%": ".*", "_": "."}.get(c) or _quote(c) for c in str(node.expression.this))
+    pattern = "".join({"%": ".*", "_": "."}.get(c) or _quote_character(c) for c in str(node.expression.this))
     flags = "(?is)" if type(node).__name__ == "ILike" else "(?s)"
     matches = _translate(node.this, schema).cast(pl.String).str.contains(f"{flags}^{pattern}$")
     return ~matches if node.args.get("negate") else matches
 
 
-def _quote(character: str) -> str:
+def _quote_character(character: str) -> str:
     """Return the regular expression for one character of a LIKE pattern."""
     return character if character.isalnum() or character in " _" else f"\\x{{{ord(character):x}}}"
 
 
-def _is(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+def _translate_is(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """Translate IS: whether a value is NULL, TRUE or FALSE."""
     value = _translate(node.this, schema)
     kind = type(node.expression).__name__
@@ -165,13 +165,13 @@ def _is(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     raise TracekitError("the condition uses IS with something other than NULL, TRUE or FALSE", hint=HINT)
 
 
-def _remainder(value: pl.Expr, divisor: pl.Expr) -> pl.Expr:
+def _remainder_expr(value: pl.Expr, divisor: pl.Expr) -> pl.Expr:
     """Return the remainder of a division, which has the sign of the value as in SQL."""
     remainder = value % divisor
     return pl.when((remainder != 0) & ((value < 0) != (divisor < 0))).then(remainder - divisor).otherwise(remainder)
 
 
-def _paren(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+def _translate_parentheses(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """Translate an expression in parentheses."""
     return _translate(node.this, schema)
 
@@ -202,7 +202,7 @@ _ARITHMETIC: Mapping[str, Callable[..., pl.Expr]] = {
     "Mul": operator.mul,
     "Div": operator.truediv,
     "IntDiv": operator.floordiv,
-    "Mod": _remainder,
+    "Mod": _remainder_expr,
     "Neg": lambda value: 0 - value,  # polars negates integers of 128 bits in no other way
     "Abs": lambda value: value.abs(),
 }
@@ -214,13 +214,13 @@ _UNARY: Mapping[str, Callable[[pl.Expr], pl.Expr]] = {
     "Length": lambda value: value.cast(pl.String).str.len_chars(),
 }
 _SPECIAL: Mapping[str, Callable[[Any, Mapping[str, pl.DataType]], pl.Expr]] = {
-    "Column": _column,
-    "Literal": _literal,
-    "Boolean": _boolean,
-    "In": _in,
-    "Between": _between,
-    "Like": _like,
-    "ILike": _like,
-    "Is": _is,
-    "Paren": _paren,
+    "Column": _translate_column,
+    "Literal": _translate_literal,
+    "Boolean": _translate_boolean,
+    "In": _translate_in,
+    "Between": _translate_between,
+    "Like": _translate_like,
+    "ILike": _translate_like,
+    "Is": _translate_is,
+    "Paren": _translate_parentheses,
 }

@@ -48,7 +48,7 @@ class Window(NamedTuple):
         return (end, min(self.span[1], end + (end - start))) if end < self.span[1] else None
 
 
-def choose(trace: Trace, start: str, end: str) -> Window:
+def choose_window(trace: Trace, start: str, end: str) -> Window:
     """Return the window that is converted to show a requested time window.
 
     Args:
@@ -68,14 +68,14 @@ def choose(trace: Trace, start: str, end: str) -> Window:
         raise TracekitError("the capture has no events at this time")
     margin = max((high - low) // 2, MIN_WINDOW // 2) if start or end else 0
     shown = (max(span[0], low - margin), min(span[1], high + margin))
-    starts = _starts(trace)
+    starts = _event_starts(trace)
     if starts.size <= MAX_EVENTS:
         return Window(span, span, shown)
-    converted = _around(starts, shown, span)
+    converted = _window_around(starts, shown, span)
     return Window(span, converted, (max(shown[0], converted[0]), min(shown[1], converted[1])))
 
 
-def _around(starts: np.ndarray, shown: tuple[int, int], span: tuple[int, int]) -> tuple[int, int]:
+def _window_around(starts: np.ndarray, shown: tuple[int, int], span: tuple[int, int]) -> tuple[int, int]:
     """Return a window of about ``MAX_EVENTS`` events around the requested window, or from its start if it has more."""
     first, last = (int(i) for i in np.searchsorted(starts, shown))
     spare = MAX_EVENTS - (last - first)
@@ -86,7 +86,7 @@ def _around(starts: np.ndarray, shown: tuple[int, int], span: tuple[int, int]) -
     return begin, span[1] if high == starts.size - 1 else max(int(starts[high]), shown[1])
 
 
-def _starts(trace: Trace) -> np.ndarray:
+def _event_starts(trace: Trace) -> np.ndarray:
     """Return the start times of all events of the timeline in ascending order."""
     present = [name for name in TABLES if name in trace.tables]
     frames = [trace.frame(name).select("start_ns") for name in present]

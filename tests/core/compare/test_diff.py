@@ -229,15 +229,15 @@ def test_sides_of_several_ranks_are_added_up() -> None:
     one, two, short = (
         Summarizer(("kernels",)).summarize(made.run(s, iterations=n)) for s, n in ((1, 40), (2, 40), (3, 30))
     )
-    both = compare.combine([one, two])
+    both = compare.combine_summaries([one, two])
     assert both.units == one.units
     assert both.samples["time_ns"].sum() == one.samples["time_ns"].sum() + two.samples["time_ns"].sum()
     assert both.facts == one.facts
-    all_three = compare.combine([one, two, short])
+    all_three = compare.combine_summaries([one, two, short])
     assert all_three.iterations == 30
     assert all_three.samples["count"].sum() == one.samples["count"].sum() * 11 // 4
     assert all_three.samples.filter(pl.col("unit").is_null())["count"].sum() == one.samples["count"].sum() // 2
-    assert compare.combine([one]) is one
+    assert compare.combine_summaries([one]) is one
 
 
 def test_notes_say_why_sides_are_not_comparable() -> None:

@@ -17,7 +17,7 @@ from tracekit.core.compare.summary import (
     Source,
     Summary,
     capture_facts,
-    combine,
+    combine_summaries,
     summarize,
 )
 
@@ -36,7 +36,7 @@ __all__ = [
     "Summary",
     "capture_facts",
     "check_kinds",
-    "combine",
+    "combine_summaries",
     "compare",
     "parse_condition",
     "summarize",

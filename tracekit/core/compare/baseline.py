@@ -55,12 +55,12 @@ def from_json(value: object) -> Summary:
     if version > VERSION:
         message = f"the baseline has version {version}, but only version {VERSION} is supported"
         raise UnsupportedVersionError(message, hint="use a newer version of tracekit")
-    units = _units(value.get("units"))
-    samples = _samples(value, len(units))
-    return Summary(samples, units, _facts(value.get("facts")))
+    units = _parse_units(value.get("units"))
+    samples = _parse_samples(value, len(units))
+    return Summary(samples, units, _parse_facts(value.get("facts")))
 
 
-def _facts(value: object) -> dict[str, str]:
+def _parse_facts(value: object) -> dict[str, str]:
     """Parse and check the facts, which must be few and short strings."""
     if not isinstance(value, dict) or len(value) > _MAX_FACTS:
         raise CorruptTraceError(f"the facts in the baseline must be an object with at most {_MAX_FACTS} strings")
@@ -70,7 +70,7 @@ def _facts(value: object) -> dict[str, str]:
     return value
 
 
-def _units(value: object) -> tuple[int, ...]:
+def _parse_units(value: object) -> tuple[int, ...]:
     """Parse and check the iteration numbers. At most ``MAX_UNITS`` are allowed."""
     if not isinstance(value, list) or len(value) > MAX_UNITS:
         raise CorruptTraceError(f"the units in the baseline must be a list of at most {MAX_UNITS} numbers")
@@ -79,12 +79,12 @@ def _units(value: object) -> tuple[int, ...]:
     return tuple(value)
 
 
-def _samples(value: dict[str, Any], units: int) -> pl.DataFrame:
+def _parse_samples(value: dict[str, Any], units: int) -> pl.DataFrame:
     """Parse and check the samples, whose kind, name and unit together must be unique."""
-    names = _names(value.get("names"))
-    row = _column(value, "row", None, len(names))
+    names = _parse_names(value.get("names"))
+    row = _parse_column(value, "row", None, len(names))
     limits = {"unit": units, "count": _MAX_TOTAL, "time_ns": _MAX_TOTAL, "bytes": _MAX_TOTAL}
-    columns = {name: _column(value, name, len(row), limit) for name, limit in limits.items()}
+    columns = {name: _parse_column(value, name, len(row), limit) for name, limit in limits.items()}
     samples = names.select(pl.all().gather(row)).with_columns(columns.values()).select(list(SAMPLES))
     if samples.select("kind", "name", "unit").is_duplicated().any():
         raise CorruptTraceError("two samples in the baseline have the same kind, name and unit")
@@ -94,7 +94,7 @@ def _samples(value: dict[str, Any], units: int) -> pl.DataFrame:
     return samples
 
 
-def _names(value: object) -> pl.DataFrame:
+def _parse_names(value: object) -> pl.DataFrame:
     """Parse and check the kind and the name of each row."""
     if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):  # noqa: PLR2004
         raise CorruptTraceError("the names in the baseline must be a list of pairs")
@@ -106,7 +106,7 @@ def _names(value: object) -> pl.DataFrame:
     return pl.DataFrame({"kind": kinds, "name": names}, schema={"kind": pl.String, "name": pl.String})
 
 
-def _column(value: dict[str, Any], name: str, length: int | None, limit: int) -> pl.Series:
+def _parse_column(value: dict[str, Any], name: str, length: int | None, limit: int) -> pl.Series:
     """Parse and check a column of numbers, which must be at least 0 and below a limit."""
     numbers = value.get(name)
     if not isinstance(numbers, list) or (length is not None and len(numbers) != length):

@@ -24,35 +24,35 @@ def join_totals(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
         change in the sum of all absolute changes; null if nothing changed).
     """
     sides = [
-        rows.select("name", pl.lit(value=True).alias(f"is_in_{side}"), *_suffixed(rows, side))
+        rows.select("name", pl.lit(value=True).alias(f"is_in_{side}"), *_add_side_suffixes(rows, side))
         for rows, side in ((a, "a"), (b, "b"))
     ]
     names = [f"is_in_{side}" for side in "ab"]
-    numbers = [_with_side(column, side) for column in a.columns if column != "name" for side in "ab"]
+    numbers = [_column_of_side(column, side) for column in a.columns if column != "name" for side in "ab"]
     joined = sides[0].join(
         sides[1], on="name", how="full", coalesce=True, nulls_equal=True, maintain_order="left_right"
     )
     rows = joined.select(
         "name", *(pl.col(n).fill_null(value=False) for n in names), *(pl.col(n).fill_null(0) for n in numbers)
     )
-    return with_change(rows, pl.col("time_b_ns") - pl.col("time_a_ns"), pl.col("time_a_ns"))
+    return add_change_columns(rows, pl.col("time_b_ns") - pl.col("time_a_ns"), pl.col("time_a_ns"))
 
 
-def with_change(rows: pl.DataFrame, change: pl.Expr, before: pl.Expr) -> pl.DataFrame:
+def add_change_columns(rows: pl.DataFrame, change: pl.Expr, before: pl.Expr) -> pl.DataFrame:
     """Add ``change_ns``, ``change_percent`` and ``share_percent`` for a change from a previous value."""
     size = pl.col("change_ns").abs()
     return rows.with_columns(change_ns=change).with_columns(
-        change_percent=percent(pl.col("change_ns"), before),
+        change_percent=percent_expr(pl.col("change_ns"), before),
         share_percent=size * 100.0 / size.sum().replace(0, None),
     )
 
 
-def percent(change: pl.Expr, before: pl.Expr) -> pl.Expr:
+def percent_expr(change: pl.Expr, before: pl.Expr) -> pl.Expr:
     """Return an expression for a change in per cent of a previous value. It is null if that value is 0."""
     return change * 100.0 / before.replace(0, None)
 
 
-def status(change: pl.Expr) -> pl.Expr:
+def status_expr(change: pl.Expr) -> pl.Expr:
     """Return an expression for the status of joined rows, one of ``STATUSES``.
 
     Args:
@@ -72,11 +72,11 @@ def status(change: pl.Expr) -> pl.Expr:
     )
 
 
-def _suffixed(rows: pl.DataFrame, side: str) -> list[pl.Expr]:
-    return [pl.col(c).alias(_with_side(c, side)) for c in rows.columns if c != "name"]
+def _add_side_suffixes(rows: pl.DataFrame, side: str) -> list[pl.Expr]:
+    return [pl.col(c).alias(_column_of_side(c, side)) for c in rows.columns if c != "name"]
 
 
-def _with_side(column: str, side: str) -> str:
+def _column_of_side(column: str, side: str) -> str:
     """Return the name of a column of one side. The unit remains at the end: ``time_ns`` becomes ``time_a_ns``."""
     base, underscore, unit = column.rpartition("_")
     return f"{base}_{side}_{unit}" if underscore and unit == "ns" else f"{column}_{side}"

@@ -146,14 +146,14 @@ class Condition:
             rows = rows.filter(pl.col("name") == metric.name)
         if self.pattern is not None:
             names = rows["name"].drop_nulls().unique()
-            pattern = _glob(self.pattern)
+            pattern = _glob_to_regex(self.pattern)
             matching = [n for n in names if pattern.fullmatch(n)]
             rows = rows.filter(pl.col("name").is_in(matching))
         rows = rows.drop_nulls("unit") if per_iteration else rows
         return Fraction(int(rows[metric.column].sum() or 0), side.iterations if per_iteration else 1)
 
 
-def _glob(pattern: str) -> re.Pattern[str]:
+def _glob_to_regex(pattern: str) -> re.Pattern[str]:
     """Return a regular expression for a pattern in which ``*`` and ``?`` stand for any characters."""
     return re.compile(re.escape(pattern).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
 

@@ -130,8 +130,8 @@ def compare(
     if min_percent is not None and not 0 <= min_percent < math.inf:
         raise TracekitError(f"min_percent is {min_percent}, but it must be 0 or more")
     per_iteration = is_per_iteration(a, b)
-    tables = {kind: _changes(a, b, kind, per_iteration=per_iteration) for kind in kinds}
-    tested = _with_evidence(a, b, tables, alpha, min_percent)
+    tables = {kind: _changes_of_kind(a, b, kind, per_iteration=per_iteration) for kind in kinds}
+    tested = _add_evidence(a, b, tables, alpha, min_percent)
     return Diff(a, b, tuple(kinds), alpha, tested, comparability_notes(a, b, can_test=_can_test(a, b, alpha)))
 
 
@@ -151,24 +151,24 @@ def is_per_iteration(a: Summary, b: Summary) -> bool:
     return min(a.iterations, b.iterations) > 0 and a.iterations != b.iterations
 
 
-def _changes(a: Summary, b: Summary, kind: str, *, per_iteration: bool) -> pl.DataFrame:
+def _changes_of_kind(a: Summary, b: Summary, kind: str, *, per_iteration: bool) -> pl.DataFrame:
     """Return the totals of one kind with their changes, the largest changes first."""
-    joined = changes.join_totals(*(_totals(side, kind) for side in (a, b)))
+    joined = changes.join_totals(*(_totals_by_name(side, kind) for side in (a, b)))
     shown = pl.col("change_ns")
     if per_iteration:
         shown = pl.col("iteration_b_ns") - pl.col("iteration_a_ns")
-        percents = changes.with_change(joined, shown, pl.col("iteration_a_ns"))
+        percents = changes.add_change_columns(joined, shown, pl.col("iteration_a_ns"))
         joined = joined.with_columns(percents.select("change_percent", "share_percent"))
     sizes = [c for c in ("bytes_a", "bytes_b") if kind == "copies"]
     columns = (
         *("name", "status", "count_a", "count_b", *sizes, "time_a_ns", "time_b_ns", "change_ns"),
         *("change_percent", "share_percent", "iteration_a_ns", "iteration_b_ns"),
     )
-    rows = joined.with_columns(status=changes.status(shown))
+    rows = joined.with_columns(status=changes.status_expr(shown))
     return rows.sort(shown.abs(), "name", descending=[True, False], nulls_last=True).select(columns)
 
 
-def _totals(side: Summary, kind: str) -> pl.DataFrame:
+def _totals_by_name(side: Summary, kind: str) -> pl.DataFrame:
     """Return the totals of one kind by name, and the time per iteration inside iterations."""
     inside = pl.col("time_ns").filter(pl.col("unit").is_not_null()).sum()
     totals = side.rows(kind).group_by("name").agg(pl.col("count", "bytes", "time_ns").sum(), inside=inside)
@@ -177,37 +177,39 @@ def _totals(side: Summary, kind: str) -> pl.DataFrame:
 
 def _can_test(a: Summary, b: Summary, alpha: float) -> bool:
     """Return whether the smallest possible p-value does not exceed ``alpha``. Both tails count."""
-    return _tests(a, b) * 2 / math.comb(len(a.units) + len(b.units), len(b.units)) <= alpha
+    return _number_of_tests(a, b) * 2 / math.comb(len(a.units) + len(b.units), len(b.units)) <= alpha
 
 
-def _tests(a: Summary, b: Summary) -> int:
+def _number_of_tests(a: Summary, b: Summary) -> int:
     """Return the number of statistical tests: two if iterations can also be compared in pairs, otherwise one."""
     return 2 if a.units == b.units else 1
 
 
-def _with_evidence(
+def _add_evidence(
     a: Summary, b: Summary, tables: Mapping[str, pl.DataFrame], alpha: float, min_percent: float | None
 ) -> dict[str, pl.DataFrame]:
     """Add ``p_value``, ``is_believed`` and ``evidence`` to the rows of each kind."""
     if not _can_test(a, b, alpha):
-        return {kind: _untested(rows) for kind, rows in tables.items()}
-    quantities = {kind: [_quantities(side, kind, rows["name"]) for side in (a, b)] for kind, rows in tables.items()}
+        return {kind: _mark_as_untested(rows) for kind, rows in tables.items()}
+    quantities = {
+        kind: [_tested_quantities(side, kind, rows["name"]) for side in (a, b)] for kind, rows in tables.items()
+    }
     before, after = (np.concatenate([sides[i] for sides in quantities.values()], axis=1) for i in (0, 1))
     p_values = permutation.adjusted_p_values(before, after)
-    if _tests(a, b) > 1:
+    if _number_of_tests(a, b) > 1:
         paired = permutation.paired_p_values(before, after)
-        p_values = np.minimum(_tests(a, b) * np.minimum(p_values, paired), 1)
+        p_values = np.minimum(_number_of_tests(a, b) * np.minimum(p_values, paired), 1)
     tested, start = {}, 0
     for kind, rows in tables.items():
         p = p_values[start : start + _QUANTITIES * rows.height].reshape(_QUANTITIES, -1)
         start += _QUANTITIES * rows.height
         least = KINDS[kind].min_percent if min_percent is None else min_percent
-        ratios = _ratios(*quantities[kind]).reshape(_QUANTITIES, -1)
-        tested[kind] = _judged(rows, p, ratios, alpha, np.log1p(_least_percents(kind, rows, least) / 100))
+        ratios = _log_ratios(*quantities[kind]).reshape(_QUANTITIES, -1)
+        tested[kind] = _add_verdicts(rows, p, ratios, alpha, np.log1p(_min_percents(kind, rows, least) / 100))
     return tested
 
 
-def _untested(rows: pl.DataFrame) -> pl.DataFrame:
+def _mark_as_untested(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(
         p_value=pl.lit(None, pl.Float64),
         is_believed=pl.lit(None, pl.Boolean),
@@ -215,7 +217,7 @@ def _untested(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _least_percents(kind: str, rows: pl.DataFrame, least: float) -> Matrix:
+def _min_percents(kind: str, rows: pl.DataFrame, least: float) -> Matrix:
     """Return, for each row, the smallest increase in per cent that is believed.
 
     The duration of an iteration consists of time in which the GPU is busy, which is almost the same in all runs of a
@@ -234,7 +236,7 @@ def _least_percents(kind: str, rows: pl.DataFrame, least: float) -> Matrix:
     return limits
 
 
-def _judged(rows: pl.DataFrame, p: Matrix, ratios: Matrix, alpha: float, least: Matrix) -> pl.DataFrame:
+def _add_verdicts(rows: pl.DataFrame, p: Matrix, ratios: Matrix, alpha: float, least: Matrix) -> pl.DataFrame:
     """Add to each row whether its change is believed, and the evidence.
 
     Args:
@@ -264,7 +266,7 @@ def _judged(rows: pl.DataFrame, p: Matrix, ratios: Matrix, alpha: float, least: 
     ).cast({"evidence": pl.Enum(list(EVIDENCE))})
 
 
-def _quantities(side: Summary, kind: str, names: pl.Series) -> Matrix:
+def _tested_quantities(side: Summary, kind: str, names: pl.Series) -> Matrix:
     """Return the quantities to test, by name: the time per iteration, the time per event, and the number of events.
 
     Returns:
@@ -282,15 +284,15 @@ def _quantities(side: Summary, kind: str, names: pl.Series) -> Matrix:
     return np.concatenate([time / iterations, mean, count / iterations], axis=1)
 
 
-def _ratios(a: Matrix, b: Matrix) -> Matrix:
+def _log_ratios(a: Matrix, b: Matrix) -> Matrix:
     """Return the logarithm of the ratio between the midmeans of each column. It is infinite if a midmean is 0."""
-    before, after = _middles(a), _middles(b)
+    before, after = _midmeans(a), _midmeans(b)
     first, second = (np.log(m, out=np.full(m.shape, -np.inf), where=m > 0) for m in (before, after))
     ratios: Matrix = np.subtract(second, first, out=np.zeros(before.shape), where=before != after)
     return ratios
 
 
-def _middles(values: Matrix) -> Matrix:
+def _midmeans(values: Matrix) -> Matrix:
     """Return the midmean of each column: the mean of the values between the quartiles. NaN is ignored.
 
     The result is 0 for a column without values.

@@ -37,7 +37,7 @@ RULES: Mapping[str, tuple[tuple[str, str], ...]] = {
 """Regular expressions and their replacements, by kind of name. They are applied in this order."""
 
 
-def normalize(name: pl.Expr, rules: str) -> pl.Expr:
+def normalize_names_expr(name: pl.Expr, rules: str) -> pl.Expr:
     """Return an expression that replaces the parts of names that differ between runs of the same program.
 
     Args:
@@ -49,6 +49,6 @@ def normalize(name: pl.Expr, rules: str) -> pl.Expr:
     return name
 
 
-def normalize_column(column: pl.Expr, rules: str) -> pl.Expr:
+def normalize_categorical_expr(column: pl.Expr, rules: str) -> pl.Expr:
     """Return an expression for the normalised names of a Categorical column. Each distinct name is processed once."""
-    return map_categories(column, lambda names: normalize(names, rules)) if RULES[rules] else column
+    return map_categories(column, lambda names: normalize_names_expr(names, rules)) if RULES[rules] else column

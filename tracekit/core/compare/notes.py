@@ -29,17 +29,17 @@ def comparability_notes(a: Summary, b: Summary, *, can_test: bool) -> tuple[str,
         b: The second side.
         can_test: Whether there are enough iterations for a test.
     """
-    return tuple(_notes(a, b, can_test=can_test))
+    return tuple(_iter_notes(a, b, can_test=can_test))
 
 
-def _notes(a: Summary, b: Summary, *, can_test: bool) -> Iterator[str]:
+def _iter_notes(a: Summary, b: Summary, *, can_test: bool) -> Iterator[str]:
     for fact, title in _TITLES.items():
         if fact in a.facts and fact in b.facts and a.facts[fact] != b.facts[fact]:
             yield f"{title} differ: {a.facts[fact]} (A), {b.facts[fact]} (B)"
     if a.facts.get("names") != b.facts.get("names"):
         yield "names are compared as they were recorded on one side only, so the same events may have different names"
     for side, other, name, other_name in ((a, b, "A", "B"), (b, a, "B", "A")):
-        extra = [t for t in _recorded(side) if t not in _recorded(other)]
+        extra = [t for t in _recorded_tables(side) if t not in _recorded_tables(other)]
         if extra:
             missing = f"{name} recorded {', '.join(extra)}, but {other_name} did not"
             yield f"{missing}, so the captures may have had other options"
@@ -53,7 +53,7 @@ def _notes(a: Summary, b: Summary, *, can_test: bool) -> Iterator[str]:
         yield f"{counts} iterations are too few to test whether differences exceed their spread{remedy}"
 
 
-def _recorded(side: Summary) -> list[str]:
+def _recorded_tables(side: Summary) -> list[str]:
     """Return the names of the tables that a side recorded, or an empty list if they are unknown."""
     recorded = side.facts.get("recorded", "")
     return recorded.split(", ") if recorded else []

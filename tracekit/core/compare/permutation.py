@@ -156,7 +156,7 @@ def _largest_statistics(ranks: Matrix, size: int) -> Matrix:
             np.argsort(generator.random((count, rows)), axis=1)[:, :size]
             for count in np.diff(np.append(np.arange(0, MAX_DIVISIONS, _BATCH), MAX_DIVISIONS))
         ]
-    return np.concatenate([np.abs(_membership(batch, rows) @ narrow).max(axis=1) for batch in batches])
+    return np.concatenate([np.abs(_membership_matrix(batch, rows) @ narrow).max(axis=1) for batch in batches])
 
 
 def _sign_batches(rows: int) -> Iterator[NDArray[np.float32]]:
@@ -180,7 +180,7 @@ def _p_values(largest: Matrix, observed: Matrix) -> Matrix:
     return shares if len(largest) < MAX_DIVISIONS else (shares * len(largest) + 1) / (len(largest) + 1)
 
 
-def _membership(members: NDArray[np.int64], rows: int) -> NDArray[np.float32]:
+def _membership_matrix(members: NDArray[np.int64], rows: int) -> NDArray[np.float32]:
     """Return a matrix with 1 for the members of each division and 0 for all others."""
     matrix = np.zeros((len(members), rows), dtype=np.float32)
     np.put_along_axis(matrix, members, 1, axis=1)

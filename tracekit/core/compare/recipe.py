@@ -37,17 +37,17 @@ def diff_tables(a: Mapping[str, pl.DataFrame], b: Mapping[str, pl.DataFrame]) ->
         MissingTableError: No table of statistics is in both outputs.
         SchemaError: The tables of the outputs have different columns.
     """
-    tables = {name: _difference(name, a[name], b[name]) for name in TABLES if name in a and name in b}
+    tables = {name: _subtract_tables(name, a[name], b[name]) for name in TABLES if name in a and name in b}
     if not tables:
         raise MissingTableError(
             "the outputs have neither rank_stats nor all_stats in common", hint="compare outputs of the same recipe"
         )
     if FILES in a and FILES in b:
-        tables[FILES] = _files(a[FILES], b[FILES])
+        tables[FILES] = _file_names(a[FILES], b[FILES])
     return tables
 
 
-def _difference(table: str, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
+def _subtract_tables(table: str, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     """Return the differences between the numbers of two tables with the same names and ranks."""
     if a.schema != b.schema:
         raise SchemaError(f"the tables {table} have different columns", hint="compare outputs of the same recipe")
@@ -70,7 +70,7 @@ def _difference(table: str, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _files(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
+def _file_names(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     """Return the names of the captures of both jobs, one row per rank."""
     names = [f.to_series(0).cast(pl.String).alias(f"File{i}") for i, f in enumerate((a, b), start=1)]
     return pl.concat([n.to_frame() for n in names], how="horizontal")

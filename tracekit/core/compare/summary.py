@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from tracekit.core import idle
-from tracekit.core.compare.names import normalize, normalize_column
+from tracekit.core.compare.names import normalize_categorical_expr, normalize_names_expr
 from tracekit.core.rollup import groups
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Source:
 
     def name(self, column: str, rules: str) -> pl.Expr:
         """Return an expression for the normalised names in a Categorical column."""
-        return normalize_column(pl.col(column), "exact" if self.exact_names else rules)
+        return normalize_categorical_expr(pl.col(column), "exact" if self.exact_names else rules)
 
 
 SAMPLES: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -157,12 +157,12 @@ def summarize(source: Source, *, kinds: Sequence[str], facts: Mapping[str, str])
     for kind in kinds:
         rows = KINDS[kind].rows(source).join(unit_of, on="iteration", how="left")
         rows = rows.drop_nulls("unit") if is_partial else rows
-        frames_by_kind.append(_samples(rows.with_columns(kind=pl.lit(kind))))
+        frames_by_kind.append(_sum_samples(rows.with_columns(kind=pl.lit(kind))))
     units = unit_of.group_by("unit", maintain_order=True).len()["len"].to_list()
     return Summary(pl.concat([pl.DataFrame(schema=SAMPLES), *frames_by_kind]), tuple(units), dict(facts))
 
 
-def combine(summaries: Sequence[Summary]) -> Summary:
+def combine_summaries(summaries: Sequence[Summary]) -> Summary:
     """Sum the summaries of processes that ran together, such as the ranks of a job.
 
     An iteration of the result consists of the same iteration of every process. Iterations that a process does not have
@@ -175,7 +175,7 @@ def combine(summaries: Sequence[Summary]) -> Summary:
     rows = pl.concat([s.samples.with_columns(unit) for s in summaries])
     names = dict.fromkeys(name for s in summaries for name in s.facts)
     facts = {n: ", ".join(dict.fromkeys(s.facts[n] for s in summaries if n in s.facts)) for n in names}
-    return Summary(_samples(rows), units, facts)
+    return Summary(_sum_samples(rows), units, facts)
 
 
 def capture_facts(info: Mapping[str, str], source: Source, counts: Mapping[str, int]) -> dict[str, str]:
@@ -204,7 +204,7 @@ def _used_gpus(source: Source) -> list[tuple[str, int]]:
     return names.group_by("name").len().sort("name").collect().rows()
 
 
-def _samples(rows: pl.DataFrame) -> pl.DataFrame:
+def _sum_samples(rows: pl.DataFrame) -> pl.DataFrame:
     """Sum rows with the same kind, name and unit."""
     sizes = pl.when(pl.col("bytes").is_not_null().any()).then(pl.col("bytes").sum())
     summed = rows.group_by("kind", pl.col("name").cast(pl.String), "unit").agg(pl.col("count", "time_ns").sum(), sizes)
@@ -215,7 +215,9 @@ _DURATION = pl.col("end_ns") - pl.col("start_ns")
 _COUNT = pl.len().cast(pl.Int64).alias("count")
 
 
-def _aggregated(rows: pl.LazyFrame, *, size: pl.Expr | None = None, time: pl.Expr = _DURATION) -> pl.DataFrame:
+def _sum_by_name_and_iteration(
+    rows: pl.LazyFrame, *, size: pl.Expr | None = None, time: pl.Expr = _DURATION
+) -> pl.DataFrame:
     """Sum events by name and iteration."""
     total = pl.lit(None, pl.Int64) if size is None else size.sum()
     grouped = rows.group_by("name", "iteration").agg(_COUNT, time_ns=time.sum().cast(pl.Int64), bytes=total)
@@ -226,7 +228,7 @@ def _kernels(source: Source) -> pl.DataFrame:
     """Return the kernels by name, and executions of CUDA graphs that were recorded as a whole."""
     names = {"kernels": source.name("name", "kernel"), "graph_launches": pl.lit("(CUDA graph)", pl.Categorical)}
     rows = [
-        _aggregated(source.frames(table).select(name.alias("name"), "iteration", "start_ns", "end_ns"))
+        _sum_by_name_and_iteration(source.frames(table).select(name.alias("name"), "iteration", "start_ns", "end_ns"))
         for table, name in names.items()
     ]
     return pl.concat(rows)
@@ -238,7 +240,7 @@ def _ops(source: Source) -> pl.DataFrame:
     rows = source.frames("op_instances").join(ops, on="op_id", how="left")
     by_op = rows.select("direction", "iteration", "gpu_time_ns", name=source.name("op_name", "range"))
     grouped = by_op.group_by("name", "direction", "iteration").agg(_COUNT, time_ns=pl.col("gpu_time_ns").sum())
-    return _with_directions(grouped.collect())
+    return _append_directions(grouped.collect())
 
 
 def _groups(source: Source) -> pl.DataFrame:
@@ -246,11 +248,11 @@ def _groups(source: Source) -> pl.DataFrame:
     rollup = source.rollup
     rows = groups.group_times(rollup.measures, rollup.iterations, rollup.devices["device_id"], rollup.measures.mode)
     path = pl.when(pl.col("path") == "").then(pl.lit("(all ops)")).otherwise("path")
-    name = path if source.exact_names else normalize(path, "range")
-    return _with_directions(rows.select("direction", "iteration", name=name, count="instance_count", time_ns="gpu"))
+    name = path if source.exact_names else normalize_names_expr(path, "range")
+    return _append_directions(rows.select("direction", "iteration", name=name, count="instance_count", time_ns="gpu"))
 
 
-def _with_directions(rows: pl.DataFrame) -> pl.DataFrame:
+def _append_directions(rows: pl.DataFrame) -> pl.DataFrame:
     """Append the direction to each name, and add the column of sizes."""
     direction = pl.when(pl.col("direction").is_not_null()).then(pl.format(" [{}]", "direction")).otherwise(pl.lit(""))
     name = pl.col("name").cast(pl.String) + direction
@@ -259,15 +261,17 @@ def _with_directions(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _ranges(source: Source) -> pl.DataFrame:
     """Return the NVTX ranges by path, with their duration on the CPU."""
-    return _aggregated(_with_iterations(source, _named_ranges(source)))
+    return _sum_by_name_and_iteration(_add_end_iterations(source, _ranges_with_paths(source)))
 
 
 def _range_projections(source: Source) -> pl.DataFrame:
     """Return the NVTX ranges by path, with the time of the GPU activities that were launched in them."""
-    return _aggregated(_with_iterations(source, _named_ranges(source)), time=pl.col("gpu_time_ns"))
+    return _sum_by_name_and_iteration(
+        _add_end_iterations(source, _ranges_with_paths(source)), time=pl.col("gpu_time_ns")
+    )
 
 
-def _named_ranges(source: Source) -> pl.LazyFrame:
+def _ranges_with_paths(source: Source) -> pl.LazyFrame:
     path = pl.coalesce(source.name("path", "range"), source.name("name", "range"))
     ranges = source.frames("nvtx_ranges").filter(pl.col("end_ns").is_not_null())
     return ranges.select("process_id", "start_ns", "end_ns", "gpu_time_ns", name=path)
@@ -276,14 +280,14 @@ def _named_ranges(source: Source) -> pl.LazyFrame:
 def _api_calls(source: Source) -> pl.DataFrame:
     """Return the API calls by name."""
     calls = source.frames("api_calls").select("process_id", "start_ns", "end_ns", name=source.name("name", "call"))
-    return _aggregated(_with_iterations(source, calls))
+    return _sum_by_name_and_iteration(_add_end_iterations(source, calls))
 
 
 def _copies(source: Source) -> pl.DataFrame:
     """Return the memory copies by kind, and the memory sets."""
     names = {"memcpys": pl.col("copy_kind"), "memsets": pl.lit("Memset", pl.Categorical)}
     rows = [
-        _aggregated(
+        _sum_by_name_and_iteration(
             source.frames(table).select("iteration", "start_ns", "end_ns", "bytes", name=name), size=pl.col("bytes")
         )
         for table, name in names.items()
@@ -294,7 +298,9 @@ def _copies(source: Source) -> pl.DataFrame:
 def _idle_causes(source: Source) -> pl.DataFrame:
     """Return the time in which GPUs were idle, by cause."""
     pieces = idle.divide_by_cause(source.frames, idle.idle_times(source.frames))
-    return _aggregated(_with_iterations(source, pieces.lazy().select("process_id", "start_ns", "end_ns", name="cause")))
+    return _sum_by_name_and_iteration(
+        _add_end_iterations(source, pieces.lazy().select("process_id", "start_ns", "end_ns", name="cause"))
+    )
 
 
 def _iterations(source: Source) -> pl.DataFrame:
@@ -323,7 +329,7 @@ _PARTS = {
 }
 
 
-def _with_iterations(source: Source, events: pl.LazyFrame) -> pl.LazyFrame:
+def _add_end_iterations(source: Source, events: pl.LazyFrame) -> pl.LazyFrame:
     """Add the iteration in which each event ended."""
     rows = events.collect()
     return rows.with_columns(iteration=source.iterations.instance_iterations(rows)).lazy()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _DECIMALS = {"algorithm_gb_per_s": 3, "bus_gb_per_s": 3, "drift_ppm": 3}
 
 
-def _analysis(name: str, doc: str, read: Callable[..., Tables], *outputs: str) -> Recipe:
+def _analysis_recipe(name: str, doc: str, read: Callable[..., Tables], *outputs: str) -> Recipe:
     """Return a recipe whose output is some tables of the communication analysis.
 
     Args:
@@ -32,34 +32,34 @@ def _analysis(name: str, doc: str, read: Callable[..., Tables], *outputs: str) -
 
     def combine(tables: Tables, _: Mapping[str, Value]) -> Tables:
         found = Communication(tables)
-        return {output: _rounded(getattr(found, output)) for output in outputs}
+        return {output: _round_decimals(getattr(found, output)) for output in outputs}
 
     return Recipe(name, doc, tuple(map(Output, outputs)), per_rank, combine)
 
 
-def _rounded(rows: pl.DataFrame) -> pl.DataFrame:
+def _round_decimals(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(pl.col(c).round(_DECIMALS.get(c, 1)) for c, t in rows.schema.items() if t == pl.Float64)
 
 
-comm_sum = _analysis(
+comm_sum = _analysis_recipe(
     "comm_sum",
     "Bandwidth, waits and overlap of collectives and messages, by kind, communicator and size.",
     call_tables,
     *("summary", "operations", "clocks"),
 )
-comm_skew = _analysis(
+comm_skew = _analysis_recipe(
     "comm_skew",
     "How late each rank starts collectives and messages, and how long it waits in them.",
     call_tables,
     *("arrivals", "operations", "clocks"),
 )
-comm_trace = _analysis(
+comm_trace = _analysis_recipe(
     "comm_trace",
     "Every collective and message of every rank, matched across ranks, on a common clock.",
     call_tables,
     *("calls", "clocks"),
 )
-iteration_spread = _analysis(
+iteration_spread = _analysis_recipe(
     "iteration_spread",
     "How much the ranks differ in each iteration, and which rank lost time in which phase.",
     rank_tables,

@@ -21,7 +21,7 @@ from tracekit.core.recipes.recipe import (
     recipe,
     with_rank_last,
 )
-from tracekit.core.recipes.statistics import count_values, describe
+from tracekit.core.recipes.statistics import count_values, describe_counts
 from tracekit.core.recipes.sums import (
     DEVICE,
     DEVICE_ID,
@@ -69,7 +69,7 @@ def gpu_metric_util_sum(request: RankRequest) -> Tables:
     gpu, name = pl.col("device_id").cast(pl.Int64).alias(_GPU), pl.col("metric").alias(_METRIC_NAME)
     recorded = request.frames("gpu_metrics").filter(pl.col("timestamp_ns") >= 0)
     counts = count_values(recorded.select(gpu, name, pl.col("value").cast(pl.Float64)), [_GPU, _METRIC_NAME])
-    stats = describe(counts, [_GPU, _METRIC_NAME])
+    stats = describe_counts(counts, [_GPU, _METRIC_NAME])
     full = pl.col(_METRIC_NAME).cast(pl.String)
     plain = full.str.replace(_UNIT, "")
     is_plain = plain.is_in(_WITHOUT_UNIT) & _is_percentage(full)

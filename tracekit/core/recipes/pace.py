@@ -8,7 +8,7 @@ import polars as pl
 
 from tracekit.core.recipes.recipe import ALIGN, RANK, Option, Output, RankRequest, Tables, Value, recipe, with_rank_last
 from tracekit.core.recipes.sources import KERNEL_NAMES, kernels, ranges
-from tracekit.core.recipes.statistics import VALUE, add_counts, count_values, describe, quartiles
+from tracekit.core.recipes.statistics import VALUE, add_counts, count_values, describe_counts, quartile_exprs
 from tracekit.core.reports.nvtx import project_ranges
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _REDUCTIONS = {_VALUES: add_counts}
 _OPTIONS = {"name": Option(None, "Name of the kernel or range, as the sum recipe shows it."), "align": ALIGN}
 
 
-def _outputs(key: str) -> tuple[Output, ...]:
+def _pace_outputs(key: str) -> tuple[Output, ...]:
     return (Output(_STATS, (key,)), *(Output(f"pace_{p}") for p in _PACES), Output(_DELTA_STATS))
 
 
@@ -57,20 +57,20 @@ def _occurrences(request: RankRequest, rows: pl.LazyFrame, key: str, dtype: Pola
     return {_OCCURRENCES: occurrences, _VALUES: values, _RANKS: pl.DataFrame({RANK: [0]})}
 
 
-def _combine(tables: Tables, _: Mapping[str, Value]) -> Tables:
+def _combine_ranks(tables: Tables, _: Mapping[str, Value]) -> Tables:
     """Combine the ranks into tables with one row per occurrence and one column per rank."""
     occurrences, values = tables[_OCCURRENCES], tables[_VALUES]
     ranks = tables[_RANKS][RANK].to_list()
     key = values.columns[0]
-    stats = with_rank_last(describe(values, [key]), key)
+    stats = with_rank_last(describe_counts(values, [key]), key)
     return {
         _STATS: stats,
-        **{f"pace_{p}": _by_rank(occurrences, p, ranks) for p in _PACES},
+        **{f"pace_{p}": _pivot_by_rank(occurrences, p, ranks) for p in _PACES},
         _DELTA_STATS: _delta_stats(occurrences),
     }
 
 
-def _by_rank(occurrences: pl.DataFrame, pace: str, ranks: list[int]) -> pl.DataFrame:
+def _pivot_by_rank(occurrences: pl.DataFrame, pace: str, ranks: list[int]) -> pl.DataFrame:
     """Pivot occurrences into one row per occurrence and one column per rank. Missing occurrences are null."""
     wide = occurrences.sort(_NTH, RANK).pivot(RANK, index=_NTH, values=pace)
     columns = [str(rank) for rank in ranks]
@@ -89,7 +89,7 @@ def _delta_stats(occurrences: pl.DataFrame) -> pl.DataFrame:
             x.mean().alias("Mean"),
             x.std().alias("Std"),
             x.min().alias("Min"),
-            *quartiles(x),
+            *quartile_exprs(x),
             x.max().alias("Max"),
             x.sum().alias("Sum"),
         )
@@ -98,8 +98,8 @@ def _delta_stats(occurrences: pl.DataFrame) -> pl.DataFrame:
 
 
 @recipe(
-    *_outputs(_SHORT_NAME),
-    combine=_combine,
+    *_pace_outputs(_SHORT_NAME),
+    combine=_combine_ranks,
     options={**_OPTIONS, "kernel_name": KERNEL_NAMES},
     reductions=_REDUCTIONS,
     aligned=True,
@@ -109,13 +109,13 @@ def cuda_gpu_kern_pace(request: RankRequest) -> Tables:
     return _occurrences(request, kernels(request, "start_ns", "end_ns"), _SHORT_NAME, pl.Int64)
 
 
-@recipe(*_outputs(_TEXT), combine=_combine, options=_OPTIONS, reductions=_REDUCTIONS, aligned=True)
+@recipe(*_pace_outputs(_TEXT), combine=_combine_ranks, options=_OPTIONS, reductions=_REDUCTIONS, aligned=True)
 def nvtx_pace(request: RankRequest) -> Tables:
     """When the NVTX ranges with one name start and end in each rank."""
     return _occurrences(request, ranges(request.frames), _TEXT, pl.Float64)
 
 
-@recipe(*_outputs(_TEXT), combine=_combine, options=_OPTIONS, reductions=_REDUCTIONS, aligned=True)
+@recipe(*_pace_outputs(_TEXT), combine=_combine_ranks, options=_OPTIONS, reductions=_REDUCTIONS, aligned=True)
 def nvtx_gpu_proj_pace(request: RankRequest) -> Tables:
     """When the GPU activities that the NVTX ranges with one name launched start and end in each rank."""
     start = pl.col("gpu_start_ns")

@@ -21,7 +21,7 @@ _OUTPUT = Output(ANALYSIS, (UNNAMED_INDEX,))
 _GREEN_CONTEXT = "Green Context ID"
 
 
-def _recipe_of_rule(name: str) -> Recipe:
+def _rule_recipe(name: str) -> Recipe:
     """Return the recipe that lists all rows that a rule finds in each rank. Its options are those of the rule."""
     rule = analyze.find_rule(name)
     options = {**{n: _recipe_option(o) for n, o in rule.options.items()}, "rows": _ROWS}
@@ -29,9 +29,9 @@ def _recipe_of_rule(name: str) -> Recipe:
     def list_rows(request: RankRequest) -> Tables:
         settings = "".join(f":{option}={request.values[option]}" for option in options)
         rows = analyze.run(request.frames, name + settings).data
-        return {ANALYSIS: rows.select(*map(_value, rule.columns)).with_row_index(UNNAMED_INDEX)}
+        return {ANALYSIS: rows.select(*map(_value_expr, rule.columns)).with_row_index(UNNAMED_INDEX)}
 
-    return Recipe(name, rule.doc, (_OUTPUT,), list_rows, _combine, options)
+    return Recipe(name, rule.doc, (_OUTPUT,), list_rows, _concat_ranks, options)
 
 
 def _recipe_option(option: analyze.Option) -> Option:
@@ -40,7 +40,7 @@ def _recipe_option(option: analyze.Option) -> Option:
     return Option(option.default, option.doc, option.minimum, maximum)
 
 
-def _value(column: ReportColumn) -> pl.Expr:
+def _value_expr(column: ReportColumn) -> pl.Expr:
     """Return an expression for the values of a printed column in the recorded unit."""
     x = pl.col(column.source)
     match column.style:
@@ -53,16 +53,16 @@ def _value(column: ReportColumn) -> pl.Expr:
     return x.alias(column.title.partition(" (")[0])
 
 
-def _combine(tables: Tables, _: Mapping[str, Value]) -> Tables:
+def _concat_ranks(tables: Tables, _: Mapping[str, Value]) -> Tables:
     rows = with_rank_last(tables[ANALYSIS], UNNAMED_INDEX)
     if _GREEN_CONTEXT in rows.columns and rows[_GREEN_CONTEXT].null_count() == rows.height:
         rows = rows.with_columns(pl.lit(None).alias(_GREEN_CONTEXT))  # as in nsys if there are no green contexts
     return {ANALYSIS: rows}
 
 
-cuda_api_sync = _recipe_of_rule("cuda_api_sync")
-cuda_memcpy_async = _recipe_of_rule("cuda_memcpy_async")
-cuda_memcpy_sync = _recipe_of_rule("cuda_memcpy_sync")
-cuda_memset_sync = _recipe_of_rule("cuda_memset_sync")
-gpu_gaps = _recipe_of_rule("gpu_gaps")
-gpu_time_util = _recipe_of_rule("gpu_time_util")
+cuda_api_sync = _rule_recipe("cuda_api_sync")
+cuda_memcpy_async = _rule_recipe("cuda_memcpy_async")
+cuda_memcpy_sync = _rule_recipe("cuda_memcpy_sync")
+cuda_memset_sync = _rule_recipe("cuda_memset_sync")
+gpu_gaps = _rule_recipe("gpu_gaps")
+gpu_time_util = _rule_recipe("gpu_time_util")

@@ -39,7 +39,7 @@ def add_counts(counts: pl.DataFrame) -> pl.DataFrame:
     return counts.group_by(pl.exclude(COUNT)).agg(pl.col(COUNT).sum())
 
 
-def describe(counts: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+def describe_counts(counts: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     """Return the statistics of each group, sorted by the keys.
 
     Args:
@@ -76,7 +76,7 @@ def _sort_by_keys(counts: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     return lists.with_columns(texts).sort(list(keys)).explode(VALUE, COUNT)
 
 
-def quartiles(values: pl.Expr) -> list[pl.Expr]:
+def quartile_exprs(values: pl.Expr) -> list[pl.Expr]:
     """Return expressions for the quartiles of a column, with linear interpolation: ``Q1``, ``Median`` and ``Q3``."""
     return [values.quantile(quarter / 4, interpolation="linear").alias(name) for name, quarter in _QUARTERS.items()]
 

@@ -9,7 +9,7 @@ import polars as pl
 from tracekit.core.recipes.projection import project
 from tracekit.core.recipes.recipe import Output, RankRequest, Tables, Value, recipe, with_rank_last
 from tracekit.core.recipes.sources import KERNEL_NAMES, NCCL_DOMAIN, kernels, memory_operations, ranges
-from tracekit.core.recipes.statistics import add_counts, count_values, describe
+from tracekit.core.recipes.statistics import add_counts, count_values, describe_counts
 from tracekit.core.reports.nvtx import project_ranges
 from tracekit.core.reports.sources import read_osrt_calls
 from tracekit.core.reports.summary import DURATION
@@ -38,7 +38,7 @@ def combine_sums(tables: Tables, _: Mapping[str, Value]) -> Tables:
     """Compute the statistics over all ranks, and move the rank and the keys to the end."""
     values = tables.pop(_VALUES)
     key = values.columns[0]
-    all_ranks = describe(values, [key])
+    all_ranks = describe_counts(values, [key])
     if (cpu_times := tables.pop(_CPU_TIMES, None)) is not None:
         all_ranks = all_ranks.join(cpu_times, on=key, how="left", maintain_order="left")
     outputs = {_ALL: all_ranks, **tables}
@@ -48,15 +48,15 @@ def combine_sums(tables: Tables, _: Mapping[str, Value]) -> Tables:
 def _sum_by(rows: pl.LazyFrame, key: str) -> Tables:
     """Return the statistics of one rank, and the value counts from which the statistics over all ranks are computed."""
     values = count_values(rows, [key])
-    return {_RANK: describe(values, [key]), _VALUES: values}
+    return {_RANK: describe_counts(values, [key]), _VALUES: values}
 
 
 def sum_by_device(rows: pl.LazyFrame) -> Tables:
     """Return the statistics of one rank by name, and by name and device, with the value counts for all ranks."""
     values = count_values(rows, [NAME, DEVICE_ID])
-    by_device = describe(values, [NAME, DEVICE_ID])
+    by_device = describe_counts(values, [NAME, DEVICE_ID])
     totals = add_counts(values.drop(DEVICE_ID))
-    return {_RANK: describe(totals, [NAME]), _BY_DEVICE: by_device, _VALUES: totals}
+    return {_RANK: describe_counts(totals, [NAME]), _BY_DEVICE: by_device, _VALUES: totals}
 
 
 @recipe(*_outputs(NAME), combine=combine_sums, reductions=REDUCTIONS)

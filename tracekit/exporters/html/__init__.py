@@ -20,7 +20,7 @@ def write(view: View, path: Path, progress: Progress) -> None:
     """Write the HTML page of a trace."""
     from tracekit.exporters.html import page, sections
 
-    path.write_text(page.page(sections.contents(view, progress)), "utf-8", newline="\n")
+    path.write_text(page.render_page(sections.build_contents(view, progress)), "utf-8", newline="\n")
 
 
 EXPORTER = Exporter(

@@ -59,19 +59,19 @@ class Table:
         """Return the table as HTML."""
         classes = [_column_class([row[n] for row in self.rows]) for n in range(len(self.titles))]
         titles = zip(self.titles, classes, strict=True)
-        head = "".join(f'<th scope="col"{class_}>{text(title)}</th>' for title, class_ in titles)
+        head = "".join(f'<th scope="col"{class_}>{escape_text(title)}</th>' for title, class_ in titles)
         body = "".join(f"<tr>{self._cells(row, classes)}</tr>\n" for row in self.rows)
         count = "" if self.total == len(self.rows) else f" (first {len(self.rows):,} of {self.total:,} rows)"
-        caption = f"<caption>{text(self.caption)}{count}</caption>"
+        caption = f"<caption>{escape_text(self.caption)}{count}</caption>"
         table = f"<table>{caption}<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>"
-        label = f"Table: {text(self.caption)}"
+        label = f"Table: {escape_text(self.caption)}"
         return f'<div class="scroll" role="region" tabindex="0" aria-label="{label}">{table}</div>\n'
 
     def _cells(self, row: Sequence[Any], classes: Sequence[str]) -> str:
         cells = []
         for n, (value, class_) in enumerate(zip(row, classes, strict=True)):
             start, end = ('<th scope="row"', "</th>") if n == self.header else ("<td", "</td>")
-            cells.append(f"{start}{class_}>{cell(value)}{end}")
+            cells.append(f"{start}{class_}>{format_cell(value)}{end}")
         return "".join(cells)
 
 
@@ -99,21 +99,21 @@ class Section:
 
     def html(self) -> str:
         """Return the section as HTML."""
-        notes = "".join(f"<p>{text(note)}</p>\n" for note in self.notes)
-        figures = "".join(figure(name, drawn) for name, drawn in self.figures.items())
-        articles = "".join(article(*parts) for parts in self.articles)
+        notes = "".join(f"<p>{escape_text(note)}</p>\n" for note in self.notes)
+        figures = "".join(figure_element(name, drawn) for name, drawn in self.figures.items())
+        articles = "".join(finding_article(*parts) for parts in self.articles)
         tables = "".join(table.html() for table in self.tables)
-        content = notes + facts(self.facts) + figures + articles + tables
-        heading = f'<h2 id="{self.anchor}-title">{text(self.title)}</h2>'
+        content = notes + description_list(self.facts) + figures + articles + tables
+        heading = f'<h2 id="{self.anchor}-title">{escape_text(self.title)}</h2>'
         return f'<section id="{self.anchor}" aria-labelledby="{self.anchor}-title">{heading}\n{content}</section>\n'
 
 
-def text(value: str) -> str:
+def escape_text(value: str) -> str:
     """Escape markup, control characters, and characters that change the direction of text."""
     return html.escape(printable(value))
 
 
-def cell(value: Any) -> str:
+def format_cell(value: Any) -> str:
     """Format a table cell as HTML. Long texts are collapsed, and nulls become empty cells."""
     if value is None:
         return ""
@@ -121,30 +121,30 @@ def cell(value: Any) -> str:
         return f"{value:,}"
     written = str(value)
     if len(written) <= LONG:
-        return text(written)
+        return escape_text(written)
     shown = written if len(written) <= LONGEST else f"{written[:LONGEST]}… ({len(written):,} characters)"
-    return f"<details><summary>{text(written[: LONG - 1])}…</summary>{text(shown)}</details>"
+    return f"<details><summary>{escape_text(written[: LONG - 1])}…</summary>{escape_text(shown)}</details>"
 
 
-def facts(pairs: Iterable[tuple[str, str]]) -> str:
+def description_list(pairs: Iterable[tuple[str, str]]) -> str:
     """Return labels and values as an HTML description list, or an empty string if there are none."""
-    items = "".join(f"<div><dt>{text(label)}</dt><dd>{text(value)}</dd></div>" for label, value in pairs)
+    items = "".join(f"<div><dt>{escape_text(label)}</dt><dd>{escape_text(value)}</dd></div>" for label, value in pairs)
     return f"<dl>{items}</dl>\n" if items else ""
 
 
-def figure(name: str, drawn: Mapping[str, Any]) -> str:
+def figure_element(name: str, drawn: Mapping[str, Any]) -> str:
     """Return the HTML element into which a figure is drawn. The title of the figure is its accessible description."""
     layout = drawn["layout"]
     height = layout.get("height") or 380
-    title = text(layout["title"]["text"])
+    title = escape_text(layout["title"]["text"])
     attributes = f'id="figure-{name}" role="img" aria-label="{title}" style="height:{height}px"'
     return f'<figure><div class="figure" {attributes}></div></figure>\n'
 
 
-def article(title: str, paragraphs: Sequence[str], pairs: Sequence[tuple[str, str]]) -> str:
+def finding_article(title: str, paragraphs: Sequence[str], pairs: Sequence[tuple[str, str]]) -> str:
     """Return a finding as HTML."""
-    written = "".join(f"<p>{text(p)}</p>" for p in paragraphs)
-    return f"<article><h3>{text(title)}</h3>{written}{facts(pairs)}</article>\n"
+    written = "".join(f"<p>{escape_text(p)}</p>" for p in paragraphs)
+    return f"<article><h3>{escape_text(title)}</h3>{written}{description_list(pairs)}</article>\n"
 
 
 def _column_class(values: Sequence[Any]) -> str:

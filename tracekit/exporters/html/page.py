@@ -8,7 +8,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from tracekit.exporters.html.markup import text
+from tracekit.exporters.html.markup import escape_text
 from tracekit.plots import theme
 
 if TYPE_CHECKING:
@@ -90,15 +90,16 @@ addEventListener("afterprint", redraw);
 """
 
 
-def page(contents: Contents) -> str:
+def render_page(contents: Contents) -> str:
     """Return the HTML of a page."""
-    library, data = _script_text(theme.javascript()), _data(contents)
+    library, data = _escape_script(theme.javascript()), _figures_json(contents)
     allowed = (
-        f"script-src {_hash(library)} {_hash(SCRIPT)}",
+        f"script-src {_policy_hash(library)} {_policy_hash(SCRIPT)}",
         "style-src 'unsafe-inline'",  # plotly sets style attributes
         "img-src data: blob:",
     )
-    body = f"{_notice(contents)}{''.join(section.html() for section in contents.sections)}{_missing(contents)}"
+    sections = "".join(section.html() for section in contents.sections)
+    body = f"{_nothing_to_draw_notice(contents)}{sections}{_missing_data_section(contents)}"
     note = (
         "Written by tracekit. Times are in ns since the start of the capture. All numbers are exact unless a unit in\n"
         "brackets follows them.</p><noscript><p>The charts need JavaScript. The tables do not.</p></noscript>"
@@ -107,7 +108,7 @@ def page(contents: Contents) -> str:
 <script>{library}</script>
 <script>{SCRIPT}</script>
 """
-    return _document(
+    return _html_document(
         contents.title, _navigation(contents.sections), body, f"<p>{note}", allowed=allowed, scripts=scripts
     )
 
@@ -120,12 +121,14 @@ def static_page(title: str, sections: Sequence[Section], note: str) -> str:
         sections: Its sections.
         note: Sentence at the end of the page.
     """
-    allowed = (f"style-src {_hash(STYLE)}",)
+    allowed = (f"style-src {_policy_hash(STYLE)}",)
     body = "".join(section.html() for section in sections)
-    return _document(title, _navigation(sections), body, f"<p>{text(note)}</p>", allowed=allowed)
+    return _html_document(title, _navigation(sections), body, f"<p>{escape_text(note)}</p>", allowed=allowed)
 
 
-def _document(title: str, navigation: str, body: str, footer: str, *, allowed: Sequence[str], scripts: str = "") -> str:
+def _html_document(
+    title: str, navigation: str, body: str, footer: str, *, allowed: Sequence[str], scripts: str = ""
+) -> str:
     """Assemble an HTML document.
 
     Args:
@@ -137,7 +140,7 @@ def _document(title: str, navigation: str, body: str, footer: str, *, allowed: S
         scripts: Script elements.
     """
     policy = "; ".join(("default-src 'none'", *allowed, "base-uri 'none'", "form-action 'none'"))
-    title = text(title)
+    title = escape_text(title)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -161,11 +164,11 @@ def _document(title: str, navigation: str, body: str, footer: str, *, allowed: S
 
 
 def _navigation(sections: Sequence[Section]) -> str:
-    links = "".join(f'<li><a href="#{s.anchor}">{text(s.title)}</a></li>' for s in sections)
+    links = "".join(f'<li><a href="#{s.anchor}">{escape_text(s.title)}</a></li>' for s in sections)
     return f'<nav aria-label="Sections"><ul>{links}</ul></nav>\n'
 
 
-def _notice(contents: Contents) -> str:
+def _nothing_to_draw_notice(contents: Contents) -> str:
     """Return a note if no figure can be drawn from the capture, or else an empty string."""
     if any(section.figures for section in contents.sections):
         return ""
@@ -176,22 +179,24 @@ def _notice(contents: Contents) -> str:
     return f'<section aria-label="Notice">{content}</section>\n'
 
 
-def _missing(contents: Contents) -> str:
+def _missing_data_section(contents: Contents) -> str:
     """Return a section that lists which data the capture lacks, or an empty string if it lacks none."""
     if not contents.missing:
         return ""
     is_open = "" if any(section.figures for section in contents.sections) else " open"
-    items = "".join(f"<li>{_sentence(message)}{_sentence(hint)}</li>" for message, hint in contents.missing)
+    items = "".join(
+        f"<li>{_format_sentence(message)}{_format_sentence(hint)}</li>" for message, hint in contents.missing
+    )
     summary = "<summary>What this capture does not contain</summary>"
     content = f"<details{is_open}>{summary}<ul>{items}</ul></details>"
     return f'<section aria-label="Not recorded">{content}</section>\n'
 
 
-def _sentence(words: str) -> str:
-    return f"{text(words[:1].upper() + words[1:])}. " if words else ""
+def _format_sentence(words: str) -> str:
+    return f"{escape_text(words[:1].upper() + words[1:])}. " if words else ""
 
 
-def _data(contents: Contents) -> str:
+def _figures_json(contents: Contents) -> str:
     """Serialize the figures and templates as JSON that is safe inside a script element."""
     figures = {name: drawn for section in contents.sections for name, drawn in section.figures.items()}
     templates = {name: theme.template(dark=dark).to_plotly_json() for name, dark in (("light", False), ("dark", True))}
@@ -203,13 +208,13 @@ def _data(contents: Contents) -> str:
     return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _script_text(script: str) -> str:
+def _escape_script(script: str) -> str:
     """Escape JavaScript for a script element, so that it neither ends the element nor begins an HTML comment."""
     lines = script.replace("\r\n", "\n").replace("\r", "\n").replace("<!--", "<\\!--")
     return re.sub(r"<(?=/?script)", r"\\x3c", lines, flags=re.IGNORECASE)
 
 
-def _hash(script: str) -> str:
+def _policy_hash(script: str) -> str:
     """Return the hash with which a content security policy allows a script."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"'sha256-{digest}'"

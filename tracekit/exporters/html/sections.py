@@ -57,7 +57,7 @@ class Contents:
     missing: Sequence[tuple[str, str]]
 
 
-def contents(view: View, progress: Progress) -> Contents:
+def build_contents(view: View, progress: Progress) -> Contents:
     """Build the content of the HTML page of a trace."""
     builder = _Builder(view)
     sections: list[Section] = []
@@ -65,10 +65,10 @@ def contents(view: View, progress: Progress) -> Contents:
         sections.extend(build(builder))
         progress(number, len(_BUILDERS))
     missing = list(dict.fromkeys((e.message, e.hint or "") for e in builder.missing))
-    return Contents(_title(view), sections, missing)
+    return Contents(_page_title(view), sections, missing)
 
 
-def _title(view: View) -> str:
+def _page_title(view: View) -> str:
     names = [name for name in view.table("devices").column("name").to_pylist() if name]
     gpus = ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
     return f"GPU profile: {gpus}" if gpus else "GPU profile"
@@ -88,7 +88,7 @@ class _Builder:
             rows = self.rows(name)
             drawn = None if rows is None else _DRAWN_FROM_ROWS[name](rows)
         else:
-            drawn = self._or_none(lambda: self.view.figure(name, **options))
+            drawn = self._none_if_missing(lambda: self.view.figure(name, **options))
         if drawn is None:
             return {}
         content = json.loads(drawn.to_json())
@@ -98,7 +98,7 @@ class _Builder:
     def rows(self, name: str) -> pl.DataFrame | None:
         """Return the rows of a figure, or None if the capture has no data for it. The result is cached."""
         if name not in self._rows:
-            self._rows[name] = self._or_none(lambda: self.view.figure_rows(name))
+            self._rows[name] = self._none_if_missing(lambda: self.view.figure_rows(name))
         return self._rows[name]
 
     def tables(
@@ -115,10 +115,10 @@ class _Builder:
         """
         if needs is not None and not self.view.count(needs):
             return []
-        frame: pl.DataFrame | None = self._or_none(lambda: self.view.report(report).frame())
+        frame: pl.DataFrame | None = self._none_if_missing(lambda: self.view.report(report).frame())
         return [] if frame is None or frame.is_empty() else [Table.from_frame(caption, frame, columns, ROWS, header)]
 
-    def _or_none(self, compute: Callable[[], Any]) -> Any:
+    def _none_if_missing(self, compute: Callable[[], Any]) -> Any:
         try:
             return compute()
         except MissingTableError as e:
@@ -126,7 +126,7 @@ class _Builder:
             return None
 
 
-def _overview(builder: _Builder) -> Iterator[Section]:
+def _overview_section(builder: _Builder) -> Iterator[Section]:
     """Yield the facts about the capture, and its utilization."""
     pairs = [*_capture_facts(builder.view), *_time_facts(builder)]
     figures: dict[str, Any] = {}
@@ -200,7 +200,7 @@ def _overview_tables(builder: _Builder) -> list[Table]:
     return [Table("Time of the aggregated iterations, mean of the used GPUs", titles, cells, len(cells))]
 
 
-def _advice(builder: _Builder) -> Iterator[Section]:
+def _advice_section(builder: _Builder) -> Iterator[Section]:
     """Yield the findings of the report ``advise``."""
     findings = builder.view.report("advise").frame()
     articles = [
@@ -221,7 +221,7 @@ def _advice(builder: _Builder) -> Iterator[Section]:
         yield Section("Advice", "advice", articles=articles)
 
 
-def _iterations(builder: _Builder) -> Iterator[Section]:
+def _iterations_section(builder: _Builder) -> Iterator[Section]:
     figures = builder.figure("iterations")
     rows = builder.rows("iterations")
     if rows is not None:
@@ -238,13 +238,13 @@ def _iterations(builder: _Builder) -> Iterator[Section]:
         yield Section("Iterations", "iterations", figures=figures, tables=[table])
 
 
-def _over_time(builder: _Builder) -> Iterator[Section]:
+def _over_time_section(builder: _Builder) -> Iterator[Section]:
     figures = builder.figure("utilization_over_time")
     if figures:
         yield Section("Utilization over time", "over-time", figures=figures)
 
 
-def _groups(builder: _Builder) -> Iterator[Section]:
+def _groups_section(builder: _Builder) -> Iterator[Section]:
     ops = builder.rows("ops")
     if ops is None:
         return
@@ -264,7 +264,7 @@ def _groups(builder: _Builder) -> Iterator[Section]:
     yield Section("Groups and ops", "groups", figures=figures | builder.figure("top_ops"), tables=[table])
 
 
-def _kernels(builder: _Builder) -> Iterator[Section]:
+def _kernels_section(builder: _Builder) -> Iterator[Section]:
     columns = ("Name", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
     tables = builder.tables("cuda_gpu_kern_sum", "Kernels", columns, "Name", needs="kernels")
     figures = builder.figure("top_kernels")
@@ -272,7 +272,7 @@ def _kernels(builder: _Builder) -> Iterator[Section]:
         yield Section("Kernels", "kernels", figures=figures, tables=tables)
 
 
-def _nsight_compute(builder: _Builder) -> Iterator[Section]:
+def _nsight_compute_section(builder: _Builder) -> Iterator[Section]:
     if not builder.view.count("ncu_launches"):
         return
     columns = ("Name", "Time (%)", "Total Time (ns)", "Launches", "Math (%)", "Memory (%)", "Limiter")
@@ -282,19 +282,19 @@ def _nsight_compute(builder: _Builder) -> Iterator[Section]:
         yield Section("Roofline", "roofline", figures=figures, tables=tables)
 
 
-def _communication(builder: _Builder) -> Iterator[Section]:
+def _communication_section(builder: _Builder) -> Iterator[Section]:
     """Yield the kernels of NCCL, and the MPI calls."""
     view = builder.view
     columns = ("Name", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
     tables: list[Table] = []
     if view.count("kernels"):
-        tables += _collectives(view, columns)
+        tables += _collective_tables(view, columns)
     tables += builder.tables("mpi_event_sum", "MPI calls", columns, "Name", needs="mpi_calls")
     if tables:
         yield Section("Communication", "communication", tables=tables)
 
 
-def _collectives(view: View, columns: Sequence[str]) -> list[Table]:
+def _collective_tables(view: View, columns: Sequence[str]) -> list[Table]:
     """Return two tables: the NCCL kernels by name, with their share of the total kernel time, and the longest ones."""
     import polars as pl
 
@@ -322,7 +322,7 @@ def _collectives(view: View, columns: Sequence[str]) -> list[Table]:
 _NCCL = r"(?i)nccl"
 
 
-def _api_calls(builder: _Builder) -> Iterator[Section]:
+def _api_calls_section(builder: _Builder) -> Iterator[Section]:
     columns = ("Name", "Time (%)", "Total Time (ns)", "Num Calls", "Avg (ns)", "Min (ns)", "Max (ns)")
     tables = builder.tables("cuda_api_sum", "CUDA API calls", columns, "Name", needs="api_calls")
     figures = builder.figure("api")
@@ -330,7 +330,7 @@ def _api_calls(builder: _Builder) -> Iterator[Section]:
         yield Section("CUDA API calls", "api", figures=figures, tables=tables)
 
 
-def _copies(builder: _Builder) -> Iterator[Section]:
+def _copies_section(builder: _Builder) -> Iterator[Section]:
     figures, rows = builder.figure("copies"), builder.rows("copies")
     if rows is not None:
         columns = {"name": "Kind", "count": "Count", "bytes": "Bytes", "time_ns": "Time (ns)"}
@@ -338,7 +338,7 @@ def _copies(builder: _Builder) -> Iterator[Section]:
         yield Section("Memory copies", "copies", figures=figures, tables=[table])
 
 
-def _idle_time(builder: _Builder) -> Iterator[Section]:
+def _idle_time_section(builder: _Builder) -> Iterator[Section]:
     columns = (
         *("Device ID", "Cause", "Idle (%)", "Total Time (ns)", "Gaps", "Max (ns)", "Start (ns)", "Mostly In"),
         "Time In It (ns)",
@@ -349,7 +349,7 @@ def _idle_time(builder: _Builder) -> Iterator[Section]:
         yield Section("Idle time of the GPUs", "idle", figures=figures, tables=[table])
 
 
-def _ranges(builder: _Builder) -> Iterator[Section]:
+def _ranges_section(builder: _Builder) -> Iterator[Section]:
     columns = ("Range", "Style", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
     tables = builder.tables("nvtx_sum", "NVTX ranges", columns, "Range", needs="nvtx_ranges")
     figures = builder.figure("nvtx")
@@ -357,7 +357,7 @@ def _ranges(builder: _Builder) -> Iterator[Section]:
         yield Section("NVTX ranges", "nvtx", figures=figures, tables=tables)
 
 
-def _memory(builder: _Builder) -> Iterator[Section]:
+def _memory_section(builder: _Builder) -> Iterator[Section]:
     figures = builder.figure("memory_usage")
     if figures:
         frame = builder.view.report("gpu_memory_peak").frame()
@@ -365,13 +365,22 @@ def _memory(builder: _Builder) -> Iterator[Section]:
         yield Section("Memory in use", "memory", figures=figures, tables=[table])
 
 
-def _metrics(builder: _Builder) -> Iterator[Section]:
+def _metrics_section(builder: _Builder) -> Iterator[Section]:
     figures = builder.figure("metrics")
     if figures:
         yield Section("GPU metrics", "metrics", figures=figures)
 
 
 _BUILDERS = (
-    *(_overview, _advice, _iterations, _over_time, _groups, _kernels, _nsight_compute, _idle_time),
-    *(_communication, _api_calls, _copies, _ranges, _memory, _metrics),
+    *(
+        _overview_section,
+        _advice_section,
+        _iterations_section,
+        _over_time_section,
+        _groups_section,
+        _kernels_section,
+        _nsight_compute_section,
+        _idle_time_section,
+    ),
+    *(_communication_section, _api_calls_section, _copies_section, _ranges_section, _memory_section, _metrics_section),
 )

@@ -25,7 +25,7 @@ def build(context: Context) -> list[Any]:
     choices = [(kind.title, context.state.url(by=name, **parameters)) for name, kind in KINDS.items()]
     kinds = components.navigation_control("by", choices, context.state.url(by=by, **parameters))
     form = dmc.Group(
-        [_captures(context, other), *_iterations(other), dmc.Button("Compare", id="compare", size="xs")],
+        [_capture_control(context, other), *_iteration_fields(other), dmc.Button("Compare", id="compare", size="xs")],
         align="end",
         gap="sm",
     )
@@ -39,14 +39,14 @@ def build(context: Context) -> list[Any]:
     parts = [
         components.panel("Compare with", [form]),
         dmc.Group([kinds], className="controls"),
-        _totals(context, other, comparison.totals(found, by)),
+        _totals_panel(context, other, comparison.totals(found, by)),
         components.panel("Notes", [html.Ul([html.Li(note) for note in found.notes])]) if found.notes else None,
         context.table("comparison", arguments),
     ]
     return [part for part in parts if part is not None]
 
 
-def _captures(context: Context, other: Aggregated) -> Any:
+def _capture_control(context: Context, other: Aggregated) -> Any:
     """Return the control that selects the other capture."""
     return dmc.Select(
         id="other-capture",
@@ -59,7 +59,7 @@ def _captures(context: Context, other: Aggregated) -> Any:
     )
 
 
-def _iterations(other: Aggregated) -> list[Any]:
+def _iteration_fields(other: Aggregated) -> list[Any]:
     """Return the input fields for the iterations of the other side."""
     return [
         dmc.NumberInput(
@@ -75,7 +75,7 @@ def _iterations(other: Aggregated) -> list[Any]:
     ]
 
 
-def _totals(context: Context, other: Aggregated, times: tuple[int, int] | None) -> Any:
+def _totals_panel(context: Context, other: Aggregated, times: tuple[int, int] | None) -> Any:
     """Return the totals of both sides and their difference."""
     if times is None:
         return None
@@ -83,20 +83,20 @@ def _totals(context: Context, other: Aggregated, times: tuple[int, int] | None) 
     change = f"{(after - before) * 100 / before:+.2f} %" if before else ""
     return html.Dl(
         [
-            components.number("A", components.duration(before), _label(context, context.state.at)),
-            components.number("B", components.duration(after), _label(context, other)),
+            components.number("A", components.duration(before), _side_label(context, context.state.at)),
+            components.number("B", components.duration(after), _side_label(context, other)),
             components.number("Change", f"{after - before:+,} ns", change),
         ],
         className="numbers",
     )
 
 
-def _label(context: Context, at: Aggregated) -> str:
+def _side_label(context: Context, at: Aggregated) -> str:
     """Return the name of a side of the comparison."""
-    bounds = "" if at.is_default else f", iterations {_text(at.first)} to {_text(at.last)}"
+    bounds = "" if at.is_default else f", iterations {_iteration_text(at.first)} to {_iteration_text(at.last)}"
     return f"{context.captures[at].name}{bounds}"
 
 
-def _text(bound: int | None) -> str:
+def _iteration_text(bound: int | None) -> str:
     """Return the first or last iteration as a string, which is empty for None."""
     return "…" if bound is None else str(bound)

@@ -35,8 +35,8 @@ def build(context: Context) -> list[Any]:
     controls = [
         components.navigation_control(
             name,
-            [(label, _url(context, {**chosen, name: value})) for value, label in labels.items()],
-            _url(context, chosen),
+            [(label, _page_url(context, {**chosen, name: value})) for value, label in labels.items()],
+            _page_url(context, chosen),
         )
         for name, labels in choices.items()
         if len(labels) > 1
@@ -47,6 +47,6 @@ def build(context: Context) -> list[Any]:
     return [dmc.Group(controls, className="controls"), figure, context.table("groups", arguments)]
 
 
-def _url(context: Context, chosen: dict[str, str]) -> str:
+def _page_url(context: Context, chosen: dict[str, str]) -> str:
     """Return the URL of the page for the selected values. Empty values are omitted."""
     return context.state.url(**{name: value for name, value in chosen.items() if value})

@@ -28,7 +28,7 @@ def build(context: Context) -> list[Any]:
         ],
         className="numbers",
     )
-    form = _form(context, first, last)
+    form = _aggregation_form(context, first, last)
     note = html.P(
         "An iteration ends where the key op starts again. All pages show the aggregated iterations.",
         className="dimmed",
@@ -41,7 +41,7 @@ def build(context: Context) -> list[Any]:
     ]
 
 
-def _form(context: Context, first: Any, last: Any) -> Any:
+def _aggregation_form(context: Context, first: Any, last: Any) -> Any:
     """Return the form that selects the iterations to aggregate, within the iterations ``first`` to ``last``."""
     at = context.state.at
     bounds = {"first": (at.first, first), "last": (at.last, last)}
@@ -62,7 +62,7 @@ def _form(context: Context, first: Any, last: Any) -> Any:
         id="key-op",
         label="Key op",
         description=None,
-        data=_key_ops(context),
+        data=_key_op_choices(context),
         value=at.key_op or "",
         searchable=True,
         size="xs",
@@ -75,7 +75,7 @@ def _form(context: Context, first: Any, last: Any) -> Any:
     return dmc.Group([*fields, key, apply, *reset], align="end", gap="sm")
 
 
-def _key_ops(context: Context) -> list[dict[str, str]]:
+def _key_op_choices(context: Context) -> list[dict[str, str]]:
     """Return the ops that can be used as key op, sorted by descending frequency."""
     ops = context.capture.at(context.state.at).frame("ops").select("op_id", "op_name", "instance_count")
     ops = ops.sort("instance_count", descending=True).head(500)

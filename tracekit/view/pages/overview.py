@@ -38,17 +38,19 @@ def build(context: Context) -> list[Any]:
         context.figure("utilization_over_time", "GPU utilization over time"),
     ]
     parts = [
-        _numbers(context, trace),
+        _key_figures(context, trace),
         html.Div([each for each in small if each is not None], className="columns"),
-        _advice(context),
+        _advice_panel(context),
         *wide,
-        html.Div([each for each in (_top_ops(context, trace), _top_kernels(context)) if each], className="pair"),
-        _system(trace),
+        html.Div(
+            [each for each in (_top_ops_table(context, trace), _top_kernels_table(context)) if each], className="pair"
+        ),
+        _system_facts(trace),
     ]
     return [part for part in parts if part is not None]
 
 
-def _numbers(context: Context, trace: Trace) -> Any:
+def _key_figures(context: Context, trace: Trace) -> Any:
     """Return the key figures of the capture."""
     cards = []
     span = trace.span()
@@ -76,7 +78,7 @@ def _numbers(context: Context, trace: Trace) -> Any:
     return html.Dl(cards, className="numbers") if cards else html.P("This capture has no events.", className="dimmed")
 
 
-def _top_ops(context: Context, trace: Trace) -> Any:
+def _top_ops_table(context: Context, trace: Trace) -> Any:
     """Return a table of the ops with the longest GPU time, each with a link to its kernels."""
     if not context.capture.has("ops"):
         return None
@@ -106,7 +108,7 @@ def _top_ops(context: Context, trace: Trace) -> Any:
     return components.panel("Top ops", [grid.plain_table(ops, titles, "Ops with the longest GPU time", links)])
 
 
-def _top_kernels(context: Context) -> Any:
+def _top_kernels_table(context: Context) -> Any:
     """Return a table of the kernels with the longest total time, each with a link to its launches."""
     if not context.capture.has("kernels"):
         return None
@@ -119,7 +121,7 @@ def _top_kernels(context: Context) -> Any:
     )
 
 
-def _advice(context: Context) -> Any:
+def _advice_panel(context: Context) -> Any:
     """Return the findings of the report ``advise``, each with its evidence and a link."""
     try:
         findings = context.report("advise")
@@ -139,7 +141,7 @@ def _advice(context: Context) -> Any:
     return components.panel("Advice", [html.Ol(items, className="advice")])
 
 
-def _system(trace: Trace) -> Any:
+def _system_facts(trace: Trace) -> Any:
     """Return a list of facts about the machine, without host and user names."""
     names = {
         "tool": "Recorded with",

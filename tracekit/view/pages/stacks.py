@@ -24,13 +24,13 @@ def build(context: Context) -> list[Any]:
     selection = stacks.select(trace, {name: text for name, text in values.items() if name in ("events", "weight")})
     try:
         selection = stacks.select(trace, values)
-        parts = _parts(context, selection, values)
+        parts = _figure_and_tables(context, selection, values)
     except TracekitError as error:
         parts = [grid.problem(error)]
     return [_controls(context, selection, values), *(part for part in parts if part is not None)]
 
 
-def _parts(context: Context, selection: stacks.Selection, values: dict[str, str]) -> list[Any]:
+def _figure_and_tables(context: Context, selection: stacks.Selection, values: dict[str, str]) -> list[Any]:
     """Return the figure and the tables of the selected call stacks."""
     window = (values.get("start", ""), values.get("end", ""))
     title = f"{stacks.EVENTS[selection.events]} by call stack"
@@ -54,22 +54,22 @@ def _controls(context: Context, selection: stacks.Selection, values: dict[str, s
         components.navigation_control("weight", weights, url(weight=selection.weight)),
     ]
     threads = [("All threads", url(thread=""))]
-    for process, thread, name, count in _threads(selection):
+    for process, thread, name, count in _busiest_threads(selection):
         label = f"{name or 'thread'} ({thread}): {count:,}"
         threads.append((label, url(thread=f"{process}:{thread}")))
     current = url(thread=values.get("thread", ""))
     choose = components.navigation_select("thread", threads, current, w=300, label="Thread")
-    form = dmc.Group([choose, *_window(values, url(start="", end=""))], align="end", gap="sm")
+    form = dmc.Group([choose, *_time_window_fields(values, url(start="", end=""))], align="end", gap="sm")
     return html.Div([dmc.Group(controls, className="controls"), components.panel("Selection", [form])])
 
 
-def _threads(selection: stacks.Selection) -> list[tuple[int, int, str | None, int]]:
+def _busiest_threads(selection: stacks.Selection) -> list[tuple[int, int, str | None, int]]:
     """Return the threads with the most events, each with its ids, its name and its number of events."""
     rows = selection.threads().head(MAX_THREADS).select("process_id", "thread_id", "thread_name", "count")
     return list(rows.iter_rows())
 
 
-def _window(values: dict[str, str], whole: str) -> list[Any]:
+def _time_window_fields(values: dict[str, str], whole: str) -> list[Any]:
     """Return the input fields and the button that select a time window."""
     fields = [
         dmc.TextInput(id=f"stacks-{name}", label=label, value=values.get(name, ""), size="xs", w=160)

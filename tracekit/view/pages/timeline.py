@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def build(context: Context) -> list[Any]:
     """Return the components of the page."""
-    window = windows.choose(context.capture.at(context.state.at), context.state.get("start"), context.state.get("end"))
+    window = windows.choose_window(
+        context.capture.at(context.state.at), context.state.get("start"), context.state.get("end")
+    )
     start, end = window.converted
     parameters = {"start": str(start), "end": str(end)}
     source = request.host_url.rstrip("/") + make_url("trace.pftrace", context.state.at, parameters)
@@ -32,14 +34,14 @@ def build(context: Context) -> list[Any]:
         [
             f"Events from {start:,} ns to {end:,} ns"
             + ("." if window.is_whole else f", of {window.span[0]:,} ns to {window.span[1]:,} ns in the capture. "),
-            *([] if window.is_whole else _steps(context, window)),
+            *([] if window.is_whole else _window_links(context, window)),
         ],
         className="dimmed",
     )
     return [note, frame]
 
 
-def _steps(context: Context, window: windows.Window) -> list[Any]:
+def _window_links(context: Context, window: windows.Window) -> list[Any]:
     """Return links to the previous and the next window."""
     links: list[Any] = []
     for label, part in (("Earlier", window.before()), ("Later", window.after())):
