@@ -38,7 +38,7 @@ def write_table(view: View, name: str, path: Path, progress: Progress, *, spread
 
 
 def wrote(path: Path) -> bool:
-    """Return whether a file can be from this exporter: it must have the name and the header of a declared table.
+    """Return whether a file looks like an output of this exporter: it has the name and the header of a declared table.
 
     The tables of a set of traces have the column ``rank`` before all others.
     """

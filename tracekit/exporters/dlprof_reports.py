@@ -34,7 +34,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
 
 
 def wrote(path: Path) -> bool:
-    """Return whether a file can be from this exporter: it must have the name of one of its reports."""
+    """Return whether a file looks like an output of this exporter: it is named after one of the reports."""
     return path.suffix in (".csv", ".json") and path.stem in map(_stem, REPORTS)
 
 

@@ -34,7 +34,7 @@ OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The values of the options.
+    """The parsed option values of an exporter of call stacks.
 
     Attributes:
         events: One of ``EVENTS``, or None for the first that has call stacks.

@@ -114,14 +114,14 @@ def read_profile(view: View, options: Options) -> Profile:
 
 
 def _events(view: View, name: str) -> pl.LazyFrame:
-    """Return the events of a name."""
+    """Return the events with call stacks that have a given name, such as ``cpu_samples``."""
     if name not in _PYTHON:
         return view.frame(name)
     return view.frame("python_samples").filter(pl.col("kind").cast(pl.String) == _PYTHON[name])
 
 
 def has_stacks(view: View, name: str) -> bool:
-    """Return whether events of a name have call stacks."""
+    """Return whether any of the events with a given name has a call stack."""
     return bool(_events(view, name).select(pl.col("stack_id").count()).collect().item())
 
 
@@ -167,7 +167,7 @@ def _inside_ranges(view: View, events: pl.LazyFrame, name: str, time: str) -> pl
 
 
 def _with_time(view: View, name: str, events: pl.LazyFrame) -> tuple[pl.LazyFrame, pl.Expr]:
-    """Return events, with further columns, and their total time in ns.
+    """Return events with the columns that determine their time, and an expression for their total time in ns.
 
     The time of a call is its duration, and that of a sample is the sampling period.
     """

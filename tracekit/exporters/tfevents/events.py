@@ -80,7 +80,7 @@ def encode_graph(tables: Mapping[str, pl.DataFrame]) -> bytes:
 
 
 def drawable_op_type(op_type: str | None) -> str:
-    """Return an op type, with changed spelling if TensorBoard would not draw nodes of this type.
+    """Return an op type, spelled differently if TensorBoard would otherwise not draw nodes of this type.
 
     TensorBoard hides nodes and their times if the op type contains ``Const`` or ends with ``Summary``.
     """
@@ -164,7 +164,7 @@ def _scalar_summaries(rows: pl.DataFrame) -> Iterator[tuple[int, int, dict[str, 
 
 
 def _text_summary(tag: str, text: str) -> dict[str, Any]:
-    """Return a summary message that contains one text."""
+    """Return a summary message that contains one string."""
     tensor = {"dtype": DT_STRING, "tensor_shape": {}, "string_val": [text.encode()]}
     return {"value": [{"tag": tag.encode(), "tensor": tensor, **_plugin_metadata("text", CLASS_TENSOR)}]}
 

@@ -22,7 +22,7 @@ LAUNCH, MESSAGE, COLLECTIVE = "launch", "message", "collective"
 
 
 def mpi_links(kind: EventKind, rows: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield the name and the arrows of each sort of arrows between MPI calls.
+    """Yield each kind of arrows between MPI calls, as the name and the arrows.
 
     Args:
         kind: The kind of the events. Other kinds than MPI calls have no arrows.
@@ -45,12 +45,12 @@ def launch_links(calls: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def launching_calls(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the ends of arrows that begin at API calls."""
+    """Return the start points of arrows that begin at API calls, with one row per call."""
     return rows.select("api_call_id", from_ns="start_ns", from_lane_id="lane_id", from_row=_ROW)
 
 
 def _forward(links: pl.DataFrame) -> pl.DataFrame:
-    """Return the arrows that do not lead back in time. An event that ends before the arrow begins has no arrow."""
+    """Return the arrows that end at or after their start, because viewers cannot draw arrows that lead back in time."""
     return links.filter(pl.col("from_ns") <= pl.col("to_ns"))
 
 

@@ -55,7 +55,7 @@ def key_arg(kind: EventKind) -> Arg:
 
 
 def values_of(*args: Arg) -> list[pl.Expr]:
-    """Return the expressions of the alternative values of arguments."""
+    """Return the expressions for all alternative values of arguments."""
     return [value.expression for arg in args for value in arg.values]
 
 
@@ -71,7 +71,7 @@ def available_args(args: tuple[Arg, ...], names: Collection[str]) -> list[Arg]:
 
 
 def exception_args(kind: EventKind) -> list[Arg]:
-    """Return the arguments of slices that were never closed, or that end before they start."""
+    """Return the additional arguments of slices that were never closed, or that end before they start."""
     if kind.phase != kinds.SLICE:
         return []
     duration = kind.end - kind.start

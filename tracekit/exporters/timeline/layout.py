@@ -66,7 +66,7 @@ def compute_layout(view: View, stages: Stages) -> Layout:
 
 
 def check_drawable(view: View, layout: Layout) -> None:
-    """Check that a trace without events is not of a kind that never has any.
+    """Raise an error if a trace has nothing to draw because its data never has timestamps.
 
     Raises:
         ExportError: The trace has no events with timestamps, such as a graph or Nsight Compute results.

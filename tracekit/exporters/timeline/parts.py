@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class _EarlierEventError(Exception):
-    """An event is earlier than time 0 of the file. The argument is by how many ns."""
+    """An event precedes time 0 of the file. The argument is the difference in ns."""
 
 
 def retry_with_shift(traces: ManyTraces, write: Callable[[int], None]) -> None:
-    """Call a function that writes the file with the number of ns by which times on the shared clock are shifted."""
+    """Call a function that writes the file, given the shift of the clock in ns. Retry with a larger shift."""
     shift = -min((part.offset_ns for part in traces.parts), default=0)
     while True:
         try:
