@@ -4,8 +4,8 @@ The activities of the nodes of a CUDA graph belong not only to the ranges in whi
 those in which its nodes were created, usually by capturing a stream. Such a range has a projection that extends over
 all activities of its nodes, and one more projection per activity.
 
-Projections are nested in the same way as their ranges. Projections of
-ranges with the same parent, or without one, are in addition nested if one contains the other.
+Projections are nested in the same way as their ranges. In addition, projections of ranges with the same parent, or
+without a parent, are nested if one contains the other.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _single_projections(owners: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFra
 def _created_nodes(frames: Frames) -> pl.DataFrame:
     """Return the activities of nodes of CUDA graphs with the times at which the nodes were created.
 
-    A node of an executable graph is a copy of the node that the program created, whose creation counts.
+    A node of an executable graph is a copy of the node that the program created. The creation of the original is used.
     """
     columns = (*_NODE_KEY, "thread_id", *_BOUNDS, "original_graph_node_id")
     events = frames("cuda_graph_node_events").select(columns).collect()
@@ -82,7 +82,7 @@ def _created_nodes(frames: Frames) -> pl.DataFrame:
 
 
 def _originals(events: pl.DataFrame) -> pl.DataFrame:
-    """Return the node from which each node was copied, in the end: ``_NODE_KEY`` and ``original``."""
+    """Return the original of each copied node, following chains of copies: ``_NODE_KEY`` and ``original``."""
     original = pl.col("original_graph_node_id").drop_nulls().first().fill_null(pl.col("graph_node_id").first())
     nodes = events.group_by(_NODE_KEY).agg(original.alias("original"))
     for _ in range(_ROUNDS):
@@ -117,7 +117,7 @@ def nest(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _outer_projections(rows: pl.DataFrame) -> pl.Series:
-    """Return, for each projection, the one of the next outer range, as its row number or null.
+    """Return, for each projection, the row number of the projection of the next outer range, or null.
 
     The projection of one activity of an inner range is inside that of the same activity of the outer range.
     """
@@ -130,7 +130,7 @@ def _outer_projections(rows: pl.DataFrame) -> pl.Series:
 
 
 def _parents(rows: pl.DataFrame, *, by: Sequence[str]) -> pl.Series:
-    """Return the shortest interval that contains each interval, as its row number or null.
+    """Return, for each interval, the row number of the shortest interval that contains it, or null.
 
     Of intervals with equal bounds, the first one contains the others, each of which contains the next.
     """

@@ -25,7 +25,7 @@ def write(view: View, path: Path, progress: Progress) -> None:
 
 
 def table_names(view: View) -> list[str]:
-    """Return the names of the tables that are written: all of them, except optional tables that nobody selected."""
+    """Return the names of the tables to write: all tables except optional ones that the user did not select."""
     selected = view.selected_tables or ()
     return [name for name in view.tables if name in selected or not view.schema(name).optional]
 

@@ -51,7 +51,7 @@ def write_database(
     Args:
         path: Path of the database, which does not exist yet.
         schemas: The schemas of the tables by name, all of which are created.
-        keys: The primary and foreign keys that hold.
+        keys: The primary and foreign keys to declare.
         tables: The names and rows of the tables. A name can occur several times.
         progress: Callback that receives the number of written rows and of all rows.
         rows: Number of all rows.
@@ -89,7 +89,7 @@ def create_statement(schema: TableSchema, keys: Keys) -> str:
 
 
 def indexes(schema: TableSchema, schemas: Mapping[str, TableSchema]) -> list[tuple[str, ...]]:
-    """Return the columns of each index of a table: references to large tables, the time, and the shortest name."""
+    """Return the columns of each index of a table: references to large tables, the time, and the shortest string."""
     foreign = [k.columns for k in declared_foreign_keys(schema, schemas) if k.parent not in _SMALL_TABLES]
     times = [(c,) for c in ("start_ns", "timestamp_ns") if c in schema.names]
     names = [(c,) for c in ("short_name", "name") if c in schema.names][:1]
@@ -109,7 +109,7 @@ def _finish(
     counts: Mapping[str, int],
     names: pl.DataFrame,
 ) -> None:
-    """Add everything but the rows of the tables: descriptions, names, indexes, views, full-text search, statistics."""
+    """Add descriptions, names, indexes, views, full-text search and statistics to a database that has all rows."""
     import sqlite_utils
 
     db: Any = sqlite_utils.Database(connection, execute_plugins=False)
@@ -160,7 +160,7 @@ def _describe(db: Any, schemas: Mapping[str, TableSchema], counts: Mapping[str, 
 
 
 class _Names:
-    """The distinct names in the rows that were written, with the number of rows of each."""
+    """A counter of the rows of each distinct name in the written tables."""
 
     def __init__(self) -> None:
         self._frames: list[pl.DataFrame] = []
@@ -177,7 +177,7 @@ class _Names:
                 self._frames.append(counts.select(*labels, pl.col("name").cast(pl.String), "rows"))
 
     def rows(self) -> pl.DataFrame:
-        """Return one row per table, column and name, in the order of these."""
+        """Return one row per table, column and name, sorted by these."""
         import polars as pl
 
         types = {"table_name": pl.String, "column_name": pl.String, "name": pl.String, "rows": pl.Int64}
@@ -188,7 +188,7 @@ class _Names:
 
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[sqlite3.Connection]:
-    """Return a context manager that opens the database with the module of Python."""
+    """Return a context manager that opens the database with Python's ``sqlite3`` module."""
     with translate_errors(path):
         connection = sqlite3.connect(path)
         try:

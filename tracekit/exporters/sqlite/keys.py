@@ -1,4 +1,4 @@
-"""Determine which primary keys and foreign keys of the declared tables hold in a trace.
+"""Determine which primary keys and foreign keys of the declared tables are valid in a trace.
 
 A capture can refer to processes, threads or streams that it does not list. SQLite would report such references as
 violations, so a foreign key is declared only if all rows satisfy it. A primary key is declared only if it is unique
@@ -40,7 +40,7 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys that hold in a trace.
+    """The keys that are valid in a trace.
 
     Attributes:
         unique: Names of the tables whose declared key identifies each row.
@@ -51,7 +51,7 @@ class Keys:
     foreign: tuple[ForeignKey, ...]
 
     def with_column(self, name: str) -> Keys:
-        """Return the keys with another column before all others, which is in every table of the database."""
+        """Return the keys with an additional leading column, which every table of the database has."""
         unique = frozenset(table for table in self.unique if name not in schemas.table(table).key)
         foreign = (ForeignKey(f.table, (name, *f.columns), f.parent, (name, *f.key)) for f in self.foreign)
         return Keys(unique, tuple(f for f in foreign if f.parent in unique))
@@ -62,7 +62,7 @@ class Keys:
 
 
 def valid_keys(view: View, tables: Mapping[str, TableSchema]) -> Keys:
-    """Return the keys of the declared tables that hold in a trace.
+    """Return the keys of the declared tables that are valid in a trace.
 
     Args:
         view: The trace.
@@ -74,14 +74,14 @@ def valid_keys(view: View, tables: Mapping[str, TableSchema]) -> Keys:
 
 
 def common_keys(keys: Iterable[Keys]) -> Keys:
-    """Return the keys that hold in each of several traces."""
+    """Return the keys that are valid in all of several traces."""
     first, *others = keys
     unique = first.unique.intersection(*(k.unique for k in others))
     return Keys(unique, tuple(f for f in first.foreign if f.parent in unique and all(f in k.foreign for k in others)))
 
 
 def declared_foreign_keys(schema: TableSchema, tables: Mapping[str, TableSchema]) -> list[ForeignKey]:
-    """Return the foreign keys that the references of the columns of a table imply.
+    """Return the foreign keys that follow from the declared references of the columns of a table.
 
     A key of several columns needs a column for each of them. The column that refers to the table determines the
     foreign key; the others are the columns with the same name and the same reference.
@@ -113,7 +113,7 @@ def _is_unique(view: View, schema: TableSchema) -> bool:
 
 
 def _all_exist(view: View, key: ForeignKey) -> bool:
-    """Return whether the key of a parent exists for each row of a table without a null in its reference."""
+    """Return whether every reference without nulls has a matching key in the parent table."""
     rows = _columns(view, key.table, key.columns).drop_nulls().unique()
     if rows.is_empty():
         return True
@@ -123,7 +123,7 @@ def _all_exist(view: View, key: ForeignKey) -> bool:
 
 
 def _columns(view: View, table: str, columns: Sequence[str]) -> pl.DataFrame:
-    """Return columns of a table with strings instead of categories."""
+    """Read columns of a table, and cast Categorical columns to strings."""
     import polars as pl
 
     return view.frame(table).select(columns).with_columns(pl.col(pl.Categorical).cast(pl.String)).collect()

@@ -1,4 +1,4 @@
-"""The SQL of the views: joins of events with the calls, ranges, threads and devices they belong to, and summaries."""
+"""Generate the SQL of views, which join events with their calls, ranges, threads and devices, or summarize events."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def view_statements(schemas: Mapping[str, TableSchema], keys: Keys) -> Iterator[
 
     Args:
         schemas: The schemas of the tables in the database.
-        keys: The keys that hold. A table without a unique key is not joined, because it would repeat rows.
+        keys: The valid keys. A table without a unique key is not joined, because it would repeat rows.
     """
     for details in DETAILS:
         if details.table in schemas:
@@ -113,7 +113,7 @@ def _details_query(schemas: Mapping[str, TableSchema], table: str, keys: Keys) -
 
 
 def _joined_keys(schemas: Mapping[str, TableSchema], schema: TableSchema, keys: Keys) -> Iterator[ForeignKey]:
-    """Yield the reference of a table to each table with a unique key that is joined."""
+    """Yield the foreign key of a table to each joined table, all of which have unique keys."""
     for key in declared_foreign_keys(schema, schemas):
         is_main = key.columns == key.key
         if is_main and key.parent in JOINED and key.parent in keys.unique and key.parent != schema.name:
