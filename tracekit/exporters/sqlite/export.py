@@ -89,7 +89,7 @@ def create_statement(schema: TableSchema, keys: Keys) -> str:
 
 
 def indexes(schema: TableSchema, schemas: Mapping[str, TableSchema]) -> list[tuple[str, ...]]:
-    """Return the columns of each index of a table: references to large tables, the time, and the shortest string."""
+    """Return the columns of each index of a table: references to large tables, the time, and the name."""
     foreign = [k.columns for k in declared_foreign_keys(schema, schemas) if k.parent not in _SMALL_TABLES]
     times = [(c,) for c in ("start_ns", "timestamp_ns") if c in schema.names]
     names = [(c,) for c in ("short_name", "name") if c in schema.names][:1]
