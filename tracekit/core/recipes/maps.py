@@ -23,8 +23,8 @@ from tracekit.core.recipes.recipe import (
     RankRequest,
     Tables,
     Value,
+    move_rank_to_end,
     recipe,
-    with_rank_last,
 )
 from tracekit.core.recipes.sources import is_nccl_kernel
 
@@ -45,7 +45,7 @@ Split = Callable[[pl.DataFrame], Sides]
 
 def combine_map(tables: Tables, _: Mapping[str, Value]) -> Tables:
     """Concatenate the maps of all ranks."""
-    return {ANALYSIS: with_rank_last(tables[ANALYSIS], UNNAMED_INDEX)}
+    return {ANALYSIS: move_rank_to_end(tables[ANALYSIS], UNNAMED_INDEX)}
 
 
 def _map_groups(request: RankRequest, rows: pl.DataFrame, keys: list[str], split: Split) -> Tables:
@@ -57,7 +57,7 @@ def _map_groups(request: RankRequest, rows: pl.DataFrame, keys: list[str], split
         keys: Columns that identify a group.
         split: Function that returns the intervals of each column of the map.
     """
-    bins = Bins.of(request)
+    bins = Bins.from_request(request)
     groups = rows.sort(keys, maintain_order=True).partition_by(keys, maintain_order=True)
     maps = [_map_group(bins, group, keys, split) for group in groups]
     empty = _map_group(bins, rows.clear(), keys, split).clear()
@@ -89,7 +89,7 @@ class Bins:
         self._recorded = recorded
 
     @classmethod
-    def of(cls, request: RankRequest) -> Bins:
+    def from_request(cls, request: RankRequest) -> Bins:
         """Return the bins for the options and the clock of a rank."""
         return cls(request.integer("bins"), request.clock)
 
@@ -100,11 +100,11 @@ class Bins:
         after the end of the capture. As in nsys, they are those of the whole bin if the common axis begins with the
         capture and the capture ends in the first bin.
         """
-        covered = np.diff(CoveredTime(intervals).until(self._edges))
+        covered = np.diff(CoveredTime(intervals).covered_before(self._edges))
         shares = pl.Series(covered * 100.0 / np.maximum(self._recorded, 1)).round(1)
         return shares.set(pl.Series(self._recorded == 0), None)
 
-    def number_at(self, times: pl.Expr) -> pl.Expr:
+    def bin_indices(self, times: pl.Expr) -> pl.Expr:
         """Return the index of the bin that contains each time."""
         return (times + self._offset_ns) // self._size
 

@@ -18,8 +18,8 @@ from tracekit.core.recipes.recipe import (
     RankRequest,
     Tables,
     Value,
+    move_rank_to_end,
     recipe,
-    with_rank_last,
 )
 from tracekit.core.recipes.statistics import count_values, describe_counts
 from tracekit.core.recipes.sums import (
@@ -60,7 +60,7 @@ def _read_percentages(frames: Frames) -> pl.LazyFrame:
 
 
 def _combine_metrics(tables: Tables, _: Mapping[str, Value]) -> Tables:
-    return {_RANK_STATS: with_rank_last(tables[_RANK_STATS], _GPU, _METRIC_NAME)}
+    return {_RANK_STATS: move_rank_to_end(tables[_RANK_STATS], _GPU, _METRIC_NAME)}
 
 
 @recipe(Output(_RANK_STATS, (_GPU, _METRIC_NAME)), combine=_combine_metrics)
@@ -101,13 +101,13 @@ def _combine_utilization(tables: Tables, values: Mapping[str, Value]) -> Tables:
 @recipe(OUTPUT, combine=_combine_utilization, options=OPTIONS, aligned=True)
 def gpu_metric_util_map(request: RankRequest) -> Tables:
     """Average utilization of GPUs in percent, by time and GPU. Bins without samples are not listed."""
-    bins = Bins.of(request)
+    bins = Bins.from_request(request)
     name = pl.col(NAME)
     is_sm = name.is_in(_NAMES_OF_SM)
     rows = _read_percentages(request.frames).filter(pl.col("timestamp_ns") >= 0, is_sm | name.is_in(_UTILIZATION))
     plain = pl.when(is_sm).then(pl.lit(_SM)).otherwise(name)
     sampled = rows.with_columns(plain.alias(NAME), pl.when(is_sm).then(name).alias(_SM_NAME)).collect()
-    means = sampled.group_by("device_id", bins.number_at(pl.col("timestamp_ns")).alias("bin")).agg(
+    means = sampled.group_by("device_id", bins.bin_indices(pl.col("timestamp_ns")).alias("bin")).agg(
         *(pl.col("value").filter(name == metric).mean().round(1).alias(metric) for metric in _UTILIZATION),
         pl.col(_SM_NAME).max(),
     )

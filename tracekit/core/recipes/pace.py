@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.recipes.recipe import ALIGN, RANK, Option, Output, RankRequest, Tables, Value, recipe, with_rank_last
+from tracekit.core.recipes.recipe import (
+    ALIGN,
+    RANK,
+    Option,
+    Output,
+    RankRequest,
+    Tables,
+    Value,
+    move_rank_to_end,
+    recipe,
+)
 from tracekit.core.recipes.sources import KERNEL_NAMES, kernels, ranges
 from tracekit.core.recipes.statistics import VALUE, add_counts, count_values, describe_counts, quartile_exprs
 from tracekit.core.reports.nvtx import project_ranges
@@ -62,7 +72,7 @@ def _combine_ranks(tables: Tables, _: Mapping[str, Value]) -> Tables:
     occurrences, values = tables[_OCCURRENCES], tables[_VALUES]
     ranks = tables[_RANKS][RANK].to_list()
     key = values.columns[0]
-    stats = with_rank_last(describe_counts(values, [key]), key)
+    stats = move_rank_to_end(describe_counts(values, [key]), key)
     return {
         _STATS: stats,
         **{f"pace_{p}": _pivot_by_rank(occurrences, p, ranks) for p in _PACES},

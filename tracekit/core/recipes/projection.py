@@ -33,7 +33,7 @@ _ROUNDS = 6
 """Rounds in which copies of nodes are traced back. Each doubles the number of copies, so 64 copies are followed."""
 
 
-def project(frames: Frames) -> pl.DataFrame:
+def project_with_nodes(frames: Frames) -> pl.DataFrame:
     """Return the projections of all ranges onto the GPU.
 
     Returns:
@@ -70,7 +70,7 @@ def _created_nodes(frames: Frames) -> pl.DataFrame:
     if events.is_empty():
         return pl.DataFrame(schema=dict.fromkeys((*THREAD, *_BOUNDS, *_GPU_BOUNDS), pl.Int64))
     created = events.filter(pl.col("original_graph_node_id").is_null()).unique(_NODE_KEY, keep="first")
-    nodes = _originals(events).join(
+    nodes = _original_nodes(events).join(
         created.drop("original_graph_node_id"),
         left_on=["process_id", "original"],
         right_on=list(_NODE_KEY),
@@ -81,7 +81,7 @@ def _created_nodes(frames: Frames) -> pl.DataFrame:
     return activities.join(nodes.lazy(), on=_NODE_KEY, how="inner", maintain_order="left").collect()
 
 
-def _originals(events: pl.DataFrame) -> pl.DataFrame:
+def _original_nodes(events: pl.DataFrame) -> pl.DataFrame:
     """Return the original of each copied node, following chains of copies: ``_NODE_KEY`` and ``original``."""
     original = pl.col("original_graph_node_id").drop_nulls().first().fill_null(pl.col("graph_node_id").first())
     nodes = events.group_by(_NODE_KEY).agg(original.alias("original"))
@@ -92,7 +92,7 @@ def _originals(events: pl.DataFrame) -> pl.DataFrame:
     return nodes
 
 
-def nest(rows: pl.DataFrame) -> pl.DataFrame:
+def nest_projections(rows: pl.DataFrame) -> pl.DataFrame:
     """Sort projections by thread and start, and determine their nesting within each thread.
 
     Returns:
@@ -103,7 +103,7 @@ def nest(rows: pl.DataFrame) -> pl.DataFrame:
     rows = rows.sort(order, descending=[c in ("gpu_end_ns", "end_ns") for c in order]).with_row_index("number")
     outer = _outer_projections(rows)
     families = rows.select(*THREAD, outer.alias("outer"), start_ns="gpu_start_ns", end_ns="gpu_end_ns")
-    inner = _parents(families.with_columns(pl.col("outer").fill_null(rows.height)), by=(*THREAD, "outer"))
+    inner = _smallest_containers(families.with_columns(pl.col("outer").fill_null(rows.height)), by=(*THREAD, "outer"))
     parent = pl.select(pl.coalesce(inner, outer)).to_series()
     numbers = rows.select(":" + pl.col("number").cast(pl.String)).to_series()
     stack = concat_ancestor_strings(parent, numbers).str.strip_prefix(":").str.split(":").cast(pl.List(pl.Int64))
@@ -122,14 +122,14 @@ def _outer_projections(rows: pl.DataFrame) -> pl.Series:
     The projection of one activity of an inner range is inside that of the same activity of the outer range.
     """
     ranges = rows.unique("row").sort("range_id").select("row", *THREAD, *_BOUNDS)
-    outer = ranges.select("row", outer_row=ranges["row"].gather(_parents(ranges, by=THREAD)))
+    outer = ranges.select("row", outer_row=ranges["row"].gather(_smallest_containers(ranges, by=THREAD)))
     numbers = rows.select(outer_row="row", activity="activity", outer="number")
     keyed = rows.select("row", "activity").join(outer, on="row", how="left", maintain_order="left")
     on = ["outer_row", "activity"]
     return keyed.join(numbers, on=on, how="left", nulls_equal=True, maintain_order="left")["outer"]
 
 
-def _parents(rows: pl.DataFrame, *, by: Sequence[str]) -> pl.Series:
+def _smallest_containers(rows: pl.DataFrame, *, by: Sequence[str]) -> pl.Series:
     """Return, for each interval, the row number of the shortest interval that contains it, or null.
 
     Of intervals with equal bounds, the first one contains the others, each of which contains the next.

@@ -51,17 +51,17 @@ class Option:
         Raises:
             UnknownFormatError: The value is not allowed.
         """
-        if not self._allows(value):
+        if not self._is_allowed(value):
             message = f"recipe {recipe!r}: {value!r} is not a valid value of the option {name!r}"
-            raise UnknownFormatError(message, hint=f"{name} is {self._allowed}")
+            raise UnknownFormatError(message, hint=f"{name} is {self._describe_allowed_values}")
 
-    def _allows(self, value: Value) -> bool:
+    def _is_allowed(self, value: Value) -> bool:
         if isinstance(self.default, int):
             return isinstance(value, int) and not isinstance(value, bool) and self.minimum <= value <= self.maximum
         return isinstance(value, str) and (not self.choices or value in self.choices)
 
     @property
-    def _allowed(self) -> str:
+    def _describe_allowed_values(self) -> str:
         if isinstance(self.default, int):
             return f"an integer from {self.minimum} to {self.maximum}"
         return f"one of {', '.join(self.choices)}" if self.choices else "a string"
@@ -193,7 +193,7 @@ def recipe(
     return declare
 
 
-def with_rank_last(rows: pl.DataFrame, *index: str) -> pl.DataFrame:
+def move_rank_to_end(rows: pl.DataFrame, *index: str) -> pl.DataFrame:
     """Return rows with the column ``Rank`` and the index after all other columns.
 
     An unnamed index numbers the rows of each rank. As in nsys, there is none if all rows are of one rank.

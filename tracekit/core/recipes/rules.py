@@ -8,7 +8,7 @@ import polars as pl
 
 from tracekit.core import analyze
 from tracekit.core.analyze.rule import ALL_ROWS
-from tracekit.core.recipes.recipe import ANALYSIS, MAX_INTEGER, UNNAMED_INDEX, Option, Output, Recipe, with_rank_last
+from tracekit.core.recipes.recipe import ANALYSIS, MAX_INTEGER, UNNAMED_INDEX, Option, Output, Recipe, move_rank_to_end
 from tracekit.core.reports.table import ColumnStyle, ReportColumn
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _value_expr(column: ReportColumn) -> pl.Expr:
 
 
 def _concat_ranks(tables: Tables, _: Mapping[str, Value]) -> Tables:
-    rows = with_rank_last(tables[ANALYSIS], UNNAMED_INDEX)
+    rows = move_rank_to_end(tables[ANALYSIS], UNNAMED_INDEX)
     if _GREEN_CONTEXT in rows.columns and rows[_GREEN_CONTEXT].null_count() == rows.height:
         rows = rows.with_columns(pl.lit(None).alias(_GREEN_CONTEXT))  # as in nsys if there are no green contexts
     return {ANALYSIS: rows}

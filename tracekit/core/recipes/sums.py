@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.recipes.projection import project
-from tracekit.core.recipes.recipe import Output, RankRequest, Tables, Value, recipe, with_rank_last
+from tracekit.core.recipes.projection import project_with_nodes
+from tracekit.core.recipes.recipe import Output, RankRequest, Tables, Value, move_rank_to_end, recipe
 from tracekit.core.recipes.sources import KERNEL_NAMES, NCCL_DOMAIN, kernels, memory_operations, ranges
 from tracekit.core.recipes.statistics import add_counts, count_values, describe_counts
 from tracekit.core.reports.nvtx import project_ranges
@@ -42,7 +42,7 @@ def combine_sums(tables: Tables, _: Mapping[str, Value]) -> Tables:
     if (cpu_times := tables.pop(_CPU_TIMES, None)) is not None:
         all_ranks = all_ranks.join(cpu_times, on=key, how="left", maintain_order="left")
     outputs = {_ALL: all_ranks, **tables}
-    return {name: with_rank_last(rows, *(c for c in _KEYS if c in rows.columns)) for name, rows in outputs.items()}
+    return {name: move_rank_to_end(rows, *(c for c in _KEYS if c in rows.columns)) for name, rows in outputs.items()}
 
 
 def _sum_by(rows: pl.LazyFrame, key: str) -> Tables:
@@ -123,7 +123,7 @@ def _add_cpu_times(times: pl.DataFrame) -> pl.DataFrame:
 @recipe(*_outputs(_TEXT), combine=combine_sums, reductions={**REDUCTIONS, _CPU_TIMES: _add_cpu_times})
 def nvtx_gpu_proj_sum(request: RankRequest) -> Tables:
     """NVTX ranges that launched GPU activities, by name, with the extent of the activities."""
-    rows = project(request.frames).rename({"name": _TEXT}).drop_nulls(_TEXT)
+    rows = project_with_nodes(request.frames).rename({"name": _TEXT}).drop_nulls(_TEXT)
     tables = _sum_by(rows.lazy().select(_TEXT, value=pl.col("gpu_end_ns") - pl.col("gpu_start_ns")), _TEXT)
     text, duration = pl.col(_TEXT).cast(pl.String), DURATION.cast(pl.Float64)
     cpu_times = _add_cpu_times(rows.filter(pl.col("activity").is_null()).select(text, duration.alias(_CPU_SUM)))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.recipes.coverage import CoveredTime
-from tracekit.core.recipes.projection import nest, project
-from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, Output, RankRequest, Tables, recipe, with_rank_last
+from tracekit.core.recipes.projection import nest_projections, project_with_nodes
+from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, Output, RankRequest, Tables, move_rank_to_end, recipe
 from tracekit.core.recipes.sources import KERNEL_NAMES, is_nccl_kernel, kernels
 from tracekit.core.reports.summary import DURATION
 
@@ -22,11 +22,11 @@ _DEVICE = ["process_id", "device_id"]
 _SIDES = {"Communication Overlap": True, "Compute Overlap": False}
 
 
-def _combine_list(tables: Tables, _: Mapping[str, Value]) -> Tables:
-    return {name: with_rank_last(rows, UNNAMED_INDEX) for name, rows in tables.items()}
+def _concat_ranks(tables: Tables, _: Mapping[str, Value]) -> Tables:
+    return {name: move_rank_to_end(rows, UNNAMED_INDEX) for name, rows in tables.items()}
 
 
-@recipe(Output(ANALYSIS, (UNNAMED_INDEX,)), combine=_combine_list, options={"kernel_name": KERNEL_NAMES})
+@recipe(Output(ANALYSIS, (UNNAMED_INDEX,)), combine=_concat_ranks, options={"kernel_name": KERNEL_NAMES})
 def cuda_gpu_kern_hist(request: RankRequest) -> Tables:
     """Durations of kernels, for histograms by name."""
     name = pl.col("name").cast(pl.String).alias("Name")
@@ -34,13 +34,13 @@ def cuda_gpu_kern_hist(request: RankRequest) -> Tables:
     return {ANALYSIS: rows.collect().with_row_index(UNNAMED_INDEX)}
 
 
-@recipe(Output(_TRACE, (UNNAMED_INDEX,)), combine=_combine_list)
+@recipe(Output(_TRACE, (UNNAMED_INDEX,)), combine=_concat_ranks)
 def nvtx_gpu_proj_trace(request: RankRequest) -> Tables:
     """NVTX ranges with the extent of the GPU activities that they launched, by thread and in order of start.
 
     The ranges of a rank are numbered from 0.
     """
-    tree = nest(project(request.frames))
+    tree = nest_projections(project_with_nodes(request.frames))
     rows = tree.select(
         pl.col("name").cast(pl.String).alias("Text"),
         pl.col("gpu_start_ns").alias("Start"),
@@ -62,11 +62,11 @@ def _add_overlaps(sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def _combine_overlaps(tables: Tables, _: Mapping[str, Value]) -> Tables:
-    grouped = tables[_SUMS].with_columns(_percentages()).select("Count", *_SIDES, "Name")
-    return {_RANK_TRACE: with_rank_last(tables[_RANK_TRACE], "Name"), _GROUPED_TRACE: grouped}
+    grouped = tables[_SUMS].with_columns(_percentage_exprs()).select("Count", *_SIDES, "Name")
+    return {_RANK_TRACE: move_rank_to_end(tables[_RANK_TRACE], "Name"), _GROUPED_TRACE: grouped}
 
 
-def _percentages() -> list[pl.Expr]:
+def _percentage_exprs() -> list[pl.Expr]:
     """Return expressions for each overlap as a percentage of ``duration_ns``, with one decimal."""
     duration = pl.col("duration_ns")
     return [pl.when(duration > 0).then(pl.col(s) * 100.0 / duration).otherwise(0.0).round(1).alias(s) for s in _SIDES]
@@ -82,11 +82,13 @@ def _percentages() -> list[pl.Expr]:
 def nccl_gpu_overlap_trace(request: RankRequest) -> Tables:
     """Percentage of each kernel that overlaps with kernels of NCCL and with other kernels of its device."""
     rows = kernels(request, "start_ns", "end_ns", *_DEVICE).with_columns(DURATION, is_nccl=is_nccl_kernel()).collect()
-    groups = [_with_overlaps(g) for g in rows.partition_by(_DEVICE, maintain_order=True)] or [_with_overlaps(rows)]
+    groups = [_add_overlap_columns(g) for g in rows.partition_by(_DEVICE, maintain_order=True)] or [
+        _add_overlap_columns(rows)
+    ]
     order = [*_DEVICE, "is_nccl", "start_ns"]
     named = pl.concat(groups).with_columns(pl.col("name").cast(pl.String).alias("Name"))
     named = named.drop_nulls("Name").sort(order, descending=[c == "is_nccl" for c in order], maintain_order=True)
-    trace = named.with_columns(_percentages()).select(
+    trace = named.with_columns(_percentage_exprs()).select(
         pl.col("start_ns").alias("Start"),
         pl.col("end_ns").alias("End"),
         pl.col("process_id").cast(pl.UInt64).alias("PID"),
@@ -98,7 +100,7 @@ def nccl_gpu_overlap_trace(request: RankRequest) -> Tables:
     return {_RANK_TRACE: trace, _SUMS: _add_overlaps(named.select("Name", one, "duration_ns", *_SIDES))}
 
 
-def _with_overlaps(rows: pl.DataFrame) -> pl.DataFrame:
+def _add_overlap_columns(rows: pl.DataFrame) -> pl.DataFrame:
     """Add the columns ``_SIDES``: the time in ns in which each kernel overlaps with other kernels on the device.
 
     The overlap of a kernel with kernels of its own kind is the time in which at least two of them run.
@@ -107,6 +109,6 @@ def _with_overlaps(rows: pl.DataFrame) -> pl.DataFrame:
     overlaps = {}
     for title, nccl in _SIDES.items():
         side = rows.filter(pl.col("is_nccl") == nccl)
-        alone, together = (pl.Series(CoveredTime(side, depth).between(*times)) for depth in (1, 2))
+        alone, together = (pl.Series(CoveredTime(side, depth).covered_between(*times)) for depth in (1, 2))
         overlaps[title] = pl.when(pl.col("is_nccl") == nccl).then(together).otherwise(alone)
     return rows.with_columns(**overlaps)

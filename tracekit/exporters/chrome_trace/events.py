@@ -15,7 +15,7 @@ from tracekit.exporters.timeline.columns import (
     key_arg,
     slice_duration,
     start_time,
-    values_of,
+    value_exprs,
 )
 from tracekit.exporters.timeline.text import concat_text
 
@@ -75,7 +75,7 @@ def _format_member(column: pl.Series) -> list[str | pl.Expr]:
 def _format_repeated(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series) -> pl.Series:
     """Format the end of each line: repeated arguments, lane and name. Each combination of values is formatted once."""
     args = available_args(kind.repeated_args, rows.columns)
-    keys = list(dict.fromkeys(["lane_id", *column_names(kind.name, *values_of(*args))]))
+    keys = list(dict.fromkeys(["lane_id", *column_names(kind.name, *value_exprs(*args))]))
     members = [concat_text([f',"{arg.key}":', text.format_arg(arg)]).fill_null("") for arg in args]
     lane = pl.lit(lane_texts).gather("lane_id")
     line = concat_text([*members, "},", lane, ',"name":', text.quote_strings(kind.name), "},\n"])

@@ -40,11 +40,11 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     total = sum(map(len, layout.lane_ids.values()))
     done = 0
     with BatchFile(path) as file:
-        file.write(header(_facts(view, layout.clock.shift_ns)))
+        file.write(file_header(_trace_facts(view, layout.clock.shift_ns)))
         for _, rows in write_events(file, view, layout, ArrowFormatter(layout)):
             done += rows.height
             progress(done, total)
-        file.write(footer(metadata_events(layout.lanes)))
+        file.write(file_footer(metadata_events(layout.lanes)))
 
 
 def write_events(
@@ -91,10 +91,10 @@ class ArrowFormatter:
             rows: The events, with their lane ids.
         """
         if kind is kinds.API_CALLS:
-            self._calls = arrows.launching_calls(rows)
+            self._calls = arrows.call_arrow_starts(rows)
         if self._calls is not None and kind.launched and "api_call_id" in rows.columns:
-            yield from self._format(arrows.LAUNCH, arrows.launch_links(self._calls, rows))
-        for name, links in arrows.mpi_links(kind, rows):
+            yield from self._format(arrows.LAUNCH, arrows.launch_arrows(self._calls, rows))
+        for name, links in arrows.mpi_arrows(kind, rows):
             yield from self._format(name, links)
 
     def _format(self, name: str, links: pl.DataFrame) -> Iterator[Callable[[], memoryview]]:
@@ -104,7 +104,7 @@ class ArrowFormatter:
             self.count += batch.height
 
 
-def _facts(view: View, shift_ns: int) -> dict[str, str]:
+def _trace_facts(view: View, shift_ns: int) -> dict[str, str]:
     """Return the facts about a trace that the file contains. None of them is private."""
     facts = {name: view.info[name] for name in ("tool", "tool_version") if name in view.info}
     if "origin_utc_ns" in view.info:
@@ -114,13 +114,13 @@ def _facts(view: View, shift_ns: int) -> dict[str, str]:
     return facts
 
 
-def header(facts: Mapping[str, str]) -> bytes:
+def file_header(facts: Mapping[str, str]) -> bytes:
     """Return the beginning of the file, with facts about it."""
     facts = {"producer": "tracekit", "schema_version": str(schemas.SCHEMA_VERSION), **facts}
     text = f'{{"displayTimeUnit":"ns","otherData":{json.dumps(facts, ensure_ascii=False)},"traceEvents":[\n'
     return text.encode()
 
 
-def footer(metadata: Iterable[str]) -> bytes:
+def file_footer(metadata: Iterable[str]) -> bytes:
     """Return the end of the file, with the events that name and order the tracks."""
     return (",\n".join(metadata) + "\n]}\n").encode()

@@ -13,7 +13,7 @@ import polars as pl
 
 from tracekit.errors import ExportError
 from tracekit.exporters.chrome_trace import events
-from tracekit.exporters.chrome_trace.export import BATCH_ROWS, ArrowFormatter, footer, header, write_events
+from tracekit.exporters.chrome_trace.export import BATCH_ROWS, ArrowFormatter, file_footer, file_header, write_events
 from tracekit.exporters.chrome_trace.metadata import json_members, metadata_events
 from tracekit.exporters.timeline.batches import BatchFile
 from tracekit.exporters.timeline.columns import Clock
@@ -39,33 +39,33 @@ def write(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection
     Raises:
         ExportError: The traces have no events with timestamps.
     """
-    retry_with_shift(traces, functools.partial(_write, traces, path, progress, tracks))
+    retry_with_shift(traces, functools.partial(_write_parts, traces, path, progress, tracks))
 
 
-def _write(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift: int) -> None:
+def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift: int) -> None:
     """Write the file with times that are shifted by ``shift`` ns on the shared clock."""
     numbering, arrows = Numbering(), 0
     metadata: list[str] = []
     positions = [pl.DataFrame(schema=_POSITION)]
     with BatchFile(path) as file:
-        file.write(header(origin_facts(traces, shift)))
+        file.write(file_header(origin_facts(traces, shift)))
         for number, part in enumerate(traces.parts):
             with part.open() as view:
                 layout = part_layout(view, part, tracks, shift)
                 layout.lanes.add_to_file(f"{part.name} · ", numbering)
                 formatter = ArrowFormatter(layout, arrows)
                 for kind, rows in write_events(file, view, layout, formatter):
-                    positions += _positions(traces.links, number, kind, rows, layout)
+                    positions += _arrow_positions(traces.links, number, kind, rows, layout)
             metadata += metadata_events(layout.lanes)
             arrows = formatter.count
             progress(number + 1, len(traces.parts))
         if not numbering.lanes:
             raise ExportError("nothing to draw: the traces have no events with timestamps")
         file.write_jobs(_arrow_jobs(traces.links, pl.concat(positions), Clock(shift), arrows))
-        file.write(footer(metadata))
+        file.write(file_footer(metadata))
 
 
-def _positions(
+def _arrow_positions(
     links: pl.DataFrame, part: int, kind: EventKind, rows: pl.DataFrame, layout: Layout
 ) -> Iterator[pl.DataFrame]:
     """Yield the lanes of the events of one kind at which arrows between traces begin or end."""

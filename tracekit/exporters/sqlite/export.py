@@ -72,8 +72,8 @@ def write_database(
                 counts[name] += batch.num_rows
                 progress(sum(counts.values()), rows)
             names.add(name, table)
-    with _open(path) as connection:
-        _finish(connection, schemas, keys, counts, names.rows())
+    with _open_connection(path) as connection:
+        _add_indexes_and_views(connection, schemas, keys, counts, names.rows())
 
 
 def create_statement(schema: TableSchema, keys: Keys) -> str:
@@ -83,12 +83,12 @@ def create_statement(schema: TableSchema, keys: Keys) -> str:
         columns.append(f"PRIMARY KEY ({_quote_all(schema.key)})")
     columns += [
         f"FOREIGN KEY ({_quote_all(k.columns)}) REFERENCES {quote(k.parent)} ({_quote_all(k.key)})"
-        for k in keys.of(schema.name)
+        for k in keys.foreign_keys_of(schema.name)
     ]
     return f"CREATE TABLE {quote(schema.name)} ({', '.join(columns)})"
 
 
-def indexes(schema: TableSchema, schemas: Mapping[str, TableSchema]) -> list[tuple[str, ...]]:
+def index_columns(schema: TableSchema, schemas: Mapping[str, TableSchema]) -> list[tuple[str, ...]]:
     """Return the columns of each index of a table: references to large tables, the time, and the name."""
     foreign = [k.columns for k in declared_foreign_keys(schema, schemas) if k.parent not in _SMALL_TABLES]
     times = [(c,) for c in ("start_ns", "timestamp_ns") if c in schema.names]
@@ -102,7 +102,7 @@ def _column_type(column: Column) -> str:
     return kind if column.nullable or column.type == "float64" else f"{kind} NOT NULL"
 
 
-def _finish(
+def _add_indexes_and_views(
     connection: sqlite3.Connection,
     schemas: Mapping[str, TableSchema],
     keys: Keys,
@@ -113,13 +113,13 @@ def _finish(
     import sqlite_utils
 
     db: Any = sqlite_utils.Database(connection, execute_plugins=False)
-    _describe(db, schemas, counts)
+    _write_descriptions(db, schemas, counts)
     types = {"name_id": int, "table_name": str, "column_name": str, "name": str, "rows": int}
     db["names"].create(types, pk="name_id")
     db["names"].insert_all(names.iter_rows(named=True))
     db["names"].create_index(["name"], "names_name")
     for name, schema in schemas.items():
-        for columns in indexes(schema, schemas) if counts[name] else ():
+        for columns in index_columns(schema, schemas) if counts[name] else ():
             db[name].create_index(columns, "_".join([name, *columns]))
     for view, query in view_statements(schemas, keys):
         db.create_view(view, query)
@@ -129,7 +129,7 @@ def _finish(
     connection.commit()
 
 
-def _describe(db: Any, schemas: Mapping[str, TableSchema], counts: Mapping[str, int]) -> None:
+def _write_descriptions(db: Any, schemas: Mapping[str, TableSchema], counts: Mapping[str, int]) -> None:
     """Create the tables that describe the database, its tables and their columns."""
     facts = {
         "format": "tracekit sqlite",
@@ -187,7 +187,7 @@ class _Names:
 
 
 @contextlib.contextmanager
-def _open(path: Path) -> Iterator[sqlite3.Connection]:
+def _open_connection(path: Path) -> Iterator[sqlite3.Connection]:
     """Return a context manager that opens the database with Python's ``sqlite3`` module."""
     with translate_errors(path):
         connection = sqlite3.connect(path)

@@ -56,7 +56,7 @@ class Keys:
         foreign = (ForeignKey(f.table, (name, *f.columns), f.parent, (name, *f.key)) for f in self.foreign)
         return Keys(unique, tuple(f for f in foreign if f.parent in unique))
 
-    def of(self, table: str) -> list[ForeignKey]:
+    def foreign_keys_of(self, table: str) -> list[ForeignKey]:
         """Return the foreign keys of a table."""
         return [key for key in self.foreign if key.table == table]
 
@@ -70,7 +70,7 @@ def valid_keys(view: View, tables: Mapping[str, TableSchema]) -> Keys:
     """
     unique = frozenset(name for name, schema in tables.items() if _is_unique(view, schema))
     candidates = [key for schema in tables.values() for key in declared_foreign_keys(schema, tables)]
-    return Keys(unique, tuple(key for key in candidates if key.parent in unique and _all_exist(view, key)))
+    return Keys(unique, tuple(key for key in candidates if key.parent in unique and _all_references_exist(view, key)))
 
 
 def common_keys(keys: Iterable[Keys]) -> Keys:
@@ -103,7 +103,7 @@ def _is_unique(view: View, schema: TableSchema) -> bool:
     """Return whether the key of a table is unique and not null."""
     import polars as pl
 
-    keys = _columns(view, schema.name, schema.key)
+    keys = _read_columns(view, schema.name, schema.key)
     if any(keys.null_count().row(0)):
         return False
     column = keys.to_series()
@@ -112,17 +112,17 @@ def _is_unique(view: View, schema: TableSchema) -> bool:
     return keys.n_unique() == keys.height
 
 
-def _all_exist(view: View, key: ForeignKey) -> bool:
+def _all_references_exist(view: View, key: ForeignKey) -> bool:
     """Return whether every reference without nulls has a matching key in the parent table."""
-    rows = _columns(view, key.table, key.columns).drop_nulls().unique()
+    rows = _read_columns(view, key.table, key.columns).drop_nulls().unique()
     if rows.is_empty():
         return True
-    parents = _columns(view, key.parent, key.key)
+    parents = _read_columns(view, key.parent, key.key)
     rows = rows.cast(dict(zip(rows.columns, parents.dtypes, strict=True)))
     return rows.join(parents, left_on=rows.columns, right_on=parents.columns, how="anti").is_empty()
 
 
-def _columns(view: View, table: str, columns: Sequence[str]) -> pl.DataFrame:
+def _read_columns(view: View, table: str, columns: Sequence[str]) -> pl.DataFrame:
     """Read columns of a table, and cast Categorical columns to strings."""
     import polars as pl
 

@@ -63,7 +63,7 @@ class Options:
         """
         for name, choices in _CHOICES.items():
             if values.get(name, choices[0]) not in choices:
-                raise _invalid(name, values[name], " or ".join(f"{name}={choice}" for choice in choices))
+                raise _invalid_option_error(name, values[name], " or ".join(f"{name}={choice}" for choice in choices))
         ids = {name: _parse_id(name, values[name]) for name in ("thread", "process") if name in values}
         return cls(
             events=values.get("events"),
@@ -100,9 +100,9 @@ def stack_exporter(
 
 def _parse_id(name: str, value: str) -> int:
     if not value.isdecimal() or len(value) > 18:  # noqa: PLR2004 - fits into 64 bits
-        raise _invalid(name, value, f"{name}=NUMBER")
+        raise _invalid_option_error(name, value, f"{name}=NUMBER")
     return int(value)
 
 
-def _invalid(name: str, value: str, allowed: str) -> UnknownFormatError:
+def _invalid_option_error(name: str, value: str, allowed: str) -> UnknownFormatError:
     return UnknownFormatError(f"{value!r} is not a valid value of the option {name}", hint=f"use {allowed}")

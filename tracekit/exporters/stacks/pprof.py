@@ -35,7 +35,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
     made.time_nanos = int(view.info.get("origin_utc_ns", 0))
     made.duration_nanos = int(view.info.get("duration_ns", 0))
     names = [None if name is None else (strings[options.by], strings[name]) for name in profile.groups]
-    _add_functions(made, profile, strings)
+    _add_functions_and_locations(made, profile, strings)
     groups, weights = (profile.weights[c].to_list() for c in ("group", "weight"))
     with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
         packed.write(made.SerializeToString(deterministic=True))
@@ -63,7 +63,7 @@ class _Strings(dict[str, int]):
         return self[text]
 
 
-def _add_functions(made: Any, profile: Profile, strings: _Strings) -> None:
+def _add_functions_and_locations(made: Any, profile: Profile, strings: _Strings) -> None:
     """Add a function and a location for each text of frames, a mapping for each module, and all strings."""
     mappings: dict[str, int] = {}
     functions, modules = profile.functions.to_pylist(), profile.modules.to_pylist()

@@ -86,13 +86,13 @@ def read_profile(view: View, options: Options) -> Profile:
     if name is None or not has_stacks(view, name):
         raise MissingTableError(
             f"the trace has no call stacks{'' if name is None else f' of {name}'}",
-            hint=_hint(view, name),
+            hint=_missing_stacks_hint(view, name),
         )
     events = _selected_events(view, name, options)
     keys = _KEYS[options.by]
     weight = pl.len()
     if options.weight == "time":
-        events, weight = _with_time(view, name, events)
+        events, weight = _add_event_times(view, name, events)
     sums = events.group_by(*keys, "stack_id").agg(weight=weight.cast(pl.Int64)).collect()
     groups = sums.select(keys).unique().sort(keys) if keys else pl.DataFrame({"group": [0]})
     numbered = groups.with_row_index("group") if keys else groups
@@ -113,7 +113,7 @@ def read_profile(view: View, options: Options) -> Profile:
     return Profile(name, unit, text, functions, module, parents, labels, depths, names, weights)
 
 
-def _events(view: View, name: str) -> pl.LazyFrame:
+def _events_with_stacks(view: View, name: str) -> pl.LazyFrame:
     """Return the events with call stacks that have a given name, such as ``cpu_samples``."""
     if name not in _PYTHON:
         return view.frame(name)
@@ -122,19 +122,19 @@ def _events(view: View, name: str) -> pl.LazyFrame:
 
 def has_stacks(view: View, name: str) -> bool:
     """Return whether any of the events with a given name has a call stack."""
-    return bool(_events(view, name).select(pl.col("stack_id").count()).collect().item())
+    return bool(_events_with_stacks(view, name).select(pl.col("stack_id").count()).collect().item())
 
 
-def _hint(view: View, name: str | None) -> str:
+def _missing_stacks_hint(view: View, name: str | None) -> str:
     """Return a hint for a capture without call stacks of the requested events."""
     if name not in _PYTHON:
         return _HINT
-    return _EXPORT_HINT if _events(view, name).select(pl.len()).collect().item() else _PYTHON_HINT
+    return _EXPORT_HINT if _events_with_stacks(view, name).select(pl.len()).collect().item() else _PYTHON_HINT
 
 
 def _selected_events(view: View, name: str, options: Options) -> pl.LazyFrame:
     """Return the events with a call stack that the options select."""
-    events = _events(view, name).filter(pl.col("stack_id").is_not_null())
+    events = _events_with_stacks(view, name).filter(pl.col("stack_id").is_not_null())
     if options.thread is not None:
         events = events.filter(pl.col("thread_id") == options.thread)
     if options.process is not None:
@@ -166,7 +166,7 @@ def _inside_ranges(view: View, events: pl.LazyFrame, name: str, time: str) -> pl
     return events.filter(pl.col("started").fill_null(0) > pl.col("ended").fill_null(0))
 
 
-def _with_time(view: View, name: str, events: pl.LazyFrame) -> tuple[pl.LazyFrame, pl.Expr]:
+def _add_event_times(view: View, name: str, events: pl.LazyFrame) -> tuple[pl.LazyFrame, pl.Expr]:
     """Return events with the columns that determine their time, and an expression for their total time in ns.
 
     The time of a call is its duration, and that of a sample is the sampling period.
@@ -179,7 +179,7 @@ def _with_time(view: View, name: str, events: pl.LazyFrame) -> tuple[pl.LazyFram
         calls = calls.unique([*_THREAD, "timestamp_ns"], keep="first", maintain_order=True)
         return events.join(calls, on=[*_THREAD, "timestamp_ns"], how="left"), pl.col("duration_ns").sum()
     gaps = pl.col("timestamp_ns").sort().diff().over(_THREAD)
-    period = _events(view, name).select(gaps.median().fill_null(0).round().cast(pl.Int64)).collect().item()
+    period = _events_with_stacks(view, name).select(gaps.median().fill_null(0).round().cast(pl.Int64)).collect().item()
     return events, pl.len().cast(pl.Int64) * period
 
 

@@ -21,7 +21,7 @@ _ROW = pl.int_range(pl.len(), dtype=pl.UInt32)
 LAUNCH, MESSAGE, COLLECTIVE = "launch", "message", "collective"
 
 
-def mpi_links(kind: EventKind, rows: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+def mpi_arrows(kind: EventKind, rows: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
     """Yield each kind of arrows between MPI calls, as the name and the arrows.
 
     Args:
@@ -29,32 +29,32 @@ def mpi_links(kind: EventKind, rows: pl.DataFrame) -> Iterator[tuple[str, pl.Dat
         rows: The events, with their lane ids.
     """
     if kind is kinds.MPI_CALLS and set(kind.links) <= set(rows.columns):
-        yield MESSAGE, _forward(_messages(rows))
-        yield COLLECTIVE, _forward(_collectives(rows))
+        yield MESSAGE, _drop_backward_arrows(_message_arrows(rows))
+        yield COLLECTIVE, _drop_backward_arrows(_collective_arrows(rows))
 
 
-def launch_links(calls: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+def launch_arrows(calls: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the arrows from API calls to activities, in the order of the activities.
 
     Args:
-        calls: The API calls as returned by ``launching_calls``.
+        calls: The API calls as returned by ``call_arrow_starts``.
         rows: The activities, with their lane ids.
     """
     activities = rows.select("api_call_id", to_ns="start_ns", to_lane_id="lane_id", to_row=_ROW)
-    return _forward(activities.join(calls, "api_call_id", maintain_order="left"))
+    return _drop_backward_arrows(activities.join(calls, "api_call_id", maintain_order="left"))
 
 
-def launching_calls(rows: pl.DataFrame) -> pl.DataFrame:
+def call_arrow_starts(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the start points of arrows that begin at API calls, with one row per call."""
     return rows.select("api_call_id", from_ns="start_ns", from_lane_id="lane_id", from_row=_ROW)
 
 
-def _forward(links: pl.DataFrame) -> pl.DataFrame:
+def _drop_backward_arrows(links: pl.DataFrame) -> pl.DataFrame:
     """Return the arrows that end at or after their start, because viewers cannot draw arrows that lead back in time."""
     return links.filter(pl.col("from_ns") <= pl.col("to_ns"))
 
 
-def _messages(rows: pl.DataFrame) -> pl.DataFrame:
+def _message_arrows(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the arrows from the calls that send messages to the ends of the calls that receive them."""
     rows = rows.with_row_index("row")
     sent = rows.select(sender_call_id="mpi_call_id", from_ns="start_ns", from_lane_id="lane_id", from_row="row")
@@ -64,7 +64,7 @@ def _messages(rows: pl.DataFrame) -> pl.DataFrame:
     return received.join(sent, "sender_call_id", maintain_order="left")
 
 
-def _collectives(rows: pl.DataFrame) -> pl.DataFrame:
+def _collective_arrows(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the arrows from each call of a collective operation to the next one, in another process."""
     calls = rows.with_row_index("row").drop_nulls("collective_id").sort("start_ns", "mpi_call_id")
     ends = {"ns": pl.col("start_ns"), "lane_id": pl.col("lane_id"), "row": pl.col("row")}

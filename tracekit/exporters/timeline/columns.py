@@ -41,12 +41,12 @@ def event_columns(kind: EventKind, names: Collection[str]) -> list[str]:
         kind: The kind of event.
         names: The columns of the table.
     """
-    required = [*position_columns(kind), *column_names(*values_of(key_arg(kind)), kind.name, kind.where)]
+    required = [*position_columns(kind), *column_names(*value_exprs(key_arg(kind)), kind.name, kind.where)]
     if not set(required) <= set(names):
         return []
     args = available_args(kind.row_args + kind.repeated_args, names)
     links = [c for c in (*kind.links, *(["api_call_id"] if kind.launched else [])) if c in names]
-    return list(dict.fromkeys([*required, *column_names(*values_of(*args)), *links]))
+    return list(dict.fromkeys([*required, *column_names(*value_exprs(*args)), *links]))
 
 
 def key_arg(kind: EventKind) -> Arg:
@@ -54,7 +54,7 @@ def key_arg(kind: EventKind) -> Arg:
     return Arg(kind.key, kind.key_values or (Value(INTEGER, pl.col(kind.key)),))
 
 
-def values_of(*args: Arg) -> list[pl.Expr]:
+def value_exprs(*args: Arg) -> list[pl.Expr]:
     """Return the expressions for all alternative values of arguments."""
     return [value.expression for arg in args for value in arg.values]
 
@@ -67,7 +67,7 @@ def position_columns(kind: EventKind) -> list[str]:
 
 def available_args(args: tuple[Arg, ...], names: Collection[str]) -> list[Arg]:
     """Return the arguments whose columns are all in a table."""
-    return [arg for arg in args if set(column_names(*values_of(arg))) <= set(names)]
+    return [arg for arg in args if set(column_names(*value_exprs(arg))) <= set(names)]
 
 
 def exception_args(kind: EventKind) -> list[Arg]:

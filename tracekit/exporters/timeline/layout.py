@@ -78,14 +78,14 @@ def check_drawable(view: View, layout: Layout) -> None:
 
 def read_events(view: View, kind: EventKind) -> pl.DataFrame:
     """Read the columns that are used to draw the events of a kind, or no rows if a required column is missing."""
-    names = _columns(view, kind)
+    names = _columns_of_kind(view, kind)
     if not names:
         return pl.DataFrame()
     frame = view.frame(kind.table)
     return (frame if kind.where is None else frame.filter(kind.where)).select(names).collect()
 
 
-def _columns(view: View, kind: EventKind) -> list[str]:
+def _columns_of_kind(view: View, kind: EventKind) -> list[str]:
     """Return the columns that are used to draw a kind. Without API calls, columns from correlation are excluded."""
     schema = schemas.table(kind.table) if kind.launched and not view.count("api_calls") else view.schema(kind.table)
     return columns.event_columns(kind, schema.names)
@@ -95,7 +95,7 @@ def _columns_by_table(view: View, stages: Stages) -> dict[str, list[str]]:
     """Return the columns that are used to draw some kinds of events, by table."""
     by_table: dict[str, list[str]] = {}
     for kind in (kind for stage in stages for kind in stage):
-        by_table.setdefault(kind.table, []).extend(_columns(view, kind))
+        by_table.setdefault(kind.table, []).extend(_columns_of_kind(view, kind))
     return by_table
 
 
@@ -177,7 +177,7 @@ def _assign_lanes_of_stage(
     """Assign the events of a stage, whose kinds share tracks, to lanes, and return the lane ids by kind."""
     if not tables:
         return {}
-    intervals = pl.concat([_intervals(kind, rows, clock) for kind, rows in tables.items()], rechunk=False)
+    intervals = pl.concat([_event_intervals(kind, rows, clock) for kind, rows in tables.items()], rechunk=False)
     stage_ids = assign_lane_ids(intervals, next(iter(tables)).placement, registry).alias("lane_id")
     lane_ids, offset = {}, 0
     for kind, rows in tables.items():
@@ -186,7 +186,7 @@ def _assign_lanes_of_stage(
     return lane_ids
 
 
-def _intervals(kind: EventKind, rows: pl.DataFrame, clock: Clock) -> pl.DataFrame:
+def _event_intervals(kind: EventKind, rows: pl.DataFrame, clock: Clock) -> pl.DataFrame:
     """Return the track keys, start and end of each event. Events that were never closed end with the capture."""
     keys = kind.placement.keys
     if kind.phase != kinds.SLICE:

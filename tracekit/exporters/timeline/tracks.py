@@ -255,26 +255,26 @@ class LaneRegistry:
     def processes(self) -> Iterator[ShownProcess]:
         """Yield the groups in the order of the viewer. All lanes must have been created."""
         for nth, group in enumerate(self._groups(), self._first_group):
-            pid = self._pid(group)
+            pid = self._group_pid(group)
             shown = group.name if pid == group.pid or group.pid >= FIRST_PID else f"{group.name} · pid {group.pid}"
             yield ShownProcess(pid, f"{self._prefix}{shown}", nth)
 
     def threads(self) -> Iterator[ShownThread]:
         """Yield the lanes in the order of the viewer. All lanes must have been created."""
-        for tid, track, lane, lane_id in self._ordered():
+        for tid, track, lane, lane_id in self._ordered_lanes():
             name = f"{track.name} · lane {lane + 1}" if track.name is not None and lane else track.name
             attributes = {column: value for column, value in track.attributes if value is not None}
-            yield ShownThread(lane_id, self._pid(track.group), tid, name, attributes)
+            yield ShownThread(lane_id, self._group_pid(track.group), tid, name, attributes)
 
     def _groups(self) -> list[TrackGroup]:
         """Return the groups in the order of the viewer."""
         return sorted({track.group for track, _ in self._lane_ids}, key=lambda g: (g.order, g.pid))
 
-    def _pid(self, group: TrackGroup) -> int:
+    def _group_pid(self, group: TrackGroup) -> int:
         """Return the pid of a group in the file."""
         return self._pids.get(group.pid, group.pid)
 
-    def _ordered(self) -> Iterator[tuple[int, Track, int, int]]:
+    def _ordered_lanes(self) -> Iterator[tuple[int, Track, int, int]]:
         """Yield the tid, track, lane number and lane id of every lane, in the order of the viewer."""
         ordered = sorted(self._lane_ids.items(), key=lambda p: (p[0][0].group.order, p[0][0].order, p[0][1], p[1]))
         for tid, ((track, lane), lane_id) in enumerate(ordered, self._first_tid):
