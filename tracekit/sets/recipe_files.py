@@ -1,4 +1,4 @@
-"""Write the tables of a recipe into a folder, with one file per table that is named as in nsys, and read statistics."""
+"""Write the tables of a recipe into a folder, with the file names of nsys, and read such statistics."""
 
 from __future__ import annotations
 

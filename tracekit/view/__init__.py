@@ -1,4 +1,4 @@
-"""The viewer: ``tracekit view`` shows captures in the browser. Its packages are the extra ``tracekit[view]``."""
+"""The viewer, which shows captures in the browser. Its dependencies are installed with the extra ``tracekit[view]``."""
 
 from __future__ import annotations
 

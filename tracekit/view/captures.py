@@ -1,4 +1,4 @@
-"""Opened captures: traces for each aggregation, and the rows of tables, computed once and cached."""
+"""Cache the opened captures of a server: one trace per aggregation, and the rows of tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Components that several pages use: figures, panels and numbers."""
+"""Build components that several pages use: figures, panels, numbers and links."""
 
 from __future__ import annotations
 

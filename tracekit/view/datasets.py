@@ -1,4 +1,4 @@
-"""The tables of the pages: where their rows come from, and how they are sorted, linked and shown.
+"""Declare the tables of the pages: the functions that compute their rows, and how they are sorted, linked and shown.
 
 To add a table to a page, add a ``Dataset`` to ``DATASETS`` and name it in ``pages.PAGES``.
 """
@@ -44,15 +44,15 @@ class Dataset:
         name: Name, which is part of the URL.
         title: Heading above the table.
         rows: Function that computes the rows.
-        sort: The first order: a column and ``desc`` or ``asc``.
+        sort: The initial sort order: a column and ``desc`` or ``asc``.
         first: Columns that are shown before the others.
-        hidden: Columns that are only shown when chosen.
-        key: Column that identifies a row, for tables whose selected row fills the tables below.
+        hidden: Columns that are hidden until the user selects them.
+        key: Column that identifies a row, for tables with details of the selected row.
         select: Names of the arguments that a selected row sets, each with the column that contains the value.
-        has_sums: Whether sums of rows have a meaning.
+        has_sums: Whether the sums of rows are meaningful.
         link: Link from each row.
         note: Sentence above the table.
-        tree: The columns of the tree that the rows are, if they are one.
+        tree: The columns that define a tree, if the rows form one.
     """
 
     name: str

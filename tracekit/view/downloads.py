@@ -1,4 +1,4 @@
-"""All rows of a table that match its filters, as a file."""
+"""Write all rows of a table that match its filters as a file to download."""
 
 from __future__ import annotations
 

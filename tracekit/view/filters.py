@@ -1,4 +1,4 @@
-"""Filters, search and sorting of a table, as AG Grid sends them, translated to polars expressions."""
+"""Translate filters, searches and sort orders of AG Grid into polars expressions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table of a page: an AG Grid that requests its rows from the server, with search, filters, columns and downloads."""
+"""Build tables of pages: an AG Grid that requests rows from the server, with search, filters, columns and downloads."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Query:
         sort: Sort model of AG Grid, as JSON.
         search: Text that a row must contain.
         condition: Condition in SQL.
-        toggled: Keys of the rows of a tree that are expanded or collapsed one by one, separated by commas.
+        toggled: Keys of the rows of a tree that are expanded or collapsed individually, separated by commas.
     """
 
     table: str
@@ -66,14 +66,14 @@ class Query:
 
 
 class Page(NamedTuple):
-    """A page of rows, as the browser receives it.
+    """A page of rows, as it is sent to the browser.
 
     Attributes:
         rows: The rows, each with its ``_id``.
         matching: Number of rows that match the filters, or that are visible in a tree.
         total: Number of rows of the table.
         sums: Rows below the table: the sums of the matching rows, and their share of all rows.
-        is_tree: Whether the rows that are missing are those in collapsed rows.
+        is_tree: Whether the rows are shown as a tree, so that rows inside collapsed rows are missing.
     """
 
     rows: list[dict[str, Any]]

@@ -1,4 +1,4 @@
-"""The communication between ranks: of all captures if they are the ranks of a job, else of one capture."""
+"""Analyze the communication between ranks: of all captures if they are the ranks of a job, otherwise of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of captures that contain a roll-up, as DLProf's databases do, with the ops that this roll-up states."""
+"""Read the kernels of captures that contain a roll-up, such as DLProf databases, with the ops of this roll-up."""
 
 from __future__ import annotations
 

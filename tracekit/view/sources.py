@@ -1,4 +1,4 @@
-"""The functions that compute the rows of the tables of the pages."""
+"""Compute the rows of the tables of the pages."""
 
 from __future__ import annotations
 

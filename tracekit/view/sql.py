@@ -1,4 +1,4 @@
-"""Conditions in SQL, as users type them above a table, translated to polars expressions.
+"""Translate SQL conditions, which users type above a table, into polars expressions.
 
 The text is parsed by sqlglot. Only the constructs below are translated, so that a condition cannot read files, run
 functions that allocate memory without bounds, or refer to other tables. ``polars.sql_expr`` would allow all of these.

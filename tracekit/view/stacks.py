@@ -1,4 +1,4 @@
-"""Call stacks of the events, the thread and the time that the parameters of a page select."""
+"""Read the call stacks of the events, the thread and the time that URL parameters select."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Selection:
         trace: The capture, limited to the selected time.
         events: One of ``EVENTS``.
         weight: One of ``WEIGHTS``.
-        process: Id of the only process, or None.
-        thread: Id of the only thread, or None.
+        process: Id of the selected process, or None for all processes.
+        thread: Id of the selected thread, or None for all threads.
     """
 
     trace: Trace

@@ -1,4 +1,4 @@
-"""The state of a page, which its URL contains completely, so that a link reproduces the page."""
+"""The state of a page. The URL contains the complete state, so that a link reproduces the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a table that is a tree: which are visible, and which can be expanded and collapsed."""
+"""Determine which rows of a tree are visible, and which can be expanded or collapsed."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Expansion(NamedTuple):
     """The set of expanded rows of a tree.
 
     Attributes:
-        depth: Rows of a smaller level are expanded. None means all rows.
-        toggled: Keys of the rows for which the opposite applies.
+        depth: Rows at a lower level than this are expanded by default. If None, all rows are.
+        toggled: Keys of the rows whose state is the opposite of the default.
     """
 
     depth: int | None

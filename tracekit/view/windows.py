@@ -1,4 +1,4 @@
-"""The window of time that the timeline converts, so that a page of a large capture opens quickly."""
+"""Choose the time window that is converted for the timeline, so that large captures open quickly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Window(NamedTuple):
 
     Attributes:
         span: First and last time of the capture.
-        converted: Window whose events are on the timeline.
+        converted: Window whose events the timeline contains.
         shown: Window to which the timeline zooms.
     """
 

@@ -9,7 +9,7 @@ A condition consists of a metric, a comparison and a limit::
 
 ``NAME`` is a key of ``METRICS``. ``KIND[PATTERN]`` is the time of all rows of a kind whose name matches the pattern, in
 which ``*`` and ``?`` stand for any characters. The value of a condition is the change from A to B. It is in per cent of
-A, or in the unit of the limit. Numbers that count something have no unit.
+A, or in the unit of the limit. Counts have no unit.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 class Metric(NamedTuple):
-    """A number of each side of a comparison.
+    """A metric that is computed for each side of a comparison.
 
     Attributes:
         doc: Description of the number.
         kinds: The kinds from which it is computed.
-        column: The column that is added up.
-        name: Name of the row whose values are added up, or None for all rows.
+        column: The column that is summed.
+        name: Name of the rows that are summed, or None for all rows.
     """
 
     doc: str
@@ -91,7 +91,7 @@ class Condition:
     Attributes:
         text: The condition as it was written.
         metric: Key of ``METRICS`` or ``ROW_COUNTS``, or of ``KINDS`` if there is a pattern.
-        pattern: Pattern of the names that are added up, or None.
+        pattern: Pattern of the names of the rows that are summed, or None.
         comparison: Key of the comparison, such as ``>``.
         limit: The limit, in per cent or in the base unit of the metric.
         is_relative: Whether the limit is in per cent.

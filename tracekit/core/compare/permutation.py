@@ -1,4 +1,4 @@
-"""Test whether two sides differ by more than their iterations do among themselves.
+"""Test whether the difference between two sides is larger than the differences between iterations of one side.
 
 The test is a permutation test with the largest standardised rank sum of all quantities as its statistic (Westfall and
 Young's *maxT*). If both sides come from the same distribution, the labels of the iterations are exchangeable: any

@@ -118,8 +118,8 @@ class Summary:
     """The counts and times of one side of a comparison, by kind, name and unit of iterations.
 
     Attributes:
-        samples: The columns ``SAMPLES``. ``unit`` is null for what is outside of all iterations, and ``bytes`` is null
-            for kinds without sizes. No row has the same kind, name and unit as another.
+        samples: The columns ``SAMPLES``. ``unit`` is null outside of all iterations, and ``bytes`` is null
+            for kinds without sizes. The combination of kind, name and unit is unique.
         units: Number of iterations in each unit.
         facts: Facts about the capture, such as the names of the GPUs. None of them identifies people or machines.
     """

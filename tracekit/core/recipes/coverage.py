@@ -1,4 +1,4 @@
-"""Compute for how long intervals run until given times."""
+"""Compute the time that intervals cover before given times."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class CoveredTime:
-    """The time in which at least a number of intervals run at once.
+    """The time in which at least a given number of intervals overlap.
 
     Args:
         intervals: The columns ``start_ns`` and ``end_ns``. Intervals without an end are ignored.
-        depth: Minimum number of intervals that run at once.
+        depth: Minimum number of overlapping intervals.
     """
 
     def __init__(self, intervals: pl.DataFrame, depth: int = 1) -> None:

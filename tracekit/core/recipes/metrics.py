@@ -1,7 +1,7 @@
 """Declare recipes on sampled metrics of GPUs and network devices, for each rank and over all ranks.
 
-No table of nsys with rows was available to compare ``nvlink_sum`` and ``network_sum`` with. Their tables have the form
-of the other sums.
+``nvlink_sum`` and ``network_sum`` could not be compared with nsys, which printed no rows for any available capture.
+Their tables have the same columns as those of the other sums.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Output:
     Attributes:
         name: Name of the table and of its file, as in nsys.
         index: Columns that nsys declares as the index of the table. They are the last columns. An unnamed index is
-            left out if all rows are of one rank.
+            omitted if all rows are of one rank.
     """
 
     name: str
@@ -110,7 +110,7 @@ class RankRequest:
     Attributes:
         frames: Function that returns the declared table with a given name.
         values: The values of the options of the recipe.
-        clock: The place of the capture on the common time axis.
+        clock: The position of the capture on the common time axis.
     """
 
     frames: Frames

@@ -1,4 +1,4 @@
-"""Read the rows that several recipes start from, with the names that nsys's recipes give them."""
+"""Read the rows on which several recipes are based, with names as in the recipes of nsys."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Compute the statistics of recipes from counts of values, which are exact for any number of ranks.
 
-A rank contributes a row per distinct value and its number of occurrences. Counts of ranks are added, and quartiles and
-deviations are computed from the sums, whereas nsys approximates them from the quartiles and deviations of the ranks.
+Each rank provides the number of occurrences of each distinct value. These counts are summed over ranks, and quartiles
+and deviations are computed from the sums, whereas nsys approximates them from the quartiles and deviations of the
+ranks.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Context:
     Attributes:
         captures: The captures of the server.
         state: The state of the page.
-        dark: Whether the figures are dark.
+        dark: Whether figures use the dark template.
     """
 
     captures: Captures
@@ -87,11 +87,11 @@ class Page:
     Attributes:
         name: Name, which is the path of its URL.
         title: Title in the navigation and as heading.
-        needs: Tables of which one must have rows. If there are none, the page is always shown.
+        needs: Tables, at least one of which must have rows. If it is empty, the page is always shown.
         figures: Names of figures of ``trace.plot``, each with its heading.
         tables: Names of the tables, in this order.
         details: Tables below a selected row, by the name of the table in which it is selected.
-        build: Function that builds the page instead.
+        build: Function that builds the page instead of the declared figures and tables.
         about: Sentence below the heading.
     """
 

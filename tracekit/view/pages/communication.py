@@ -1,4 +1,4 @@
-"""The page of communication: kernels of NCCL, MPI calls, and how the ranks of a job wait for one another."""
+"""The page "Communication": NCCL kernels, MPI calls, and how the ranks of a job wait for each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The comparison of two captures, or of two aggregations of one capture, by kernel, op, API call and NVTX range."""
+"""The page "Compare": differences between two captures, or between two aggregations of one capture."""
 
 from __future__ import annotations
 

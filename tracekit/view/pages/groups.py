@@ -1,4 +1,4 @@
-"""The page of groups: the tree of scopes as an icicle and as a table, by metric, direction and depth."""
+"""The page "Groups": the tree of scopes as an icicle chart and as a table, by metric, direction and depth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of iterations: their parts as a chart, and the aggregation of other iterations or by another key op."""
+"""The page "Iterations": a chart of their parts, and a form that selects other iterations or another key op."""
 
 from __future__ import annotations
 

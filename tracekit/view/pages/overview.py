@@ -1,4 +1,4 @@
-"""The overview: utilization, breakdown, iterations, top ops and kernels, the system, and advice with its evidence."""
+"""The page "Overview": utilization, iterations, top ops and kernels, the system, and advice with evidence."""
 
 from __future__ import annotations
 

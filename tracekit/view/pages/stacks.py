@@ -1,4 +1,4 @@
-"""The page of call stacks: an icicle chart of the calls and the functions in them, by events, thread and time."""
+"""The page "Call stacks": an icicle chart of calls and a table of functions, by event, thread and time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of declared tables, each with all columns and an SQL filter."""
+"""The page "Tables": the declared tables, each with all columns and an SQL filter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline: Perfetto's own page in a frame, with the events of a window of time."""
+"""The page "Timeline": the Perfetto user interface in a frame, with the events of a time window."""
 
 from __future__ import annotations
 
