@@ -20,9 +20,9 @@ class Calls(NamedTuple):
     Attributes:
         parents: Node of the caller of each node.
         depths: Number of frames of each node, in ascending order.
-        labels: Row number of the function of each node. That of the root has no meaning.
+        labels: Row number of the function of each node. The value of the root is unused.
         own: Weight of the stacks that end at each node.
-        functions: Functions: the columns ``name`` and ``module``, which may be null.
+        functions: The functions, with the columns ``name`` and ``module``, which may be null.
     """
 
     parents: Int64Array

@@ -288,7 +288,10 @@ class RowCollector:
             return
         names_and_units = (zip(names, (page.units or [])[lead:], strict=True) for page in pages)
         kinds = np.array(
-            [[self._kind_number(None, name, unit) for name, unit in page_names] for page_names in names_and_units],
+            [
+                [self._metric_kind_index(None, name, unit) for name, unit in page_names]
+                for page_names in names_and_units
+            ],
             np.int32,
         )
         rows, columns = table.height, len(names)
@@ -323,11 +326,11 @@ class RowCollector:
         on = ["section", "metric", "unit"]
         distinct = metrics.select(on).unique(maintain_order=True)
         kinds = distinct.with_columns(
-            kind=pl.Series([self._kind_number(*row) for row in distinct.rows()], dtype=pl.Int32)
+            kind=pl.Series([self._metric_kind_index(*row) for row in distinct.rows()], dtype=pl.Int32)
         )
         return metrics.join(kinds, on=on, how="left", maintain_order="left", nulls_equal=True).drop(on)
 
-    def _kind_number(self, section: str | None, metric: str, unit: str | None) -> int:
+    def _metric_kind_index(self, section: str | None, metric: str, unit: str | None) -> int:
         kind = self.kinds.setdefault((section, metric, unit), len(self.kinds))
         if kind == len(self._powers):
             self._powers.append(parse_unit(unit or "")[1])

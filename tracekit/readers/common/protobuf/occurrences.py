@@ -74,7 +74,7 @@ def find_occurrences(
     table[list(wanted)] = np.arange(1, len(wanted) + 1)
     batches = [_NONE]
     count = 0
-    for batch in _batches(buffer, starts, stops):
+    for batch in _occurrence_batches(buffer, starts, stops):
         batches.append(batch)
         count += len(batch[0])
         if most is not None and count > most:
@@ -89,7 +89,7 @@ _NONE = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), np
 _Part = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]
 
 
-def _batches(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Iterator[_Part]:
+def _occurrence_batches(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Iterator[_Part]:
     """Yield batches of occurrences: message indices, start offsets, end offsets and slots."""
     for first in range(0, len(starts), MAX_ROWS):
         rows = min(MAX_ROWS, len(starts) - first)
