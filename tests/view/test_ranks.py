@@ -50,5 +50,5 @@ def test_a_capture_without_a_file() -> None:
     trace = tk.Trace.from_tables({"kernels": table("kernels", [{"kernel_id": 1}])})
     with pytest.raises(TracekitError, match="without a file"):
         ranks.communication(captures_of(trace), trace)
-    with pytest.raises(TracekitError, match="needs the captures"):
+    with pytest.raises(TracekitError, match="by the server of the viewer"):
         dataset("ranks_summary").rows(Scope(trace))

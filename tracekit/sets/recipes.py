@@ -168,7 +168,7 @@ def _known_start(member: Member, start: int | None) -> int:
 
 
 def _files(traces: TraceSet) -> pl.DataFrame:
-    """Return the name of the file of each rank, without its suffix. Ranks are in a column unless they count from 0."""
+    """Return the file name of each rank without its suffix, with a column of ranks unless they count from 0."""
     import polars as pl
 
     files = pl.DataFrame({FILE: [m.path.stem for m in traces.captures]}, schema={FILE: pl.String})

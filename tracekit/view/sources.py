@@ -396,7 +396,7 @@ def ranks_table(name: str) -> Callable[[Scope], Rows]:
         from tracekit.view import ranks
 
         if scope.captures is None:
-            raise TracekitError("the communication between ranks needs the captures of the server")
+            raise TracekitError("the communication between ranks can only be analyzed by the server of the viewer")
         return ranks.rows(ranks.communication(scope.captures, scope.trace), name)
 
     return rows

@@ -160,7 +160,7 @@ def _largest_statistics(ranks: Matrix, size: int) -> Matrix:
 
 
 def _sign_batches(rows: int) -> Iterator[NDArray[np.float32]]:
-    """Yield matrices of signs with one row per exchange of the sides of some pairs: all exchanges, or random ones."""
+    """Yield matrices of signs, one row per permutation of sides within pairs: all permutations, or random ones."""
     if rows < MAX_DIVISIONS.bit_length() and 1 << rows < MAX_DIVISIONS:
         bits = np.arange(1 << rows)[:, None] >> np.arange(rows) & 1
         yield (1 - 2 * bits).astype(np.float32)

@@ -33,7 +33,7 @@ def parse_tracks(values: Mapping[str, str]) -> frozenset[str]:
     """Return the names of the tracks to draw.
 
     Raises:
-        UnknownFormatError: There are no tracks of this name.
+        UnknownFormatError: No tracks have one of the names.
     """
     every = (*BY_DEFAULT, *ON_REQUEST)
     groups = {DEFAULT: BY_DEFAULT, ALL: every, **{name: (name,) for name in every}}

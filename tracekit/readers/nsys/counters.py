@@ -81,12 +81,12 @@ def value_types(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
 
 def integers(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return each integer value."""
+    """Return the column of integer values, which are null for counters of another type."""
     return pc.coalesce(raw["intVal"], raw["uintVal"])
 
 
 def floats(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return each floating-point value."""
+    """Return the column of floating-point values, which are null for counters of another type."""
     return pc.coalesce(raw["doubleVal"], raw["floatVal"])
 
 
