@@ -174,4 +174,4 @@ def test_a_page(run: Run, runs: tuple[Path, Path], tmp_path: Path) -> None:
     page = out.read_text("utf-8")
     assert "kernel_f&lt;(int)*&gt;" in page
     assert "<title>a.json and b.json</title>" in page
-    assert "a page is written into a file" in run("diff", *runs, "--to", "html", status=2).stderr
+    assert "an HTML page can only be written to a file" in run("diff", *runs, "--to", "html", status=2).stderr

@@ -109,7 +109,7 @@ def test_errors_are_reported_before_files_are_opened(run: Run) -> None:
         ("mpi_summ", "x"): (1, "tracekit: unknown recipe 'mpi_summ'\nHint: did you mean 'mpi_sum'? "),
         ("mpi_sum", "x", "--bins", "3"): (1, "tracekit: recipe 'mpi_sum' has no option 'bins'\n"),
         ("nvtx_pace", "x"): (1, "tracekit: recipe 'nvtx_pace' requires the option 'name'\n"),
-        ("mpi_sum", "x", "--format", "parquet"): (2, "parquet is written into a folder and not printed"),
+        ("mpi_sum", "x", "--format", "parquet"): (2, "parquet cannot be printed: name an output folder"),
         ("mpi_sum", "x", "-o", "y", "--format", "json"): (2, "tables cannot be written to a folder as json"),
         ("mpi_sum", "x", "--table", "stats"): (2, "the recipe has no table 'stats'; did you mean"),
         ("mpi_sum", "x", "--rank", "3"): (2, "'3' is not FILE=N, such as worker.nsys-rep=3"),

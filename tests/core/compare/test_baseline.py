@@ -51,15 +51,15 @@ def test_round_trip(samples: list[Any]) -> None:
         ("version", True, "the baseline has no version"),
         ("version", 0, "the baseline has no version"),
         ("facts", [], "the facts in the baseline must be an object with at most 64 strings"),
-        ("facts", {str(i): "" for i in range(65)}, "the facts of the baseline are not an object"),
+        ("facts", {str(i): "" for i in range(65)}, "the facts in the baseline must be an object"),
         ("facts", {"a": 1}, "a fact in the baseline must be a string of at most 4,096 characters"),
-        ("facts", {"a": "x" * 4097}, "a fact of the baseline is not a string"),
-        ("facts", {"a": "\udcff"}, "a fact of the baseline is not a string"),
+        ("facts", {"a": "x" * 4097}, "a fact in the baseline must be a string"),
+        ("facts", {"a": "\udcff"}, "a fact in the baseline must be a string"),
         ("units", 3, "the units in the baseline must be a list of at most 256 numbers"),
-        ("units", [1] * 257, "the units of the baseline are not a list"),
-        ("units", [0], "a unit of the baseline is not a positive number"),
-        ("units", [2**62], "a unit of the baseline is not a positive number"),
-        ("units", [1.0], "a unit of the baseline is not a positive number"),
+        ("units", [1] * 257, "the units in the baseline must be a list"),
+        ("units", [0], "a unit in the baseline must be a positive number"),
+        ("units", [2**62], "a unit in the baseline must be a positive number"),
+        ("units", [1.0], "a unit in the baseline must be a positive number"),
         ("names", {}, "the names in the baseline must be a list of pairs"),
         ("names", [["kernels"]], "the names in the baseline must be a list of pairs"),
         ("names", [["x", "y"], ["kernels", "b"]], "the baseline contains an unknown kind"),
@@ -68,16 +68,16 @@ def test_round_trip(samples: list[Any]) -> None:
         ("names", [["kernels", "\ud800"], ["kernels", "b"]], "a name in the baseline must be a string"),
         ("names", [["kernels", "a"]], "column row of the baseline contains a value that is not a number below 1"),
         ("names", [["kernels", "a"], ["kernels", "a"]], None),
-        ("row", [0, 0, 1], "column unit of the baseline is missing or has another length"),
-        ("row", [0, -1], "column row of the baseline has a value"),
-        ("row", [0, None], "column row of the baseline has a value"),
+        ("row", [0, 0, 1], "column unit of the baseline is missing, or its length differs"),
+        ("row", [0, -1], "column row of the baseline contains a value"),
+        ("row", [0, None], "column row of the baseline contains a value"),
         ("unit", [3, None], "column unit of the baseline contains a value that is not a number below 3"),
-        ("count", [1, None], "column count of the baseline has a value"),
+        ("count", [1, None], "column count of the baseline contains a value"),
         ("count", "ab", "column count of the baseline is missing"),
-        ("time_ns", [1, 2**62], "column time_ns of the baseline has a value"),
-        ("time_ns", [2**61, 2**61], "the sum of time_ns of the baseline exceeds 64 bits"),
-        ("time_ns", [1, True], "column time_ns of the baseline has a value"),
-        ("time_ns", [1, 1e3], "column time_ns of the baseline has a value"),
+        ("time_ns", [1, 2**62], "column time_ns of the baseline contains a value"),
+        ("time_ns", [2**61, 2**61], "the sum of column time_ns of the baseline exceeds 64 bits"),
+        ("time_ns", [1, True], "column time_ns of the baseline contains a value"),
+        ("time_ns", [1, 1e3], "column time_ns of the baseline contains a value"),
     ],
 )
 def test_wrong_values(key: str, value: object, message: str | None) -> None:
@@ -91,7 +91,7 @@ def test_wrong_values(key: str, value: object, message: str | None) -> None:
 
 
 def test_other_wrong_values() -> None:
-    with pytest.raises(CorruptTraceError, match="not a baseline"):
+    with pytest.raises(CorruptTraceError, match="not a tracekit baseline"):
         baseline.from_json([1])
     with pytest.raises(UnsupportedVersionError, match="version 2, but only version 1 is supported"):
         baseline.from_json({**VALID, "version": 2})
