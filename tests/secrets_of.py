@@ -122,20 +122,20 @@ def kind_of_setting(name: bytes) -> str | None:
 def of_report(path: Path) -> Iterator[tuple[str, bytes]]:
     opened, apart = Container(Source(path)), take_apart(path)
     facts, options = (Message(opened.section(n)) for n in ("UI Data", "Analysis Options Data"))
-    yield from (("host", bytes(facts.part(n))) for n in (5, 24, 40))
-    yield "host", bytes(options.part(9))
-    yield "command", bytes(facts.part(25))
+    yield from (("host", bytes(facts.bytes_value(n))) for n in (5, 24, 40))
+    yield "host", bytes(options.bytes_value(9))
+    yield "command", bytes(facts.bytes_value(25))
     launch = options.message(26)
-    yield from (("variable", bytes(m.part(1)) + b"=" + bytes(m.part(2))) for m in launch.messages(30))
-    yield from (("command", bytes(p)) for n in (10, 11, 12) for p in launch.parts(n))
+    yield from (("variable", bytes(m.bytes_value(1)) + b"=" + bytes(m.bytes_value(2))) for m in launch.messages(30))
+    yield from (("command", bytes(p)) for n in (10, 11, 12) for p in launch.bytes_values(n))
     for machine in Message(memoryview(apart.header)).messages(1):
         for fact in machine.message(2).messages(1):
             if fact.int_value(1) == 610:
-                yield from environment(bytes(fact.part(2)))
+                yield from environment(bytes(fact.bytes_value(2)))
             elif fact.int_value(1) == 619:
-                yield "host", bytes(fact.part(2))
+                yield "host", bytes(fact.bytes_value(2))
     for block in apart.strings:
-        for text in Message(memoryview(block)).parts(1):
+        for text in Message(memoryview(block)).bytes_values(1):
             if b"\0" in bytes(text) or b"PATH=" in bytes(text):
                 yield from environment(bytes(text))
 

@@ -185,12 +185,14 @@ def test_exported_tables_are_the_same(forms: tuple[tk.Trace, tk.Trace], tmp_path
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_a_report_tells_no_more_of_processes_than_its_export(capture: str) -> None:
     parts = take_apart(FIXTURES / f"{capture}.nsys-rep")
-    found = [e.message(PROCESS) for b in parts.blocks for e in Message(memoryview(b)).messages(1) if e.parts(PROCESS)]
+    found = [
+        e.message(PROCESS) for b in parts.blocks for e in Message(memoryview(b)).messages(1) if e.bytes_values(PROCESS)
+    ]
     with sqlite3.connect(f"file:{FIXTURES / capture}.sqlite?mode=ro&immutable=1", uri=True) as db:
         names = {name for (name,) in db.execute("SELECT name FROM PROCESSES")}
     assert len(found) >= 300
-    assert [p for p in found if any(p.parts(f) for f in WITH_ARGUMENTS)] == []
-    assert {p.text(f) for p in found for f in NAMES_OF_A_PROCESS if p.parts(f)} <= names
+    assert [p for p in found if any(p.bytes_values(f) for f in WITH_ARGUMENTS)] == []
+    assert {p.text(f) for p in found for f in NAMES_OF_A_PROCESS if p.bytes_values(f)} <= names
 
 
 @pytest.mark.parametrize("capture", CAPTURES)
@@ -202,7 +204,7 @@ def test_strings_of_a_report_are_those_of_its_export(capture: str) -> None:
 
 
 def strings(parts: Parts) -> list[bytes]:
-    return [bytes(text) for block in parts.strings for text in Message(memoryview(block)).parts(1)]
+    return [bytes(text) for block in parts.strings for text in Message(memoryview(block)).bytes_values(1)]
 
 
 @pytest.mark.parametrize("suffix", BOTH_FORMS)

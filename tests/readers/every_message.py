@@ -117,7 +117,7 @@ def messages_in(name: str, data: bytes | memoryview) -> Iterator[str]:
     found = Message(memoryview(data))
     for field in declared()[name].field:
         if field.type == FIELD.TYPE_MESSAGE:
-            for part in found.parts(field.number):
+            for part in found.bytes_values(field.number):
                 yield from messages_in(field.type_name.rpartition(".")[2], part)
     if name == "Property" and found.int_value(fields_of("Property").id) == 910:
-        yield from messages_in("NetworkDevices", found.part(fields_of("Property").value))
+        yield from messages_in("NetworkDevices", found.bytes_value(fields_of("Property").value))

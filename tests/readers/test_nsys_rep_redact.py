@@ -205,19 +205,19 @@ def test_every_other_field_is_as_it_was(planted: Path) -> None:
 def test_what_stands_in_the_place_of_what_was_private(planted: Path) -> None:
     after = unpacked(redacted(planted)[0])
     facts, options = (Message(memoryview(after[name])) for name in (UI_DATA, OPTIONS))
-    hosts = [bytes(m.part(n)) for m, ns in ((facts, (5, 24, 40)), (options, (9,))) for n in ns]
+    hosts = [bytes(m.bytes_value(n)) for m, ns in ((facts, (5, 24, 40)), (options, (9,))) for n in ns]
     assert all(HOST.fullmatch(h) for h in hosts)
     assert hosts[0] == hosts[3] != hosts[1] == hosts[2]
-    assert Message(memoryview(after["strings 0"])).parts(1) == [b"zero", b"of xxxxx", b"", b"", b""]
-    assert Message(memoryview(after["strings 1"])).parts(1) == [b"more", b""]
+    assert Message(memoryview(after["strings 0"])).bytes_values(1) == [b"zero", b"of xxxxx", b"", b"", b""]
+    assert Message(memoryview(after["strings 1"])).bytes_values(1) == [b"more", b""]
     events = Message(memoryview(after["events 0"])).messages(1)
-    texts = {n: [bytes(p) for e in events for m in e.messages(113) for p in m.parts(n)] for n in (5, 6, 7, 8, 9)}
+    texts = {n: [bytes(p) for e in events for m in e.messages(113) for p in m.bytes_values(n)] for n in (5, 6, 7, 8, 9)}
     assert texts == {5: [b"", b"worker", b"python3"], 6: [b"solver", b"python3"], 7: [b""], 8: [b""], 9: [b"", b""]}
     ranges = [m.text(7) for e in events for m in e.messages(102)]
     assert ranges == ["step of xxxxx at /home/xxx/a.py", "malice"]
     assert [m.text(4) for e in events for m in e.messages(110)] == ["xxxx and xxxxxxxxxxxxxxxxxxxxx"]
     header = Message(memoryview(after["header"])).message(1).message(2).messages(1)
-    assert [m.part(2) for m in header][:4] == [b"32", b"", hosts[0], b"#1 SMP xxxxx@xxxxx"]
+    assert [m.bytes_value(2) for m in header][:4] == [b"32", b"", hosts[0], b"#1 SMP xxxxx@xxxxx"]
     assert header[4].message(2).message(1).int_value(6) == 0
 
 
@@ -337,14 +337,14 @@ def test_of_real_reports_nothing_private_is_left(report: Path, tmp_path: Path) -
     before = unpacked(report)
     options, facts = (Message(memoryview(before[name])) for name in (OPTIONS, UI_DATA))
     launch = options.message(26)
-    assert not any(bytes(facts.part(n)) in everything for n in (25,))
-    pairs = [(bytes(m.part(1)), bytes(m.part(2))) for m in launch.messages(30)]
+    assert not any(bytes(facts.bytes_value(n)) in everything for n in (25,))
+    pairs = [(bytes(m.bytes_value(1)), bytes(m.bytes_value(2))) for m in launch.messages(30)]
     assert pairs
     assert [k for k, v in pairs if b"%b=%b" % (k, v) in everything] == []
     assert [k for k, _ in pairs if k in after[OPTIONS] or k in after[AGENTS]] == []
     sections = [Message(memoryview(after[UI_DATA])), Message(memoryview(after[OPTIONS]))]
-    assert sections[0].part(25) == b""
-    hosts = {bytes(m.part(n)) for m, ns in zip(sections, ((5, 24, 40), (9,)), strict=True) for n in ns}
+    assert sections[0].bytes_value(25) == b""
+    hosts = {bytes(m.bytes_value(n)) for m, ns in zip(sections, ((5, 24, 40), (9,)), strict=True) for n in ns}
     assert len(hosts) == 1
     assert HOST.fullmatch(hosts.pop())
 
@@ -457,16 +457,16 @@ def test_a_uuid_is_replaced_by_the_same_pseudonym_everywhere(tmp_path: Path) -> 
     counts = tk.redact(path, out, key=KEY)
     gpu, bus = pseudonyms.uuid(GPU.encode()), pseudonyms.bus(b"0000:3b:00.0")
     after = unpacked(out)
-    assert Message(memoryview(after[UI_DATA])).part(2) == gpu
+    assert Message(memoryview(after[UI_DATA])).bytes_value(2) == gpu
     ranges = [m.text(7) for e in Message(memoryview(after["events 0"])).messages(1) for m in e.messages(102)]
     assert ranges == [f"on GPU-{gpu.decode()} at {bus.decode()}"]
-    assert Message(memoryview(after["strings 0"])).parts(1)[1] == b"MIG-" + gpu + b"/1/2"
-    assert Message(memoryview(after["header"])).message(2).part(77) == gpu
+    assert Message(memoryview(after["strings 0"])).bytes_values(1)[1] == b"MIG-" + gpu + b"/1/2"
+    assert Message(memoryview(after["header"])).message(2).bytes_value(77) == gpu
     assert b"".join(after.values()).count(gpu) == 6
     trailer = Message(memoryview(after["rest 0"])).message(1).message(2)
-    assert trailer.message(9).part(5) == pseudonyms.uuid_bytes(RAW_GPU) == uuid.UUID(gpu.decode()).bytes
+    assert trailer.message(9).bytes_value(5) == pseudonyms.uuid_bytes(RAW_GPU) == uuid.UUID(gpu.decode()).bytes
     clocks = Message(memoryview(after[CLOCKS]))
-    assert {bytes(clocks.message(n).message(1).part(i)) for n, i in ((1, 1), (2, 1), (2, 2))} == {
+    assert {bytes(clocks.message(n).message(1).bytes_value(i)) for n, i in ((1, 1), (2, 1), (2, 2))} == {
         pseudonyms.uuid_bytes(CLOCK)
     }
     everything = b"".join(after.values())

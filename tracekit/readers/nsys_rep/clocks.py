@@ -41,7 +41,7 @@ def time_extent(header: Message, conversions: memoryview) -> TimeExtent:
     """
     field = fields_of("CaptureHeader")
     start, stop = header.int_value(field.start_ns), header.int_value(field.stop_ns)
-    if header.parts(field.clock_offsets):
+    if header.bytes_values(field.clock_offsets):
         return TimeExtent(_origin_from_offsets(header.message(field.clock_offsets)), _duration_between(start, stop))
     origin, began = _origin_from_segments(Message(conversions))
     if began is not None and began != start and stop is not None:
@@ -89,7 +89,7 @@ def _clock_kinds(conversions: Message) -> dict[bytes, int]:
     """Return the kind of each clock by its UUID."""
     field = fields_of("Clock")
     clocks = conversions.message(fields_of("TimeConversions").clocks).messages(fields_of("Clocks").clocks)
-    return {bytes(m.part(field.uuid)): m.int_value(field.kind) or 0 for m in clocks}
+    return {bytes(m.bytes_value(field.uuid)): m.int_value(field.kind) or 0 for m in clocks}
 
 
 def _last_points(conversions: Message) -> Iterator[tuple[bytes, bytes, tuple[int, int]]]:
@@ -100,4 +100,4 @@ def _last_points(conversions: Message) -> Iterator[tuple[bytes, bytes, tuple[int
         points = [s.message(fields_of("ConversionSegment").point) for s in conversion.messages(field.segments)]
         if points:
             times = points[-1].int_value(point.from_ns) or 0, points[-1].int_value(point.to_ns) or 0
-            yield bytes(conversion.part(field.from_uuid)), bytes(conversion.part(field.to_uuid)), times
+            yield bytes(conversion.bytes_value(field.from_uuid)), bytes(conversion.bytes_value(field.to_uuid)), times

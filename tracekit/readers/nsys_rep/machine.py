@@ -126,7 +126,9 @@ def network_card_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per network card of the machine."""
     value, devices = fields_of("Property").value, fields_of("NetworkDevices").devices
     listed = (p.message(value) for p in _property_messages(report, NETWORK_CARDS))
-    return (_build_row(m, _NETWORK_CARD, _NETWORK_CARD_STRINGS) for cards in listed for m in cards.each(devices))
+    return (
+        _build_row(m, _NETWORK_CARD, _NETWORK_CARD_STRINGS) for cards in listed for m in cards.iter_messages(devices)
+    )
 
 
 def session_start_rows(report: MachineReport) -> Iterable[Row]:
@@ -153,24 +155,25 @@ def cuda_gpu_rows(report: MachineReport) -> Iterable[Row]:
 
 def context_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per CUDA context."""
-    return (_build_row(m, _CONTEXT) for m in report.raw.trailer.each(_TRAILER.contexts))
+    return (_build_row(m, _CONTEXT) for m in report.raw.trailer.iter_messages(_TRAILER.contexts))
 
 
 def stream_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per CUDA stream."""
-    return (_build_row(m, _STREAM) for m in report.raw.trailer.each(_TRAILER.streams))
+    return (_build_row(m, _STREAM) for m in report.raw.trailer.iter_messages(_TRAILER.streams))
 
 
 def named_stream_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per CUDA stream that has an NVTX name."""
     return (
-        _build_row(m, _NAMED_STREAM, _NAMED_STREAM_STRINGS) for m in report.raw.trailer.each(_TRAILER.named_streams)
+        _build_row(m, _NAMED_STREAM, _NAMED_STREAM_STRINGS)
+        for m in report.raw.trailer.iter_messages(_TRAILER.named_streams)
     )
 
 
 def thread_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per named thread."""
-    return (_build_row(m, _THREAD) for m in report.raw.threads.each(fields_of("ThreadNames").threads))
+    return (_build_row(m, _THREAD) for m in report.raw.threads.iter_messages(fields_of("ThreadNames").threads))
 
 
 def metric_name_rows(report: MachineReport) -> Iterable[Row]:
@@ -186,12 +189,14 @@ def metric_name_rows(report: MachineReport) -> Iterable[Row]:
 
 def component_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per component of the machine whose events can be counted."""
-    return (_build_row(m, _COMPONENT, _COMPONENT_STRINGS) for m in report.raw.trailer.each(_TRAILER.components))
+    return (
+        _build_row(m, _COMPONENT, _COMPONENT_STRINGS) for m in report.raw.trailer.iter_messages(_TRAILER.components)
+    )
 
 
 def performance_metric_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per event that was counted."""
-    listed = report.raw.trailer.each(_TRAILER.performance_metrics)
+    listed = report.raw.trailer.iter_messages(_TRAILER.performance_metrics)
     return (_build_row(m, _PERFORMANCE_METRIC, _PERFORMANCE_METRIC_STRINGS) for m in listed)
 
 
@@ -262,8 +267,10 @@ def _property_messages(report: MachineReport, *ids: int) -> Iterator[Message]:
 
 def _device_messages(report: MachineReport, field: int) -> Iterator[Message]:
     devices = fields_of("TargetDevices").devices
-    targets = (m for machine in report.raw.trailer.each(_TRAILER.targets) for m in machine.each(devices))
-    return (m for target in targets for m in target.each(field))
+    targets = (
+        m for machine in report.raw.trailer.iter_messages(_TRAILER.targets) for m in machine.iter_messages(devices)
+    )
+    return (m for target in targets for m in target.iter_messages(field))
 
 
 def _build_row(message: Message, numbers: dict[str, int], strings: dict[str, int] | None = None) -> Row:

@@ -406,7 +406,7 @@ def _parse_schema(m: Message) -> PayloadSchema:
 def _parse_instance(process: int, m: Message) -> PayloadInstance:
     field = fields_of("PayloadInstance")
     domain, schema = _unsigned_number(m, field.domain_id), _unsigned_number(m, field.schema_id)
-    return PayloadInstance(process, domain, schema, m.int_value(field.time), bytes(m.part(field.data)))
+    return PayloadInstance(process, domain, schema, m.int_value(field.time), bytes(m.bytes_value(field.data)))
 
 
 def _parse_entry(m: Message) -> SchemaEntry:

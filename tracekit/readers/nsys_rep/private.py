@@ -124,7 +124,7 @@ def _environment_variable_edit(redaction: Redaction) -> Edit:
     """Return a function that removes the name and the value of an environment variable."""
 
     def empty_variable(data: bytes) -> bytes:
-        name, value = (bytes(Message(memoryview(data)).part(n)) for n in (_VARIABLE.name, _VARIABLE.value))
+        name, value = (bytes(Message(memoryview(data)).bytes_value(n)) for n in (_VARIABLE.name, _VARIABLE.value))
         if name or value:
             redaction.replace(ENVIRONMENT, name + b"=" + value + b"\0")
         return message_fields_edit("Variable", name=_replace_with_nothing, value=_replace_with_nothing)(data)

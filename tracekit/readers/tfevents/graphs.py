@@ -81,5 +81,5 @@ def _graph_digest(data: bytes, location: GraphLocation) -> bytes:
     graph_bytes: bytes | memoryview = data
     if location.meta:
         with damage_as_error(location.path, graph.NODES):
-            graph_bytes = Message(memoryview(data)).part(_GRAPH_FIELD)
+            graph_bytes = Message(memoryview(data)).bytes_value(_GRAPH_FIELD)
     return hashlib.sha256(graph_bytes).digest()

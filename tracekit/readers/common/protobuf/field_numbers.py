@@ -45,7 +45,7 @@ def field_numbers(file: str, message: str) -> FieldNumbers:
     """
     numbers: dict[str, int] = {}
     message_types: dict[str, str] = {}
-    for field in _declared_messages(file)[message].each(_FIELD):
+    for field in _declared_messages(file)[message].iter_messages(_FIELD):
         name, type_name = field.text(_NAME) or "", field.text(_TYPE_NAME)
         numbers[name] = field.int_value(_FIELD_NUMBER) or 0
         if type_name:
@@ -71,5 +71,5 @@ def field_path(file: str, message: str, names: str) -> tuple[int, ...]:
 def _declared_messages(file: str) -> dict[str, Message]:
     """Return the descriptors of the messages that a schema file declares, by message name."""
     compiled = Message(memoryview((FOLDER / "proto" / f"{file}.binpb").read_bytes()))
-    declared = [message for part in compiled.each(_FILE) for message in part.each(_MESSAGE_TYPE)]
+    declared = [message for part in compiled.iter_messages(_FILE) for message in part.iter_messages(_MESSAGE_TYPE)]
     return {message.text(_NAME) or "": message for message in declared}

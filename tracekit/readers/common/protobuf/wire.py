@@ -86,32 +86,32 @@ class Message:
         """Return the first varint value of a field as a signed 64-bit number, or None if the field is absent."""
         return next(iter(self.int_values(field)), None)
 
-    def parts(self, field: int) -> list[memoryview]:
+    def bytes_values(self, field: int) -> list[memoryview]:
         """Return the values of a repeated field that are bytes."""
         return [v for v in self._fields.get(field, ()) if isinstance(v, memoryview)]
 
-    def part(self, field: int) -> memoryview:
+    def bytes_value(self, field: int) -> memoryview:
         """Return the first value of a field that is bytes, or empty bytes if the field is absent."""
-        return next(iter(self.parts(field)), memoryview(b""))
+        return next(iter(self.bytes_values(field)), memoryview(b""))
 
     def text(self, field: int) -> str | None:
         """Return the string value of a field with invalid UTF-8 replaced, or None if the field is absent."""
-        values = self.parts(field)
+        values = self.bytes_values(field)
         return bytes(values[0]).decode("utf-8", "replace") if values else None
 
-    def real(self, field: int) -> float:
+    def double_value(self, field: int) -> float:
         """Return the value of a field of type double, or 0 if the field is absent or has another size."""
-        value = self.part(field)
+        value = self.bytes_value(field)
         return float(struct.unpack("<d", value)[0]) if len(value) == struct.calcsize("<d") else 0.0
 
-    def each(self, field: int) -> Iterator[Message]:
+    def iter_messages(self, field: int) -> Iterator[Message]:
         """Return an iterator that decodes the messages of a repeated field one by one."""
-        return map(Message, self.parts(field))
+        return map(Message, self.bytes_values(field))
 
     def messages(self, field: int) -> list[Message]:
         """Return the decoded messages of a repeated field."""
-        return list(self.each(field))
+        return list(self.iter_messages(field))
 
     def message(self, field: int) -> Message:
         """Return the decoded message of a field, or an empty message if the field is absent."""
-        return Message(self.part(field))
+        return Message(self.bytes_value(field))
