@@ -1,1 +1,1 @@
-"""One module or package a format, each ending in its ``READER``."""
+"""Readers, with one module or package per format. Each of them defines ``READER = Reader(...)``."""

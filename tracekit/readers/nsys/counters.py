@@ -121,7 +121,7 @@ def _columns_as_lists(capture: Lookups, table: str, *columns: str) -> list[list[
 
 
 def _names_by_key(capture: Lookups, names: dict[int | None, int | None], keys: pa.ChunkedArray) -> pa.DictionaryArray:
-    """Return the string of the name of each key, given string ids by key."""
+    """Look up the name of each key, given the string id of each name by key."""
     numbers, distinct = col.encode_rows(keys)
     return col.dictionary_array(numbers, _look_up_strings(capture, [names.get(key) for (key,) in distinct]))
 
