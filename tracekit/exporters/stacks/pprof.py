@@ -29,7 +29,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
 
     profile = read_profile(view, options)
     strings = _Strings()
-    made = schemas.message_class("pprof", "Profile")()
+    made = schemas.message("pprof", "Profile")()
     kind = "samples" if profile.unit == "samples" else "time"
     made.sample_type.add(type=strings[kind], unit=strings["count" if kind == "samples" else profile.unit])
     made.time_nanos = int(view.info.get("origin_utc_ns", 0))
@@ -40,7 +40,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
     with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
         packed.write(made.SerializeToString(deterministic=True))
         for part, edges, frames in profile.frames(profile.weights["node"].to_numpy()):
-            batch = schemas.message_class("pprof", "Profile")()
+            batch = schemas.message("pprof", "Profile")()
             locations, ends = (frames + 1).tolist(), edges.tolist()
             for nth, row in enumerate(range(part.start, part.stop)):
                 stack = locations[ends[nth] : ends[nth + 1]]

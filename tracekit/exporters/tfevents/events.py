@@ -183,4 +183,4 @@ def _event_record(wall_time: float, **fields: Any) -> bytes:
 @functools.cache
 def _message_type(file: str, name: str) -> Any:
     """Return a protobuf message type that is declared in a schema file."""
-    return schemas.message_class(file, name)
+    return schemas.message(file, name)

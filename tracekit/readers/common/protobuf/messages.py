@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracekit.readers.common.damage import Damage
+from tracekit.schemas import message
 
 __all__ = ["message", "parse"]
 
