@@ -48,7 +48,7 @@ def test_given_ranks(run: Run, tmp_path: Path) -> None:
     assert [(row["rank"], row["recorded_rank"]) for row in rows] == [("0", "1"), ("1", "0")]
     for wrong in ("a", "a=", "=1", "a=x", "a=-1", "a=12345678901"):
         assert "is not FILE=N, such as" in run("rows", *FILES, "kernels", "--rank", wrong, status=2).stderr
-    assert "which names no capture" in run("rows", *FILES, "kernels", "--rank", "b=1", status=1).stderr
+    assert "which matches no capture" in run("rows", *FILES, "kernels", "--rank", "b=1", status=1).stderr
     both = run("rows", *FILES, "kernels", "--rank", "mpi_rank0.nsys-rep=1", status=1).stderr
     assert "2 captures have rank 1: mpi_rank0.nsys-rep (by given), mpi_rank1.nsys-rep (by MPI)" in both
 
