@@ -12,7 +12,7 @@ from tracekit.exporters.perfetto.packets import packet
 from tracekit.exporters.perfetto.strings import ANNOTATION_NAMES, EVENT_NAMES, STRING_VALUES, Numbered, combinations
 from tracekit.exporters.perfetto.wire import Constant, Fixed64s, Tails, assemble, field_tag, submessage, varint, varints
 from tracekit.exporters.timeline import kinds
-from tracekit.exporters.timeline.columns import available_args, column_names, exception_args, key_arg, values_of
+from tracekit.exporters.timeline.columns import available_args, column_names, exception_args, key_arg, value_exprs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as SequenceOf
@@ -107,7 +107,7 @@ def make_events(
         flows: The arrows at the events.
     """
     strings = sequence.strings
-    exceptions = [arg for arg in exception_args(kind) if rows.select(values_of(arg)[0].is_not_null().any()).item()]
+    exceptions = [arg for arg in exception_args(kind) if rows.select(value_exprs(arg)[0].is_not_null().any()).item()]
     args = [key_arg(kind), *available_args(kind.row_args, rows.columns), *exceptions]
     args += available_args(kind.repeated_args, rows.columns)
     numbered = [(strings.add(ANNOTATION_NAMES, arg.key), _number_strings(arg, rows, sequence)) for arg in args]

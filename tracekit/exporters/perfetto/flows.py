@@ -101,13 +101,13 @@ def _own_links(view: View, layout: Layout) -> Iterator[tuple[EventKind, EventKin
         return read_events(view, kind).with_columns(layout.lane_ids[kind])
 
     if kinds.API_CALLS in layout.lane_ids:
-        calls = arrows.launching_calls(rows(kinds.API_CALLS))
+        calls = arrows.call_arrow_starts(rows(kinds.API_CALLS))
         for kind in layout.lane_ids:
             activities = rows(kind) if kind.launched else pl.DataFrame()
             if "api_call_id" in activities.columns:
-                yield kinds.API_CALLS, kind, arrows.launch_links(calls, activities)
+                yield kinds.API_CALLS, kind, arrows.launch_arrows(calls, activities)
     if kinds.MPI_CALLS in layout.lane_ids:
-        for _, links in arrows.mpi_links(kinds.MPI_CALLS, rows(kinds.MPI_CALLS)):
+        for _, links in arrows.mpi_arrows(kinds.MPI_CALLS, rows(kinds.MPI_CALLS)):
             yield kinds.MPI_CALLS, kinds.MPI_CALLS, links
 
 
