@@ -23,7 +23,7 @@ from tests.exporters.test_chrome_trace import QUEUE, THREAD, call, kernel, push,
 from tracekit import schemas
 from tracekit.errors import ExportError
 from tracekit.exporters.perfetto import export, packets, strings, wire
-from tracekit.exporters.timeline import kinds
+from tracekit.exporters.timeline import combinations, kinds
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 TABLES = ("event_names", "debug_annotation_names", "debug_annotation_string_values")
@@ -271,15 +271,15 @@ COLUMNS = st.fixed_dictionaries(
 @given(st.lists(COLUMNS, min_size=1, max_size=30))
 def test_combinations_of_values_have_codes(rows: list[dict[str, Any]]) -> None:
     frame = pl.DataFrame(rows, schema={"a": pl.Int64, "b": pl.Categorical, "c": pl.Float64})
-    codes, examples = strings.combinations(frame, ["a", "b", "c", "a"])
+    codes, examples = combinations.combinations(frame, ["a", "b", "c", "a"])
     assert examples[codes].equals(frame)
     assert examples.height == len(set(map(tuple, frame.rows())))
 
 
 def test_codes_of_sparse_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strings, "_TABLE_SIZE", 2)
+    monkeypatch.setattr(combinations, "_TABLE_SIZE", 2)
     frame = pl.DataFrame({"n": [10**15, 5, None, 5]})
-    codes, examples = strings.combinations(frame, ["n"])
+    codes, examples = combinations.combinations(frame, ["n"])
     assert (examples[codes]["n"].to_list(), examples.height) == ([10**15, 5, None, 5], 3)
 
 

@@ -73,13 +73,22 @@ def _format_member(column: pl.Series) -> list[str | pl.Expr]:
 
 
 def _format_repeated(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series) -> pl.Series:
-    """Format the end of each line: repeated arguments, lane and name. Each combination of values is formatted once."""
-    args = available_args(kind.repeated_args, rows.columns)
-    keys = list(dict.fromkeys(["lane_id", *column_names(kind.name, *value_exprs(*args))]))
+    """Format the end of each line: repeated arguments, lane and name.
+
+    Each combination of values is formatted once, unless most rows have names of their own.
+    """
+    is_null = {name for name in rows.columns if rows[name].null_count() == rows.height}
+    args = [
+        a for a in available_args(kind.repeated_args, rows.columns) if not is_null & {*column_names(*value_exprs(a))}
+    ]
     members = [concat_text([f',"{arg.key}":', text.format_arg(arg)]).fill_null("") for arg in args]
     lane = pl.lit(lane_texts).gather("lane_id")
     line = concat_text([*members, "},", lane, ',"name":', text.quote_strings(kind.name), "},\n"])
-    group_keys = [key for key in keys if rows[key].null_count() < rows.height]
+    names = column_names(kind.name)
+    if max((rows[name].n_unique() for name in names), default=0) > rows.height // 2:
+        return rows.select(repeated=line).to_series()
+    keys = list(dict.fromkeys(["lane_id", *names, *column_names(*value_exprs(*args))]))
+    group_keys = [key for key in keys if key not in is_null]
     combinations = (
         rows.with_row_index("row").group_by(group_keys).agg("row", pl.col(set(keys) - set(group_keys)).first())
     )

@@ -9,10 +9,11 @@ import polars as pl
 
 from tracekit.exporters.perfetto.flows import flow_bytes
 from tracekit.exporters.perfetto.packets import packet
-from tracekit.exporters.perfetto.strings import ANNOTATION_NAMES, EVENT_NAMES, STRING_VALUES, Numbered, combinations
+from tracekit.exporters.perfetto.strings import ANNOTATION_NAMES, EVENT_NAMES, STRING_VALUES, Numbered
 from tracekit.exporters.perfetto.wire import Constant, Fixed64s, Tails, assemble, field_tag, submessage, varint, varints
 from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.columns import available_args, column_names, exception_args, key_arg, value_exprs
+from tracekit.exporters.timeline.combinations import combinations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as SequenceOf

@@ -6,24 +6,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from tracekit.exporters.perfetto.wire import Constant, Tails, assemble, field_tag, submessage, varints
 from tracekit.exporters.timeline.columns import column_names
+from tracekit.exporters.timeline.combinations import combinations
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tracekit.exporters.perfetto.wire import Column, Numbers
+    from tracekit.exporters.timeline.combinations import Codes
 
-    Codes = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 EVENT_NAMES, ANNOTATION_NAMES, STRING_VALUES = "event_names", "debug_annotation_names", "debug_annotation_string_values"
 BATCH_STRINGS = 1 << 14
-_TABLE_SIZE = 1 << 16
-"""Size of a table of codes that is always acceptable. Larger ones must not be larger than a few times the column."""
-_TABLE_FACTOR = 4
-_MAX_RANGE = 1 << 62
 
 
 class Numbered(NamedTuple):
@@ -106,48 +100,3 @@ def encode_strings(batch: StringBatch) -> memoryview:
         Tails(content, sizes),
     ]
     return assemble(submessage(field_tag("InternedData", batch.table), entry), len(sizes))
-
-
-def combinations(rows: pl.DataFrame, names: Sequence[str]) -> tuple[Codes, pl.DataFrame]:
-    """Return a code for the combination of values in each row, and one row with the values of each code."""
-    columns = rows.select(list(dict.fromkeys(names)))
-    codes, count = _combination_codes(columns)
-    examples = np.empty(count, np.int64)
-    examples[codes] = np.arange(len(codes))
-    return codes, columns[examples]
-
-
-def _combination_codes(columns: pl.DataFrame) -> tuple[Codes, int]:
-    """Return a code for the combination of values in each row, and the number of codes. All codes are in use."""
-    codes, count = np.zeros(columns.height, np.int64), 1
-    for column in columns.iter_columns():
-        more, size = _column_codes(column)
-        codes, count = (more, size) if count == 1 else _compact(codes * size + more, count * size)
-    return codes, count
-
-
-def _column_codes(column: pl.Series) -> tuple[Codes, int]:
-    """Return a code for each value of a column, and the number of codes. All codes are in use."""
-    physical = column.to_physical()
-    low, high = (physical.min(), physical.max()) if physical.dtype.is_integer() else (None, None)
-    if not isinstance(low, int) or not isinstance(high, int) or high - low > _MAX_RANGE:
-        encoded = pa.chunked_array([physical.to_arrow()]).combine_chunks().dictionary_encode("encode").indices
-        return _compact(encoded.to_numpy().astype(np.int64), len(column) + 1)
-    shifted = (physical.cast(pl.Int64, wrap_numerical=True) - (low - 1)).fill_null(0).to_numpy()
-    return _compact(shifted, high - low + 2)
-
-
-def _compact(codes: Codes, count: int) -> tuple[Codes, int]:
-    """Number the distinct codes from 0, and return the new codes and how many there are."""
-    if count > max(_TABLE_SIZE, _TABLE_FACTOR * len(codes)):
-        return _sorted_codes(codes)
-    is_used = np.zeros(count, np.bool_)
-    is_used[codes] = True
-    numbers = np.cumsum(is_used) - 1
-    return numbers[codes], int(numbers[-1]) + 1
-
-
-def _sorted_codes(codes: Codes) -> tuple[Codes, int]:
-    """Number the distinct codes from 0 by sorting them."""
-    distinct, inverse = np.unique(codes, return_inverse=True)
-    return inverse.astype(np.int64), len(distinct)

@@ -78,11 +78,17 @@ def check_drawable(view: View, layout: Layout) -> None:
 
 def read_events(view: View, kind: EventKind) -> pl.DataFrame:
     """Read the columns that are used to draw the events of a kind, or no rows if a required column is missing."""
+    frame = _events(view, kind)
+    return pl.DataFrame() if frame is None else frame.collect()
+
+
+def _events(view: View, kind: EventKind) -> pl.LazyFrame | None:
+    """Return the columns that are used to draw the events of a kind, or None if a required column is missing."""
     names = _columns_of_kind(view, kind)
     if not names:
-        return pl.DataFrame()
+        return None
     frame = view.frame(kind.table)
-    return (frame if kind.where is None else frame.filter(kind.where)).select(names).collect()
+    return (frame if kind.where is None else frame.filter(kind.where)).select(names)
 
 
 def _columns_of_kind(view: View, kind: EventKind) -> list[str]:
@@ -100,12 +106,9 @@ def _columns_by_table(view: View, stages: Stages) -> dict[str, list[str]]:
 
 
 def _read_positions(view: View, kind: EventKind) -> pl.DataFrame:
-    """Read the track keys and the times of the events of a kind.
-
-    All columns of the events are read at once, because the trace caches them until the events are written.
-    """
-    rows = read_events(view, kind)
-    return rows.select(columns.position_columns(kind)) if rows.width else rows
+    """Read the track keys and the times of the events of a kind, whose other columns the trace has cached."""
+    frame = _events(view, kind)
+    return pl.DataFrame() if frame is None else frame.select(columns.position_columns(kind)).collect()
 
 
 def assign_lane_ids(intervals: pl.DataFrame, placement: Placement, registry: LaneRegistry) -> pl.Series:
