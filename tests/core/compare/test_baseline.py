@@ -93,8 +93,8 @@ def test_wrong_values(key: str, value: object, message: str | None) -> None:
 def test_other_wrong_values() -> None:
     with pytest.raises(CorruptTraceError, match="not a tracekit baseline"):
         baseline.from_json([1])
-    with pytest.raises(UnsupportedVersionError, match="version 2, but only version 1 is supported"):
-        baseline.from_json({**VALID, "version": 2})
+    with pytest.raises(UnsupportedVersionError, match="version 3, but only version 2 is supported"):
+        baseline.from_json({**VALID, "version": 3})
     twice = {**VALID, "row": [0, 0], "unit": [0, 0]}
     with pytest.raises(CorruptTraceError, match="two samples in the baseline have the same kind, name and unit"):
         baseline.from_json(twice)
@@ -118,6 +118,15 @@ def test_any_values_are_a_baseline_or_an_error(key: str, value: object, index: i
         return
     frame = compare.compare(summary, summary, ["kernels"]).frame("kernels")
     assert set(frame["change_ns"]) == {0}
+
+
+def test_baselines_of_the_first_version_have_no_longest_event() -> None:
+    first = {k: v for k, v in VALID.items() if k != "max_ns"}
+    with pytest.raises(CorruptTraceError, match="column max_ns of the baseline is missing"):
+        baseline.from_json(first)
+    summary = baseline.from_json({**first, "version": 1})
+    assert summary.samples["max_ns"].null_count() == summary.samples.height
+    assert summary.samples.drop("max_ns").equals(baseline.from_json(VALID).samples.drop("max_ns"))
 
 
 def test_an_empty_summary() -> None:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 import tracekit as tk
@@ -27,7 +28,7 @@ SAMPLE = st.tuples(
 
 def summary_of(samples: list[tuple[str | None, int | None, int, int]], units: tuple[int, ...] = (1, 1, 1)) -> Summary:
     """A summary of kernels: name, unit, count and time."""
-    unique = {(name, unit): ("kernels", name, unit, count, time, None) for name, unit, count, time in samples}
+    unique = {(name, unit): ("kernels", name, unit, count, time, None, time) for name, unit, count, time in samples}
     return Summary(pl.DataFrame(list(unique.values()), schema=SAMPLES, orient="row"), units)
 
 
@@ -40,7 +41,7 @@ def test_changes_add_up_to_the_difference_of_the_totals(a: list[Any], b: list[An
     for side in sides:
         totals.append(Counter[str | None]())
         counts.append(Counter[str | None]())
-        for _, name, _, count, time, _ in side.samples.iter_rows():
+        for _, name, _, count, time, *_ in side.samples.iter_rows():
             totals[-1][name] += time
             counts[-1][name] += count
     names = {s[0] for s in (*a, *b)}
@@ -186,7 +187,7 @@ def test_more_events_of_the_same_duration_are_believed() -> None:
 def test_the_duration_of_iterations_may_vary_as_much_as_the_gpu_is_idle() -> None:
     def side(duration: int, busy: int) -> Summary:
         rows = [
-            ("iterations", name, i, 1, time + i % 3, None)
+            ("iterations", name, i, 1, time + i % 3, None, None)
             for i in range(30)
             for name, time in (("(duration)", duration), ("in other kernels", busy))
         ]
@@ -201,6 +202,25 @@ def test_the_duration_of_iterations_may_vary_as_much_as_the_gpu_is_idle() -> Non
     assert evidence(side(100_000, 50_000), side(110_000, 50_000), min_percent=5) == "believed"
     assert evidence(side(100_000, 50_000), side(400_000, 50_000)) == "believed"
     assert evidence(side(0, 0), side(0, 0)) == "spread"
+
+
+def test_a_longer_longest_kernel_is_believed_if_the_mean_varies_too_much() -> None:
+    """Launches of the shared generator last between 1.5 and 40 µs, with equal probability."""
+
+    def side(seed: int, factor: float) -> Summary:
+        times = np.random.default_rng(seed).integers(1_500, 40_000, (80, 20)) * factor
+        rows = [("kernels", "k", i, 20, int(t.sum()), None, int(t.max())) for i, t in enumerate(times)]
+        return Summary(pl.DataFrame(rows, schema=SAMPLES, orient="row"), (1,) * 80)
+
+    def is_believed(a: Summary, b: Summary) -> bool:
+        return bool(compare.compare(a, b, ["kernels"]).frame("kernels")["is_believed"][0])
+
+    assert not is_believed(side(1, 1.0), side(2, 1.0))
+    assert is_believed(side(1, 1.0), side(2, 1.05))
+    mean_alone = [
+        Summary(s.samples.with_columns(max_ns=pl.lit(None, pl.Int64)), s.units) for s in (side(1, 1.0), side(2, 1.05))
+    ]
+    assert not is_believed(*mean_alone)
 
 
 def test_many_iterations_are_combined_into_units() -> None:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 FORMAT = "tracekit-baseline"
-VERSION = 1
-_NUMBERS = ("unit", "count", "time_ns", "bytes")
-_NULLABLE = ("unit", "bytes")
+VERSION = 2
+_NUMBERS = ("unit", "count", "time_ns", "bytes", "max_ns")
+_NULLABLE = ("unit", "bytes", "max_ns")
 _MAX_FACTS, _MAX_FACT = 64, 1 << 12
 _MAX_TOTAL = 1 << 62
 """Limit for the sums of the columns, so that differences between two baselines are Int64."""
@@ -56,7 +56,7 @@ def from_json(value: object) -> Summary:
         message = f"the baseline has version {version}, but only version {VERSION} is supported"
         raise UnsupportedVersionError(message, hint="use a newer version of tracekit")
     units = _parse_units(value.get("units"))
-    samples = _parse_samples(value, len(units))
+    samples = _parse_samples(value, len(units), version)
     return Summary(samples, units, _parse_facts(value.get("facts")))
 
 
@@ -79,11 +79,13 @@ def _parse_units(value: object) -> tuple[int, ...]:
     return tuple(value)
 
 
-def _parse_samples(value: dict[str, Any], units: int) -> pl.DataFrame:
+def _parse_samples(value: dict[str, Any], units: int, version: int) -> pl.DataFrame:
     """Parse and check the samples, whose kind, name and unit together must be unique."""
     names = _parse_names(value.get("names"))
     row = _parse_column(value, "row", None, len(names))
-    limits = {"unit": units, "count": _MAX_TOTAL, "time_ns": _MAX_TOTAL, "bytes": _MAX_TOTAL}
+    limits = {"unit": units, "count": _MAX_TOTAL, "time_ns": _MAX_TOTAL, "bytes": _MAX_TOTAL, "max_ns": _MAX_TOTAL}
+    if version == 1:
+        value = {**value, "max_ns": [None] * len(row)}
     columns = {name: _parse_column(value, name, len(row), limit) for name, limit in limits.items()}
     samples = names.select(pl.all().gather(row)).with_columns(columns.values()).select(list(SAMPLES))
     if samples.select("kind", "name", "unit").is_duplicated().any():

@@ -31,8 +31,8 @@ EVIDENCE = {
     "untested": "A side has too few iterations, or the rows are not in iterations.",
 }
 """What decides whether a change is believed."""
-_QUANTITIES = 3
-"""Number of tested quantities per row: the time per iteration, the time per event, and the number of events."""
+_QUANTITIES = 4
+"""Number of tested quantities per row: time per iteration, time per event, number of events, and the longest event."""
 _MIDDLE = 4
 """The size of a change is computed from the values between the first and the last quarter of the iterations."""
 
@@ -267,10 +267,14 @@ def _add_verdicts(rows: pl.DataFrame, p: Matrix, ratios: Matrix, alpha: float, l
 
 
 def _tested_quantities(side: Summary, kind: str, names: pl.Series) -> Matrix:
-    """Return the quantities to test, by name: the time per iteration, the time per event, and the number of events.
+    """Return the quantities to test, by name: time per iteration, time per event, number of events, longest event.
+
+    The longest event has the same duration in most iterations, even if other durations vary, because a maximum varies
+    less than a mean if durations have an upper bound. It therefore finds smaller changes of such events.
 
     Returns:
-        One row per unit. A name without events in a unit has no time per event (NaN).
+        One row per unit. A name without events in a unit has no time per event and no longest event (NaN). Kinds other
+        than kernels have no longest event.
     """
     units = len(side.units)
     rows = side.rows(kind).drop_nulls("unit")
@@ -280,8 +284,10 @@ def _tested_quantities(side: Summary, kind: str, names: pl.Series) -> Matrix:
     time, count = np.zeros((units, len(names))), np.zeros((units, len(names)))
     time[at], count[at] = cells["time_ns"].to_numpy(), cells["count"].to_numpy()
     mean = np.divide(time, count, out=np.full(time.shape, np.nan), where=count > 0)
+    longest = np.full(time.shape, np.nan)
+    longest[at] = cells["max_ns"].cast(pl.Float64).fill_null(np.nan).to_numpy()
     iterations = np.array(side.units, dtype=np.float64)[:, None]
-    return np.concatenate([time / iterations, mean, count / iterations], axis=1)
+    return np.concatenate([time / iterations, mean, count / iterations, longest], axis=1)
 
 
 def _log_ratios(a: Matrix, b: Matrix) -> Matrix:

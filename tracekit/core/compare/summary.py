@@ -78,6 +78,7 @@ SAMPLES: dict[str, pl.DataType | type[pl.DataType]] = {
     "count": pl.Int64,
     "time_ns": pl.Int64,
     "bytes": pl.Int64,
+    "max_ns": pl.Int64,
 }
 """Columns of the samples of a summary."""
 MAX_UNITS = 256
@@ -118,8 +119,9 @@ class Summary:
     """The counts and times of one side of a comparison, by kind, name and unit of iterations.
 
     Attributes:
-        samples: The columns ``SAMPLES``. ``unit`` is null outside of all iterations, and ``bytes`` is null
-            for kinds without sizes. The combination of kind, name and unit is unique.
+        samples: The columns ``SAMPLES``. ``unit`` is null for what is outside of all iterations, and ``bytes`` is null
+            for kinds without sizes. ``max_ns`` is the duration of the longest event, and null for all kinds except
+            kernels. No row has the same kind, name and unit as another.
         units: Number of iterations in each unit.
         facts: Facts about the capture, such as the names of the GPUs. None of them identifies people or machines.
     """
@@ -157,6 +159,7 @@ def summarize(source: Source, *, kinds: Sequence[str], facts: Mapping[str, str])
     for kind in kinds:
         rows = KINDS[kind].rows(source).join(unit_of, on="iteration", how="left")
         rows = rows.drop_nulls("unit") if is_partial else rows
+        rows = rows if "max_ns" in rows.columns else rows.with_columns(max_ns=pl.lit(None, pl.Int64))
         frames_by_kind.append(_sum_samples(rows.with_columns(kind=pl.lit(kind))))
     units = unit_of.group_by("unit", maintain_order=True).len()["len"].to_list()
     return Summary(pl.concat([pl.DataFrame(schema=SAMPLES), *frames_by_kind]), tuple(units), dict(facts))
@@ -207,7 +210,8 @@ def _used_gpus(source: Source) -> list[tuple[str, int]]:
 def _sum_samples(rows: pl.DataFrame) -> pl.DataFrame:
     """Sum rows with the same kind, name and unit."""
     sizes = pl.when(pl.col("bytes").is_not_null().any()).then(pl.col("bytes").sum())
-    summed = rows.group_by("kind", pl.col("name").cast(pl.String), "unit").agg(pl.col("count", "time_ns").sum(), sizes)
+    totals = (pl.col("count", "time_ns").sum(), sizes, pl.col("max_ns").max())
+    summed = rows.group_by("kind", pl.col("name").cast(pl.String), "unit").agg(totals)
     return summed.select(pl.col(c).cast(t) for c, t in SAMPLES.items()).sort("kind", "name", "unit")
 
 
@@ -216,19 +220,22 @@ _COUNT = pl.len().cast(pl.Int64).alias("count")
 
 
 def _sum_by_name_and_iteration(
-    rows: pl.LazyFrame, *, size: pl.Expr | None = None, time: pl.Expr = _DURATION
+    rows: pl.LazyFrame, *more: pl.Expr, size: pl.Expr | None = None, time: pl.Expr = _DURATION
 ) -> pl.DataFrame:
-    """Sum events by name and iteration."""
+    """Sum events by name and iteration, and compute further aggregates of them."""
     total = pl.lit(None, pl.Int64) if size is None else size.sum()
-    grouped = rows.group_by("name", "iteration").agg(_COUNT, time_ns=time.sum().cast(pl.Int64), bytes=total)
+    grouped = rows.group_by("name", "iteration").agg(_COUNT, *more, time_ns=time.sum().cast(pl.Int64), bytes=total)
     return grouped.collect().with_columns(pl.col("name").cast(pl.String), pl.col("iteration").cast(pl.Int64))
 
 
 def _kernels(source: Source) -> pl.DataFrame:
     """Return the kernels by name, and executions of CUDA graphs that were recorded as a whole."""
     names = {"kernels": source.name("name", "kernel"), "graph_launches": pl.lit("(CUDA graph)", pl.Categorical)}
+    longest = _DURATION.max().alias("max_ns")
     rows = [
-        _sum_by_name_and_iteration(source.frames(table).select(name.alias("name"), "iteration", "start_ns", "end_ns"))
+        _sum_by_name_and_iteration(
+            source.frames(table).select(name.alias("name"), "iteration", "start_ns", "end_ns"), longest
+        )
         for table, name in names.items()
     ]
     return pl.concat(rows)
