@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit import registry, targets
+from tracekit import memory, registry, targets
 from tracekit.errors import ExportError, UnknownFormatError
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ def _write_tables(
             with lock:
                 written[name] = done
                 progress(written.total(), rows)
+            memory.release_pages()
 
         write(view, name, paths[name], report_progress)
 

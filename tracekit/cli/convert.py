@@ -12,6 +12,7 @@ from tracekit.cli.options import (
     force_option,
     from_option,
     load_inputs,
+    memory_option,
     output_format_option,
     parse_name_value,
     quiet_option,
@@ -61,6 +62,7 @@ MINIMAL_TABLES = ("capture_info", "devices")
     multiple=True,
     help="Tracks to draw in a timeline, such as default,samples. Short for --option tracks=NAME[,NAME].",
 )
+@memory_option
 @force_option
 @quiet_option
 def command(

@@ -13,6 +13,7 @@ from tracekit.cli.options import (
     from_option,
     inputs_argument,
     load_inputs,
+    memory_option,
     ops_option,
     output_format_option,
     parse_names,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 @rank_option
 @selection_options
 @rollup_options
+@memory_option
 @force_option
 @quiet_option
 def command(

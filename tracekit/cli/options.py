@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -72,6 +73,19 @@ def parse_duration(text: str) -> int:
         raise click.BadParameter(f"{text!r} is not a duration, such as 10us") from None
 
 
+def parse_size(text: str) -> int:
+    """Parse a size such as ``500MB`` or ``2GB``, and return it in bytes.
+
+    Raises:
+        click.BadParameter: The text is not a size.
+    """
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?) ?([KMGT]?)(i?)B?", text, re.IGNORECASE)
+    if match is None:
+        raise click.BadParameter(f"{text!r} is not a size, such as 500MB or 2GB")
+    number, prefix, binary = match.groups()
+    return int(float(number) * (1024 if binary else 1000) ** " KMGT".index(prefix.upper() or " "))
+
+
 def parse_nanoseconds(text: str) -> int:
     """Parse a number of nanoseconds, or a number with a time unit such as ``1.5s``, into nanoseconds.
 
@@ -138,6 +152,27 @@ quiet_option = click.option(
     "-q", "--quiet", is_flag=True, help="Print no progress bar and no messages except warnings and errors."
 )
 correlated_option = click.option("--correlated", is_flag=True, help="Include the columns that correlation adds.")
+
+
+def _limit_memory(context: click.Context, _: click.Parameter, size: int | None) -> None:
+    """Limit the memory for columns until the command ends."""
+    if size is not None:
+        from tracekit import memory
+
+        context.with_resource(memory.limit(size))
+
+
+def memory_option(command: Command) -> Command:
+    """Add the option ``--memory`` to a command."""
+    return click.option(
+        "--memory",
+        metavar="SIZE",
+        type=parse_size,
+        callback=_limit_memory,
+        expose_value=False,
+        help="Memory for columns, such as 2GB. Larger tables are kept in temporary files. Half of the free memory by "
+        "default.",
+    )(command)
 
 
 def limit_option(help_text: str) -> Callable[[Command], Command]:

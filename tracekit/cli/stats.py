@@ -15,6 +15,7 @@ from tracekit.cli.options import (
     jobs_option,
     limit_option,
     load_inputs,
+    memory_option,
     parse_names,
     printing_options,
     quiet_option,
@@ -77,6 +78,7 @@ def report_descriptions() -> dict[str, str]:
     help="TensorFlow graph or event file of the same program, whose nodes graph_summary joins with ops.",
 )
 @printing_options
+@memory_option
 @quiet_option
 def command(
     *,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from tracekit.interface import Progress, View
 
+BATCH_ROWS = 1 << 18
 OPTIONS = {"spreadsheet": "yes or no (default): put an apostrophe before text that looks like a formula"}
 
 
@@ -31,10 +32,13 @@ def write_table(view: View, name: str, path: Path, progress: Progress, *, spread
     import polars as pl
 
     check_polars()
-    frame = pl.DataFrame(view.chunked_table(name)).with_columns(pl.col(pl.Binary).bin.encode("hex"))
+    table = view.chunked_table(name)
     with path.open("wb") as file:  # polars cannot open paths that are not UTF-8
-        (escape_formulas(frame) if spreadsheet else frame).lazy().sink_csv(file, maintain_order=True)
-    progress(frame.height, frame.height)
+        for offset in range(0, max(table.num_rows, 1), BATCH_ROWS):
+            frame = pl.DataFrame(table.slice(offset, BATCH_ROWS)).with_columns(pl.col(pl.Binary).bin.encode("hex"))
+            batch = escape_formulas(frame) if spreadsheet else frame
+            batch.lazy().sink_csv(file, maintain_order=True, include_header=not offset)
+            progress(min(offset + BATCH_ROWS, table.num_rows), table.num_rows)
 
 
 def wrote(path: Path) -> bool:

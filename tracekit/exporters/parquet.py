@@ -63,7 +63,11 @@ def _dictionary_columns(table: pa.Table) -> list[str]:
     import pyarrow as pa
 
     def dictionary_size(column: pa.ChunkedArray) -> int:
-        return sum(len(c.dictionary) for c in column.chunks) if pa.types.is_dictionary(column.type) else 0
+        if not pa.types.is_dictionary(column.type):
+            return 0
+        dictionaries = (chunk.dictionary for chunk in column.chunks)
+        shared = {(len(d), d.buffers()[-1].address if d.buffers()[-1] else 0) for d in dictionaries}
+        return sum(size for size, _ in shared)
 
     return [name for name in table.column_names if dictionary_size(table[name]) <= MAX_DICTIONARY_VALUES]
 

@@ -6,7 +6,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from tracekit import schemas
+from tracekit import memory, schemas
 from tracekit.errors import SchemaError, TracekitError, warn
 from tracekit.interface import Undecoded
 from tracekit.plan.base import Tables
@@ -194,6 +194,7 @@ class RecordedTables(Tables):
             raise SchemaError(message, path=self.path)
         cached.update(zip(columns, checked.columns, strict=True))
         self._warn_of_negative_durations(name, cached)
+        memory.release_pages()
 
     def _warn_of_negative_durations(self, name: str, cached: dict[str, pa.ChunkedArray]) -> None:
         """Warn of rows that end before they start, as soon as both times of a table are cached."""

@@ -115,10 +115,10 @@ class ChunkBuilder:
     def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
         """Return the complete columns by name, with one chunk or more per batch."""
         batches, self._batches = self._batches, []
-        return {name: _as_chunks([batch[name] for batch in batches]) for name in batches[0]}
+        return {name: as_chunks([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def _as_chunks(batches: list[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArray:
+def as_chunks(batches: Sequence[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArray:
     """Return batches of a column as chunks. If the type of a batch is wider, it is the type of all chunks."""
     kinds = {batch.type for batch in batches}
     kind = batches[0].type if len(kinds) == 1 else max(kinds, key=lambda k: k.bit_width)

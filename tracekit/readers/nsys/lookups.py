@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracekit import memory
 from tracekit.errors import warn
 from tracekit.files import file_state
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.builders import TableBuilder
 from tracekit.readers.common.damage import damage_as_error
+from tracekit.readers.common.spilling import BATCH_ROWS, SpillingBuilder
 from tracekit.readers.nsys.generic_events import GenericEvents
 from tracekit.readers.nsys.tables import Request
 from tracekit.readers.nsys.versions import LABELS
@@ -49,6 +51,8 @@ INLINE_NAMES = frozenset(
     }
 )
 """Columns that hold names instead of string ids. They are read as dictionaries."""
+_STRING_BYTES = 16
+"""Memory of a string column that is assumed per row, in bytes."""
 FLOAT_COLUMNS = frozenset({"doubleValue", "floatValue", "doubleVal", "floatVal"})
 
 
@@ -118,7 +122,10 @@ class Lookups:
             collectors: Collectors whose requests are read, too.
         """
         chosen = [*builders, *(None for _ in requests[len(builders) :])]
-        used = [b or TableBuilder(self.tables.max_rows(r.table)) for b, r in zip(chosen, requests, strict=True)]
+        rows = [self.tables.max_rows(r.table) for r in requests]
+        largest = max((n * row_bytes(r) for n, r in zip(rows, requests, strict=True)), default=0)
+        spills = largest > memory.budget()
+        used = [b or _builder(n, spills=spills) for b, n in zip(chosen, rows, strict=True)]
         targets: list[Builder | Collector] = [*used, *collectors]
         for index, batch in self.tables.batches([*requests, *(c.request for c in collectors)]):
             targets[index].append(batch)
@@ -191,6 +198,16 @@ def _total_file_size(path: Path) -> int:
     """Return the size of a file, or the total size of the files in a folder, in bytes."""
     files = path.iterdir() if path.is_dir() else [path]
     return sum(state.size for state in map(file_state, files) if state is not None)
+
+
+def _builder(rows: int, *, spills: bool) -> Builder:
+    """Return a builder for a table with at most a given number of rows, in temporary files if it may be large."""
+    return SpillingBuilder() if spills and rows > BATCH_ROWS else TableBuilder(rows)
+
+
+def row_bytes(request: Request[dict[str, pa.Array]]) -> int:
+    """Return the memory of one row of the columns that a request reads in bytes."""
+    return sum(_STRING_BYTES if not col.is_number(kind) else kind.bit_width // 8 for kind in request.types.values())
 
 
 def source_request(table: str, columns: Sequence[str], where: Where | None = None) -> Request[dict[str, pa.Array]]:

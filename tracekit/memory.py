@@ -1,0 +1,80 @@
+"""Columns that do not fit into memory: a budget, and temporary files that are mapped into memory.
+
+Temporary files have no name, so the system deletes them when the process ends, however it ends. Their mapped pages can
+be dropped from memory at any time, because the system reads them again from the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import mmap
+import os
+import threading
+import weakref
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+DEFAULT_FREE_BYTES = 4 << 30
+"""Free memory that is assumed if the system does not report it."""
+_limit: contextvars.ContextVar[int | None] = contextvars.ContextVar("limit", default=None)
+_lock = threading.Lock()
+_maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+
+
+@contextlib.contextmanager
+def limit(size: int | None) -> Iterator[None]:
+    """Limit the memory for columns of traces in bytes. None restores the default, half of the free memory."""
+    token = _limit.set(size)
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+def budget() -> int:
+    """Return the memory for columns in bytes: the limit that was set, or half of the free memory."""
+    chosen = _limit.get()
+    return free_bytes() // 2 if chosen is None else chosen
+
+
+def free_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
+    """Return the memory that processes can still allocate without swapping, in bytes.
+
+    Args:
+        meminfo: File with which Linux reports the available memory.
+    """
+    try:
+        lines = meminfo.read_text("ascii").splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, StopIteration):
+        return DEFAULT_FREE_BYTES
+
+
+def release_pages() -> None:
+    """Drop the pages of all mapped files from memory. They are read again when they are used."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        with _lock:
+            maps = list(_maps)
+        for mapped in maps:
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def map_file(file: IO[bytes]) -> pa.Buffer:
+    """Return the content of a temporary file that is not written any more, and close the file.
+
+    The content stays mapped as long as something refers to it.
+    """
+    import pyarrow as pa
+
+    with file:
+        file.flush()
+        mapped = mmap.mmap(file.fileno(), os.fstat(file.fileno()).st_size, access=mmap.ACCESS_READ)
+    with _lock:
+        _maps.add(mapped)
+    return pa.py_buffer(mapped)

@@ -1,0 +1,151 @@
+"""A builder that keeps columns in temporary files, for captures that do not fit into memory."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import weakref
+from typing import IO, TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import ipc
+
+from tracekit.errors import TracekitError
+from tracekit.memory import map_file
+from tracekit.readers.common import columns
+from tracekit.readers.common.builders import as_chunks, is_mostly_unique
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+BATCH_ROWS = 1 << 16
+"""Number of rows that are written together. A table with fewer rows stays in memory."""
+
+
+class SpillingBuilder:
+    """A builder that writes batches to a temporary Arrow stream and returns columns that are mapped into memory.
+
+    Columns have one chunk per ``BATCH_ROWS`` rows or more. The chunks of a dictionary column share one dictionary,
+    unless most of its strings are distinct.
+    """
+
+    def __init__(self) -> None:
+        self._pending: list[Mapping[str, pa.Array | pa.ChunkedArray]] = []
+        self._pending_rows = 0
+        self._rows = 0
+        self._dictionaries: dict[str, SharedDictionary] = {}
+        self._streams: list[_Stream] = []
+
+    def append(self, batch: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
+        """Add a batch, which must have the same columns as all other batches."""
+        rows = len(next(iter(batch.values())))
+        if rows or not self._pending:
+            self._pending.append(batch)
+            self._pending_rows += rows
+        if self._pending_rows >= BATCH_ROWS:
+            self._write(self._take_pending())
+
+    def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
+        """Return the complete columns by name."""
+        tables = [table for stream in self._streams for table in stream.finish()]
+        if self._pending:
+            tables.append(self._take_pending())
+        names = tables[0].column_names
+        return {name: as_chunks([self._decode(name, table[name]) for table in tables]) for name in names}
+
+    def _take_pending(self) -> pa.RecordBatch:
+        """Return the batches that were not written yet as one batch, in which dictionaries are shared codes."""
+        batches, self._pending = self._pending, []
+        self._rows += self._pending_rows
+        self._pending_rows = 0
+        return pa.record_batch({n: self._encode(n, as_chunks([b[n] for b in batches])) for n in batches[0]})
+
+    def _encode(self, name: str, column: pa.ChunkedArray) -> pa.Array:
+        """Return a column in one chunk, with shared codes instead of a dictionary of its own."""
+        array = columns.single_array(column)
+        if not pa.types.is_dictionary(array.type):
+            return array
+        shared = self._dictionaries.setdefault(name, SharedDictionary(array.type.value_type))
+        if shared.is_full or is_mostly_unique(len(shared.values) + len(array.dictionary), self._rows):
+            shared.is_full = True
+            return array
+        return shared.encode(array)
+
+    def _decode(self, name: str, column: pa.Array) -> pa.Array:
+        """Return a chunk of a column with its dictionary."""
+        shared = self._dictionaries.get(name)
+        if shared is None or pa.types.is_dictionary(column.type):
+            return column
+        return pa.DictionaryArray.from_arrays(column, shared.values, safe=False)
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        """Write a batch. If a column has another type than before, a new stream begins."""
+        if not self._streams or self._streams[-1].schema != batch.schema:
+            self._streams.append(_Stream(batch.schema))
+        self._streams[-1].write(batch)
+
+
+class SharedDictionary:
+    """A dictionary that grows with each batch of a column.
+
+    Attributes:
+        values: The values so far, in the order in which they first occurred.
+        is_full: Whether the dictionary no longer grows, so that further batches keep their own dictionaries.
+    """
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self.values = pa.array([], kind)
+        self.is_full = False
+
+    def encode(self, array: pa.DictionaryArray) -> pa.Array:
+        """Return the codes of the values of a batch in this dictionary, to which new values are added."""
+        if array.dictionary.equals(self.values):
+            return array.indices
+        known = pc.is_in(array.dictionary, self.values)
+        self.values = pa.concat_arrays([self.values, array.dictionary.filter(pc.invert(known)).unique()])
+        codes = pc.index_in(array.dictionary, self.values)
+        return codes.take(array.indices)
+
+
+class _Stream:
+    """An Arrow stream in a temporary file.
+
+    Attributes:
+        schema: Schema of its batches.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        with _disk_errors():
+            self._file = tempfile.TemporaryFile(prefix="tracekit-")  # noqa: SIM115 - closed by map_file or at the end
+            weakref.finalize(self, _close, self._file)
+            self._writer = ipc.new_stream(self._file, schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add a batch."""
+        with _disk_errors():
+            self._writer.write_batch(batch)
+
+    def finish(self) -> list[pa.RecordBatch]:
+        """Return all batches, whose data is mapped into memory."""
+        with _disk_errors():
+            self._writer.close()
+            return list(ipc.open_stream(map_file(self._file)))
+
+
+def _close(file: IO[bytes]) -> None:
+    """Close a temporary file, whose last bytes need not be written."""
+    with contextlib.suppress(OSError):
+        file.close()
+
+
+@contextlib.contextmanager
+def _disk_errors() -> Iterator[None]:
+    """Convert errors about temporary files to errors that say what to do."""
+    try:
+        yield
+    except OSError as e:
+        message = f"temporary files cannot be written: {e.strerror or e}"
+        hint = "set TMPDIR to a folder with more room, or allow more memory with --memory"
+        raise TracekitError(message, hint=hint) from e
