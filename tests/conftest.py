@@ -10,7 +10,7 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import pytest
 import tracekit
@@ -24,26 +24,12 @@ SHARED = ROOT.parent / "shared"
 
 ALL = os.environ.get("TRACEKIT_TESTS") == "all"
 """Whether every example, fuzz case, parameter and capture is tested: ``make test-all``."""
-PUBLIC_CAPTURES = 3
+PUBLIC_CAPTURES = 2
 """Number of public captures that each test reads in ``make test``."""
-CAPTURES_PER_TEST = 4
-"""Minimum number of other captures that each test reads in ``make test``, if it has that many. It reads a quarter."""
-NOT_MEASURED = {
-    *("cli/test_convert", "cli/test_correlate", "cli/test_main", "cli/test_outputs", "cli/test_printing"),
-    *("cli/test_redact", "core/test_advise_figures", "core/test_containment", "core/test_groups"),
-    *("core/test_report_reads", "exporters/test_tables", "readers/test_kineto_fuzz", "readers/test_ncu_pairs"),
-    *("readers/test_nsys_folders_bad", "readers/test_nsys_sqlite_redact"),
-    *("core/test_trees", "exporters/test_chrome_trace", "exporters/test_perfetto", "exporters/test_tfevents"),
-    *("readers/test_changing_files", "readers/test_costs", "readers/test_dlprof_db"),
-    *("readers/test_kineto_round_trip", "readers/test_ncu_csv", "readers/test_ncu_parts"),
-    *("readers/test_ncu_rep_fuzz", "readers/test_nsys_folders", "readers/test_nsys_rep_fuzz"),
-    *("readers/test_nsys_sqlite", "readers/test_nsys_versions", "readers/test_pages", "readers/test_redaction"),
-    *("readers/test_special_files", "readers/test_tfevents_fixtures"),
-    *("test_both_forms", "test_conformance", "test_every_format", "test_forks", "test_many_texts"),
-    *("test_nothing_leaks", "test_ops_of_kernels", "test_pickling", "test_plan", "test_public_api"),
-    *("test_redact", "test_schemas", "test_support"),
-}
-"""Modules whose tests reach almost no lines that other tests do not reach, so that their coverage is not measured."""
+CAPTURES_PER_TEST = 2
+"""Minimum number of other captures that each test reads in ``make test``, if it has that many. It reads an eighth."""
+NOT_MEASURED = ROOT / "tests" / "not_measured.txt"
+"""Tests and modules whose coverage is not measured, as others reach the same lines. ``tests.measured`` writes it."""
 
 
 def _use_one_polars_thread() -> None:
@@ -58,11 +44,27 @@ def _use_one_polars_thread() -> None:
 
 if not ALL and "POLARS_MAX_THREADS" not in os.environ:
     _use_one_polars_thread()
+import polars as pl  # noqa: E402 - after the number of threads
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let polars compute in memory, except in the tests of ``tracekit/core``, as its streaming engine starts slowly.
+
+    The programs that tests start use the default engine.
+    """
+    if not ALL:
+        _use_engine("auto" if "core" in item.path.parts else "in-memory")
+
+
+@functools.lru_cache(1)  # the engine stays until the next one is chosen
+def _use_engine(name: Literal["auto", "in-memory"]) -> None:
+    pl.Config.set_engine_affinity(name)
+    os.environ.pop("POLARS_ENGINE_AFFINITY", None)
 
 
 def examples(number: int) -> int:
-    """Return how many examples of a property are tested: all, or the same eighth every time."""
-    return number if ALL else number // 8
+    """Return how many examples of a property are tested: all, or the same twelfth every time."""
+    return number if ALL else max(number // 12, 3)
 
 
 settings.register_profile(
@@ -90,21 +92,29 @@ def capture(request: pytest.FixtureRequest) -> Path:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Select a fixed part of the captures of each test, and test volume without measuring coverage.
 
-    Measuring takes a third of the time of a test. The properties of ``tracekit/core`` are measured, as all of it must
-    be covered. Every module is imported first, because what a test imports while coverage is paused would never be
-    measured.
+    ``tests.measured`` lists the tests that are not measured, and chooses them anew if it is loaded as a plugin. Every
+    module is imported first, because what a test imports while coverage is paused would never be measured.
     """
     for module in pkgutil.walk_packages(tracekit.__path__, "tracekit."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+    listed: set[str] = (
+        set() if config.pluginmanager.hasplugin("tests.measured") else set(NOT_MEASURED.read_text().split())
+    )
     for item in items:
         is_property = getattr(getattr(item, "obj", None), "is_hypothesis_test", False) and "core" not in item.path.parts
-        if item.get_closest_marker("corpus") or is_property or _module(item) in NOT_MEASURED:
+        names = {function_of(item.nodeid), function_of(item.nodeid).partition("::")[0]}
+        if item.get_closest_marker("corpus") or is_property or names & listed:
             item.add_marker("no_cover")
     if not ALL:
         selected = _selected(items)
         config.hook.pytest_deselected(items=[item for item in items if item not in selected])
         items[:] = [item for item in items if item in selected]
+
+
+def function_of(test: str) -> str:
+    """Return the id of a test without its parameters and without ``tests/``."""
+    return test.partition("[")[0].removeprefix("tests/")
 
 
 def _selected(items: list[pytest.Item]) -> set[pytest.Item]:
@@ -127,7 +137,7 @@ def _selected(items: list[pytest.Item]) -> set[pytest.Item]:
             selected.update(_sample(name, same, PUBLIC_CAPTURES))
         elif "core" not in same[0].path.parts and all(map(_capture, same)):
             captures = sorted(set(map(_capture, same)), key=lambda c: random.Random(_module(same[0]) + c).random())
-            kept = captures[: max(CAPTURES_PER_TEST, len(captures) // 4)]
+            kept = captures[: max(CAPTURES_PER_TEST, len(captures) // 8)]
             selected.update(item for item in same if _capture(item) in kept)
         else:
             selected.update(same)

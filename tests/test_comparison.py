@@ -28,9 +28,10 @@ def frames(diff: compare.Diff) -> dict[str, Any]:
 def test_every_form_of_a_side(tmp_path: Path) -> None:
     saved = tk.save_baseline(TRAIN, tmp_path / "train.json")
     with tk.load(TRAIN) as trace:
-        expected = frames(tk.diff(trace, trace))
+        summary = comparison.Summarizer(tuple(compare.KINDS)).side(trace)
+        expected = frames(tk.diff(trace, summary))
         for side in (TRAIN, str(TRAIN), saved, FIXTURES / "train_amp.nsys-rep", comparison.read_baseline(saved)):
-            assert frames(tk.diff(trace, side)) == expected
+            assert frames(tk.diff(summary, side)) == expected
             assert tk.diff(side, trace, by=["copies"]).frame("copies").to_dicts() == expected["copies"]
     assert b"fixtures" not in saved.read_bytes()
 
@@ -38,15 +39,18 @@ def test_every_form_of_a_side(tmp_path: Path) -> None:
 def test_sets_are_sums_of_their_ranks(tmp_path: Path) -> None:
     whole = tk.load_many(RANKS)
     kinds = ["kernels", "api", "nvtx", "iterations"]
-    expected = frames(tk.diff(whole, whole, by=kinds))
+    summarizer = comparison.Summarizer(tuple(kinds))
+    summary = summarizer.side(whole)
+    expected = frames(tk.diff(summary, summary, by=kinds))
     for side in (RANKS, RANKS / "*.nsys-rep", tk.save_baseline(RANKS, tmp_path / "ranks.json")):
-        assert frames(tk.diff(side, whole, by=kinds)) == expected
-    single = [tk.diff(path, path, by=kinds) for path in sorted(RANKS.glob("*.nsys-rep"))]
+        assert frames(tk.diff(side, summary, by=kinds)) == expected
+    ranks = [summarizer.side(path) for path in sorted(RANKS.glob("*.nsys-rep"))]
+    single = [tk.diff(rank, rank, by=kinds) for rank in ranks]
     for kind in kinds:
         for column in ("count_a", "time_a_ns"):
             total = sum(d.frame(kind)[column].sum() for d in single)
             assert sum(row[column] for row in expected[kind]) == total
-    assert tk.diff(whole, whole).a.iterations == single[0].a.iterations
+    assert summary.iterations == single[0].a.iterations
     summarizer = pickle.loads(pickle.dumps(comparison.Summarizer(("kernels",))))
     assert summarizer.summarize(whole).samples.equals(comparison.Summarizer(("kernels",)).summarize(RANKS).samples)
 

@@ -125,7 +125,7 @@ def test_nothing_private_is_in_what_is_exported(path: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.corpus
-@pytest.mark.many(2)
+@pytest.mark.many(1)
 @pytest.mark.parametrize("path", BESIDE, ids=named)
 def test_nothing_private_of_captures_beside_the_checkout_is_in_what_is_exported(path: Path, tmp_path: Path) -> None:
     assert shown(path, tmp_path) == {}
@@ -133,7 +133,7 @@ def test_nothing_private_of_captures_beside_the_checkout_is_in_what_is_exported(
 
 @pytest.mark.corpus
 @pytest.mark.skipif(not CORPUS, reason="no corpus beside the checkout")
-@pytest.mark.many(2)
+@pytest.mark.many(1)
 @pytest.mark.parametrize("number", range(len(CORPUS)))
 def test_nothing_private_of_public_captures_is_in_what_is_exported(number: int, tmp_path: Path) -> None:
     assert shown(CORPUS[number], tmp_path) == {}

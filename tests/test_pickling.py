@@ -85,7 +85,7 @@ DONE = {
 }
 
 
-@pytest.mark.many(6)
+@pytest.mark.many(3)
 @pytest.mark.parametrize("done", DONE)
 def test_what_was_done_is_done_again(done: str) -> None:
     trace = DONE[done](tk.load(FIXTURES / "train_amp.sqlite"))
@@ -247,7 +247,7 @@ def test_threads_of_polars_share_a_trace() -> None:
     assert (done.returncode, done.stdout) == (0, "4 {334}\n"), done.stderr
 
 
-@pytest.mark.many(4)
+@pytest.mark.many(2)
 @pytest.mark.parametrize("file", FILES)
 def test_threads_share_a_trace(file: str) -> None:
     def work(number: int) -> list[int]:

@@ -91,6 +91,7 @@ def test_json_schema(schema: schemas.TableSchema) -> None:
             assert found["enum"] == [*column.values, *([None] if column.nullable else [])]
 
 
+@pytest.mark.many(24)
 @settings(max_examples=examples(40))
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
@@ -105,6 +106,7 @@ def test_conform_keeps_what_is_as_declared(name: str, data: st.DataObject) -> No
     assert again.to_pylist() == table.to_pylist()
 
 
+@pytest.mark.many(24)
 @settings(max_examples=examples(40))
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())

@@ -104,6 +104,7 @@ def drawn_in(file: Path) -> dict[str, set[int]]:
     return found
 
 
+@pytest.mark.many(2)
 @pytest.mark.parametrize("number", range(len(EXPORTS)))
 def test_info_stats_and_convert(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
@@ -170,6 +171,7 @@ def kernels_of(path: Path) -> int:
         return trace.count("kernels")
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize("which", ["smallest", "largest", "most kernels"])
 def test_in_a_process_of_its_own(which: str, tmp_path: Path) -> None:
     sizes = sorted(EXPORTS, key=lambda p: p.stat().st_size)

@@ -169,6 +169,7 @@ def test_an_interruption_ends_in_130(run: Run, monkeypatch: pytest.MonkeyPatch, 
     assert run("info", TRAIN, status=130).stderr == "tracekit: interrupted\n"
 
 
+@pytest.mark.many(2)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_conversion_leaves_nothing(long_capture: Path, tmp_path: Path, number: signal.Signals) -> None:
     command = [*MODULE, "convert", str(long_capture), str(tmp_path / "out.json")]

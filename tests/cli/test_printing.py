@@ -149,6 +149,7 @@ class TestRows:
     def test_a_dash_is_standard_output(self, run: Run) -> None:
         assert run("rows", TRAIN, "contexts", "-o", "-").text == run("rows", TRAIN, "contexts").text
 
+    @pytest.mark.many(18)
     @pytest.mark.parametrize("table", schemas.tables())
     def test_rows_keep_the_json_schema(self, run: Run, table: str) -> None:
         schema = json.loads(run("schema", table, "--format", "json").text)

@@ -50,7 +50,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-@pytest.mark.many(3)
+@pytest.mark.many(2)
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -411,6 +411,7 @@ def test_a_short_step_is_no_slow_step() -> None:
 CAPTURES = [*sorted(FIXTURES.glob("*.nsys-rep")), *sorted((FIXTURES / "ops").glob("*.nsys-rep"))]
 
 
+@pytest.mark.many(7)
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda p: p.stem)
 def test_findings_of_real_captures_lie_within_them(path: Path) -> None:
     with tk.load(path) as trace:

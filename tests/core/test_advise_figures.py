@@ -230,6 +230,7 @@ QUERIES = {
 }
 
 
+@pytest.mark.many(6)
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda p: p.stem)
 def test_figures_follow_from_the_tables(path: Path) -> None:
     tables = tables_of(path)

@@ -160,6 +160,7 @@ def test_by_brute_force(tables: Tables) -> None:
     ]
 
 
+@pytest.mark.many(5)
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda p: p.stem)
 def test_causes_add_up_to_the_idle_time(path: Path) -> None:
     with tk.load(path) as trace:

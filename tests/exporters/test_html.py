@@ -240,6 +240,7 @@ def test_communication_is_that_of_the_reports(tmp_path: Path) -> None:
         assert [r[2] for r in page.tables["MPI calls"][1:]] == [f"{t:,}" for t in calls["Total Time (ns)"]]
 
 
+@pytest.mark.many(4)
 @pytest.mark.parametrize(
     ("name", "titles"),
     [
@@ -307,6 +308,7 @@ def wait_for(value: Callable[[], Any]) -> Any:
     return found
 
 
+@pytest.mark.many(1)
 @pytest.mark.skipif(bool(chromium.missing()), reason=str(chromium.missing()))
 @pytest.mark.parametrize("name", ["ddp2.sqlite", "evil"])
 def test_a_browser_draws_the_page_and_asks_for_nothing(name: str, tmp_path: Path) -> None:

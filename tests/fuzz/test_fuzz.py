@@ -27,14 +27,14 @@ CASES = {
     "tfevents": 600,
 }
 PART = {
-    "nsys_rep": 300,
-    "nsys_sqlite": 30,
-    "dlprof_db": 25,
-    "ncu_rep": 50,
-    "ncu_csv": 20,
-    "kineto": 30,
-    "graphdef": 50,
-    "tfevents": 50,
+    "nsys_rep": 120,
+    "nsys_sqlite": 15,
+    "dlprof_db": 12,
+    "ncu_rep": 25,
+    "ncu_csv": 10,
+    "kineto": 15,
+    "graphdef": 25,
+    "tfevents": 25,
 }
 """The first cases, which ``make test`` runs."""
 AT_ONCE = {

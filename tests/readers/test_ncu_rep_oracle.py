@@ -27,7 +27,7 @@ def wrong(counts: dict[str, int]) -> dict[str, int]:
     return {name: n for name, n in counts.items() if not name.startswith("=")}
 
 
-@pytest.mark.many(3)
+@pytest.mark.many(2)
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda p: p.stem)
 def test_our_own_captures(path: Path) -> None:
     found = compared(path)

@@ -88,7 +88,7 @@ def test_every_report_is_that_of_the_export(both: tuple[tk.Trace, tk.Trace]) -> 
     assert as_csv(both[1], "cuda_gpu_kern_sum") == printed
 
 
-@pytest.mark.many(3)
+@pytest.mark.many(2)
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_every_selection_is_that_of_the_export(both: tuple[tk.Trace, tk.Trace], selection: str) -> None:
     export, folder = (t.select(**SELECTIONS[selection]).correlate() for t in both)
@@ -103,7 +103,7 @@ def test_every_capture_as_a_folder(kind: str, capture: str, tmp_path: Path) -> N
         assert_same(export, trace)
 
 
-@pytest.mark.many(3)
+@pytest.mark.many(2)
 @pytest.mark.parametrize("rows", [7, 100, 1533])
 def test_files_in_many_pieces(kind: str, tmp_path: Path, rows: int) -> None:
     tables = {p.stem: read(p) for p in fixture(kind).iterdir()}
@@ -112,7 +112,7 @@ def test_files_in_many_pieces(kind: str, tmp_path: Path, rows: int) -> None:
         assert_same(export, trace)
 
 
-@pytest.mark.many(4)
+@pytest.mark.many(2)
 @pytest.mark.parametrize("rows", [7, 64, 333, 334])
 def test_pieces_are_of_limited_size(kind: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
@@ -329,7 +329,7 @@ def run(*words: object) -> str:
     return result.output
 
 
-@pytest.mark.many(4)
+@pytest.mark.many(2)
 @pytest.mark.parametrize("options", [(), ("--device", "0"), ("--time", "100ms:"), ("--domain", "")])
 def test_the_command_line_prints_what_it_prints_of_the_export(kind: str, options: tuple[str, ...]) -> None:
     asked = ("--report", "cuda_gpu_kern_sum,nvtx_sum,cuda_api_sum", *options)

@@ -376,7 +376,7 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-@pytest.mark.many(2)
+@pytest.mark.many(1)
 @pytest.mark.parametrize("compression", [None, "zstd"])
 def test_every_mutation_ends_well(kind: str, tmp_path: Path, compression: str | None) -> None:
     folder = copied(kind, tmp_path)

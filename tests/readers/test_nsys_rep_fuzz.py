@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.conftest import ALL
 from tests.readers.nsys_rep_files import CAPTURES, Parts, packed, take_apart, varint
 from tracekit import schemas
 from tracekit.errors import TracekitError
@@ -22,7 +23,7 @@ from tracekit.readers.nsys_rep.capture import RepCapture
 from tracekit.source import Source
 
 NAMES = ("cpu_only", "empty", "graph_node", "nvtx_features", "osrt_libs", "gpu_metrics", "omp", "um", "mpi_rank0")
-CASES = 150
+CASES = 216 if ALL else 54
 SECONDS, BYTES = 2.0, 1 << 30
 pytestmark = pytest.mark.skipif(not CAPTURES.is_dir(), reason="no captures beside the checkout")
 

@@ -61,7 +61,7 @@ def test_declared_columns_are_those_that_tables_are_made_of() -> None:
     assert set(ENUM_OF_COLUMN.values()) == set(LABELS)
 
 
-@pytest.mark.many(7)
+@pytest.mark.many(4)
 @pytest.mark.parametrize("added", [a for a in ADDED if with_table(a)], ids=lambda a: a.column)
 def test_an_export_without_a_column_reads_alike(tmp_path: Path, added: AddedColumn) -> None:
     """Without the column, only what is made of it is null."""

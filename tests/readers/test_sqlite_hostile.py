@@ -168,7 +168,7 @@ def test_sqlite_reads_what_the_pages_hold_or_it_is_an_error(tmp_path: Path, monk
         pass
 
 
-@pytest.mark.parametrize("number", range(120 if ALL else 40))
+@pytest.mark.parametrize("number", range(120 if ALL else 20))
 def test_what_is_read_of_a_damaged_file_is_what_sqlite_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:

@@ -288,6 +288,7 @@ def test_exact_names() -> None:
     assert "step 7" in set(tk.diff(trace, trace, exact_names=True, by=["nvtx"]).frame("nvtx")["name"])
 
 
+@pytest.mark.many(3)
 @pytest.mark.parametrize("name", ["train_amp", "graph_node", "nvtx_features", "cpu_only", "empty", "ddp2"])
 def test_a_capture_does_not_differ_from_itself(name: str) -> None:
     with tk.load(FIXTURES / f"{name}.sqlite") as trace:

@@ -14,7 +14,7 @@ import pytest
 import tracekit as tk
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
-from tests.conftest import examples
+from tests.conftest import ALL
 from tests.core.dlprof.exports import Export, disorder, programs
 
 MODEL = Path(__file__).parents[4] / "shared" / "prototypes" / "dlprof_model.py"
@@ -71,12 +71,12 @@ spans = st.none() | st.tuples(st.integers(0, 2), st.integers(0, 3)).map(lambda t
 
 
 @given(programs(), keys, spans)
-@settings(max_examples=examples(200), phases=FAST)
+@settings(max_examples=200 if ALL else 12, phases=FAST)
 def test_programs(export: Export, key_op: str | None, span: tuple[int, int] | None) -> None:
     compared(export, key_op, span)
 
 
 @given(disorder(), keys, spans)
-@settings(max_examples=examples(60), phases=FAST)
+@settings(max_examples=60 if ALL else 5, phases=FAST)
 def test_disorder(export: Export, key_op: str | None, span: tuple[int, int] | None) -> None:
     compared(export, key_op, span)
