@@ -28,7 +28,7 @@ def frames(diff: compare.Diff) -> dict[str, Any]:
 def test_every_form_of_a_side(tmp_path: Path) -> None:
     saved = tk.save_baseline(TRAIN, tmp_path / "train.json")
     with tk.load(TRAIN) as trace:
-        summary = comparison.Summarizer(tuple(compare.KINDS)).side(trace)
+        summary = comparison.Summarizer(tuple(compare.KINDS)).summarize(trace)
         expected = frames(tk.diff(trace, summary))
         for side in (TRAIN, str(TRAIN), saved, FIXTURES / "train_amp.nsys-rep", comparison.read_baseline(saved)):
             assert frames(tk.diff(summary, side)) == expected
@@ -40,11 +40,11 @@ def test_sets_are_sums_of_their_ranks(tmp_path: Path) -> None:
     whole = tk.load_many(RANKS)
     kinds = ["kernels", "api", "nvtx", "iterations"]
     summarizer = comparison.Summarizer(tuple(kinds))
-    summary = summarizer.side(whole)
+    summary = summarizer.summarize(whole)
     expected = frames(tk.diff(summary, summary, by=kinds))
     for side in (RANKS, RANKS / "*.nsys-rep", tk.save_baseline(RANKS, tmp_path / "ranks.json")):
         assert frames(tk.diff(side, summary, by=kinds)) == expected
-    ranks = [summarizer.side(path) for path in sorted(RANKS.glob("*.nsys-rep"))]
+    ranks = [summarizer.summarize(path) for path in sorted(RANKS.glob("*.nsys-rep"))]
     single = [tk.diff(rank, rank, by=kinds) for rank in ranks]
     for kind in kinds:
         for column in ("count_a", "time_a_ns"):
