@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import tracekit as tk
 from tracekit import errors
+from tracekit.sets.plots import SetPlots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,6 +57,7 @@ FUNCTIONS = dict(
     [
         *public(tk.Trace),
         *public(tk.TraceSet),
+        *public(SetPlots),
         *((n, getattr(tk, n)) for n in NAMES if inspect.isfunction(getattr(tk, n))),
     ]
 )

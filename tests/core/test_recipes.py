@@ -125,6 +125,23 @@ def test_devices_of_a_rank_are_separate_and_together() -> None:
     assert full["all_stats"]["Name"].to_list() == ["full<int>"]
 
 
+def test_parts_of_the_time_of_gpus() -> None:
+    """Kernels of NCCL overlap with others from 5 to 10, and run alone until 20, when copies run alone until 25."""
+    kernels = [kernel(0, 10, device_id=0), kernel(5, 20, "ncclKernel", device_id=0), kernel(2, 4, device_id=1)]
+    copies = [{"start_ns": 18, "end_ns": 25, "device_id": 0, "copy_kind": "Host-to-Device"}]
+    graphs = [{"start_ns": 1, "end_ns": 9, "device_id": 0}]
+    ranks: list[dict[str, list[Row]]] = [{"kernels": kernels, "memcpys": copies}, {"graph_launches": graphs}]
+    rows = outputs("gpu_time_sum", *ranks)["gpu_time"]
+    columns = ["rank", "device_id", "kernel_count", "kernel_time_ns", "total_ns", "utilization_percent"]
+    parts = ["compute_ns", "hidden_ns", "exposed_ns", "memory_ns", "idle_ns"]
+    assert rows.columns == columns + parts
+    assert rows.rows() == [
+        (0, 0, 2, 25, 25, 80.0, 5, 5, 10, 5, 0),
+        (0, 1, 1, 2, 25, 8.0, 2, 0, 0, 0, 23),
+        (1, 0, 1, 8, 8, 100.0, 8, 0, 0, 0, 0),
+    ]
+
+
 def test_memory_operations_have_the_names_of_nsys() -> None:
     copies = [
         {"start_ns": 0, "end_ns": 8, "bytes": 5, "device_id": 0, "copy_kind": kind}

@@ -9,7 +9,7 @@ import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
 from tests.plots.test_plots import EVIL
-from tracekit.plots import recipes, theme
+from tracekit.plots import ranks, recipes, theme
 
 STATS = ["Count", "Mean", "Std", "Min", "Q1", "Median", "Q3", "Max", "Sum"]
 
@@ -26,7 +26,10 @@ def stats(names: list[str]) -> pl.DataFrame:
         ("nvtx_sum", {}, ["spread"]),
         ("mpi_gpu_time_util_map", {}, ["map_0", "map_1", "map_2"]),
         ("cuda_gpu_kern_hist", {}, ["histogram"]),
-        ("nvtx_pace", {"name": "compute"}, ["pace_start", "pace_duration", "pace_delta"]),
+        ("nvtx_pace", {"name": "compute"}, ["pace_over_time", "pace_start", "pace_duration", "pace_delta"]),
+        ("gpu_time_sum", {}, ["gpu_time"]),
+        ("comm_skew", {}, ["arrivals"]),
+        ("iteration_spread", {}, ["iterations", "stragglers"]),
         ("nccl_gpu_overlap_trace", {}, ["overlap"]),
         ("cuda_api_sync", {}, []),
         ("nvtx_gpu_proj_trace", {}, []),
@@ -81,8 +84,111 @@ def test_heat_maps_have_a_row_per_rank_and_device() -> None:
     assert [list(row) for row in figure.data[0].z] == [[None, 50.0], [100.0, 0.0]]
     assert figure.data[0].customdata[0][0] == "rank 0, GPU 0<br>from 0 ns<br>not recorded"
     assert figure.data[0].customdata[1][0].endswith("100.0%")
+    assert figure.data[0].x == (0, 10, 20)
+    assert figure.layout.xaxis.title.text == "Time since the first capture (ns)"
+    alone = recipes.heat_map(bins.head(2), "Kernel")
+    assert alone.layout.yaxis.ticktext == ("GPU 0",)
+    assert alone.layout.xaxis.title.text == "Time since the start of the capture (ns)"
+    assert recipes.heat_map(bins.head(2).drop("Device ID"), "Kernel").layout.yaxis.ticktext == ("rank 0",)
+    assert recipes.heat_map(bins.head(1), "Kernel").data[0].x == (0, 1)
     many = pl.concat([bins.head(2).with_columns(Rank=pl.lit(n, pl.Int64)) for n in range(600)])
     assert len(recipes.heat_map(many, "Kernel").data[0].z) == 512
+
+
+def test_paces_over_time() -> None:
+    starts = pl.DataFrame({"0": [0, 1_000_000], "1": [500_000, None]})
+    figure = recipes.pace_over_time(starts, pl.DataFrame({"0": [2_000, 4_000], "1": [3_000, None]}))
+    assert [(points.name, points.x, points.y) for points in figure.data] == [
+        ("rank 0", (0.0, 1.0), (2.0, 4.0)),
+        ("rank 1", (0.5,), (3.0,)),
+    ]
+    assert figure.data[1].customdata == ("rank 1, occurrence 0<br>3,000 ns (3.000 µs)<br>at 500,000 ns",)
+    assert figure.layout.yaxis.type is None
+    wide = recipes.pace_over_time(pl.DataFrame({"0": [0, 1, 2]}), pl.DataFrame({"0": [1, 1, 100]}))
+    assert (wide.layout.yaxis.type, wide.layout.showlegend) == ("log", False)
+    assert recipes.figures({"pace_start": starts}).keys() == {"pace_start"}
+
+
+def test_the_shortest_and_the_longest_of_many_occurrences_are_drawn() -> None:
+    durations = [10] * 100_000
+    durations[777], durations[99_999] = 1, 1000
+    frame = pl.DataFrame({"0": durations})
+    points = recipes.pace_over_time(pl.DataFrame({"0": range(100_000)}), frame).data[0]
+    assert len(points.x) <= 2000
+    assert {(0.777, 0.001), (99.999, 1.0)} <= set(zip(points.x, points.y, strict=True))
+
+
+def test_parts_of_the_time_of_each_gpu() -> None:
+    rows = pl.DataFrame(
+        {
+            "rank": [0, 0, 2],
+            "device_id": [0, 1, 0],
+            "total_ns": [10, 10, 0],
+            "compute_ns": [1, 0, 0],
+            "hidden_ns": [2, 0, 0],
+            "exposed_ns": [3, 0, 0],
+            "memory_ns": [4, 0, 0],
+            "idle_ns": [0, 10, 0],
+        }
+    )
+    figure = ranks.gpu_time(rows)
+    assert figure.layout.yaxis.ticktext == ("rank 0, GPU 0", "rank 0, GPU 1", "rank 2, GPU 0")
+    assert [bars.x for bars in figure.data] == [(10, 0, 0), (20, 0, 0), (30, 0, 0), (40, 0, 0), (0, 100, 0)]
+    assert figure.data[2].customdata[0] == "rank 0, GPU 0<br>Exposed communication: 3 ns, 30.00%"
+    assert ranks.gpu_time(rows.head(2)).layout.yaxis.ticktext == ("GPU 0", "GPU 1")
+    many = pl.concat([rows.head(1).with_columns(rank=pl.lit(n, pl.Int64)) for n in range(64)])
+    assert (ranks.gpu_time(many).layout.yaxis.ticktext, len(ranks.gpu_time(many).data[0].x)) == ((), 64)
+
+
+def test_waits_of_each_rank() -> None:
+    rows = pl.DataFrame(
+        {
+            "rank": [1, 0, 1],
+            "count": 1,
+            "last_count": 0,
+            "wait_ns": [1_000, 5_000, 2_000],
+            "transfer_ns": [1_000, 0, 1_000],
+        }
+    )
+    figure = ranks.arrivals(rows)
+    assert figure.layout.yaxis.ticktext == ("rank 0", "rank 1")
+    assert [(bars.name, bars.x) for bars in figure.data] == [("Waiting", (5.0, 3.0)), ("Transfer", (0.0, 2.0))]
+
+
+def test_iterations_and_their_stragglers() -> None:
+    rows = pl.DataFrame(
+        {
+            "iteration": [3, 4, 5],
+            "min_ns": [1_000, 2_000, 1_000],
+            "median_ns": [1_500.0, 2_000.5, 1_000.0],
+            "max_ns": [2_000, 9_000, 4_000],
+            "straggler": [None, 7, 1],
+            "phase": [None, EVIL, "load"],
+            "lost_ns": [None, 6_000, 3_000],
+            "lost_on": [None, "CPU", "GPU"],
+        }
+    )
+    figure = ranks.iteration_spread(rows)
+    assert [(line.name, line.x) for line in figure.data] == [
+        ("Shortest", (3, 4, 5)),
+        ("Longest", (3, 4, 5)),
+        ("Median", (3, 4, 5)),
+        ("Straggler: rank 1", (5,)),
+        ("Straggler: rank 7", (4,)),
+    ]
+    assert (figure.data[1].y, figure.data[4].y, figure.layout.xaxis.dtick) == ((2.0, 9.0, 4.0), (9.0,), 1)
+    assert figure.data[3].customdata == ("iteration 5<br>rank 1 lost 3,000 ns (3.000 µs)<br>in load on the GPU",)
+    assert "<script" not in figure.to_json()
+    long = ranks.iteration_spread(pl.concat([rows] * 9))
+    assert (long.layout.xaxis.dtick, long.data[0].mode) == (None, "lines")
+
+
+def test_time_that_stragglers_lost() -> None:
+    columns = {"straggler": [1], "phase": [EVIL], "lost_on": ["CPU"], "lost_ns": [2_000], "iteration_count": [4]}
+    figure = ranks.stragglers(pl.DataFrame(columns))
+    assert figure.data[0].x == (2.0,)
+    assert figure.data[0].customdata[0].endswith("2,000 ns (2.000 µs)<br>in 4 iterations")
+    assert "<script" not in figure.to_json()
 
 
 def test_histograms_count_every_kernel() -> None:

@@ -1,54 +1,169 @@
-"""The communication between ranks: of all captures if they are the ranks of a job, else of one capture."""
+"""The ranks of a job side by side: all captures if they are its ranks, else one capture."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import polars as pl
 import pytest
 import tracekit as tk
+from tests.sets.made import kernel, write_capture
 from tests.view.support import FIXTURES, call, captures_of, running, table, texts
 from tracekit.errors import TracekitError
 from tracekit.view import query as queries
 from tracekit.view import ranks
+from tracekit.view.captures import Captures, open_captures
 from tracekit.view.datasets import dataset
 from tracekit.view.query import Query
-from tracekit.view.sources import Scope
+from tracekit.view.server import Viewer
+from tracekit.view.sources import MAPS, PACES, Scope
 from tracekit.view.state import Aggregated
 
 RANKS = sorted((FIXTURES / "ranks").glob("*.nsys-rep"))
 
 
+def page_texts(viewer: Viewer, path: str, search: str = "") -> list[str]:
+    answer = call(viewer, "navigation.children", [path, search, "light"])
+    return texts(answer.json["response"]["page"]["children"])
+
+
+def titles(viewer: Viewer, search: str = "") -> list[str]:
+    answer = call(viewer, "navigation.children", ["/", search, "light"])
+    return texts(answer.json["response"]["navigation"]["children"])
+
+
+def frame(captures: Captures, table: str, /, **arguments: str) -> pl.DataFrame:
+    query = Query(table, Aggregated(), tuple(sorted(arguments.items())))
+    return queries.load_rows(captures, query).frame
+
+
 def test_captures_that_are_the_ranks_of_a_job() -> None:
-    wanted = tk.load_many(RANKS).communication()
-    with running(*RANKS) as viewer:
+    job = tk.load_many(RANKS)
+    wanted = job.communication()
+    with running(FIXTURES / "ranks") as viewer:
+        captures = viewer._captures
         for capture in ("", "?capture=1"):
-            answer = call(viewer, "navigation.children", ["/communication", capture, "light"])
-            shown = texts(answer.json["response"]["page"]["children"])
-            assert {"Clocks of the ranks", "Iterations across ranks", "MPI calls by function"} <= set(shown)
+            assert {"Ranks", "Utilization over time", "Pace"} <= set(titles(viewer, capture))
+            shown = page_texts(viewer, "/communication", capture)
+            assert {"Clocks of the ranks", "Collectives and messages of each rank", "MPI calls by function"} <= set(
+                shown
+            )
+            assert "Iterations across ranks" not in shown
+            expected = {"Time of the GPUs of each rank", "Iterations over all ranks", "Iterations across ranks"}
+            assert expected <= set(page_texts(viewer, "/ranks", capture))
         for name in ranks.TABLES:
-            rows = queries.load_rows(viewer._captures, Query(f"ranks_{name}", Aggregated(1)))
+            rows = queries.load_rows(captures, Query(f"ranks_{name}", Aggregated(1)))
             assert rows.frame.rows() == getattr(wanted, name).rows()
             assert set(rows.titles) == set(rows.frame.columns)
-        assert "start_ns" not in queries.load_rows(viewer._captures, Query("ranks_operations", Aggregated())).frame
+        assert "start_ns" not in frame(captures, "ranks_operations")
+        shares = frame(captures, "gpu_time")
+        assert shares.drop("capture").equals(job.recipe("gpu_time_sum")["gpu_time"])
+        assert shares["capture"].to_list() == [path.name for path in RANKS]
+
+
+def test_heat_maps_and_paces_of_a_job() -> None:
+    job = tk.load_many(RANKS)
+    with running(*RANKS) as viewer:
+        captures = viewer._captures
+        shown = page_texts(viewer, "/maps", "?map=mpi_gpu_time_util_map&bins=100&capture=1")
+        assert {"Kernels over time", "MPI over time", "Overlap over time"} <= set(shown)
+        assert "All kernels over time" not in page_texts(viewer, "/maps", "?map=nccl_gpu_time_util_map")
+        rows = frame(captures, "utilization", map="mpi_gpu_time_util_map", bins="100")
+        analysis = job.recipe("mpi_gpu_time_util_map", bins=100)["analysis"]
+        assert rows["rank", "process_id", "since_first_start_ns"].rows() == analysis["Rank", "PID", "Duration"].rows()
+        assert (
+            rows["kernel_percent", "mpi_percent", "overlap_percent"].rows()
+            == analysis["Kernel", "MPI", "Overlap"].rows()
+        )
+        ends = rows["since_first_end_ns"] - rows["since_first_start_ns"]
+        assert ends.unique().to_list() == [analysis["Duration"][1]]
+        shown = page_texts(viewer, "/pace", "?kind=nvtx_pace&name=compute")
+        assert {"Duration over time", "Start", "Duration", "Time since the previous end", "Occurrences"} <= set(shown)
+        tables = job.recipe("nvtx_pace", name="compute")
+        rows = frame(captures, "pace", kind="nvtx_pace", name="compute")
+        for rank in ("0", "1"):
+            one = rows.filter(rank=int(rank))
+            assert one["since_first_start_ns"].to_list() == tables["pace_start"][rank].to_list()
+            assert one["duration_ns"].to_list() == tables["pace_duration"][rank].to_list()
+            assert one["occurrence"].to_list() == list(range(one.height))
+        assert "There are no occurrences of this name." in page_texts(viewer, "/pace", "?kind=nvtx_pace&name=none")
 
 
 def test_captures_that_are_not_ranks() -> None:
     """Each is analyzed by itself. Its times are on its own timeline."""
     with running(FIXTURES / "ddp2.sqlite", FIXTURES / "train_amp.sqlite") as viewer:
-        found = ranks.communication(viewer._captures, viewer._captures.all[0].trace)
-        assert ranks.communication(viewer._captures, viewer._captures.all[0].trace) is found
+        captures = viewer._captures
+        assert ranks.job(captures) is None
+        found = ranks.communication(captures, captures.all[0])
+        assert ranks.communication(captures, captures.all[0]) is found
         assert "summary" in ranks.present(found)
-        frame = queries.load_rows(viewer._captures, Query("ranks_operations", Aggregated())).frame
-        assert frame.rows() == tk.load_many(FIXTURES / "ddp2.sqlite").communication().operations.rows()
-        assert "start_ns" in frame
-        other = ranks.communication(viewer._captures, viewer._captures.all[1].trace)
-        assert ranks.present(other) == []
-        answer = call(viewer, "navigation.children", ["/communication", "?capture=1", "light"])
-        shown = texts(answer.json["response"]["page"]["children"])
+        operations = frame(captures, "ranks_operations")
+        assert operations.rows() == tk.load_many(FIXTURES / "ddp2.sqlite").communication().operations.rows()
+        assert "start_ns" in operations
+        assert ranks.present(ranks.communication(captures, captures.all[1])) == []
+        shown = page_texts(viewer, "/communication", "?capture=1")
         assert "This capture contains neither kernels of NCCL nor MPI calls." in shown
+        assert "Iterations across ranks" in page_texts(viewer, "/communication")
+        assert "Ranks" not in titles(viewer)
+        assert "the captures are not the ranks of one job" in " ".join(page_texts(viewer, "/ranks"))
+        assert {"All kernels over time", "NCCL over time"} <= set(
+            page_texts(viewer, "/maps", "?map=nccl_gpu_time_util_map")
+        )
+        rows = frame(captures, "utilization", map="nccl_gpu_time_util_map", bins="30")
+        assert {"device_id", "start_ns", "end_ns", "nccl_percent"} <= set(rows.columns)
+        assert "rank" not in rows
+        assert {"start_ns", "duration_ns"} <= set(
+            frame(captures, "pace", kind="nvtx_pace", name="Forward pass").columns
+        )
+
+
+def test_ranks_that_are_only_guessed(tmp_path: Path) -> None:
+    """Captures with nothing but a number in their names are not taken for ranks."""
+    paths = [write_capture(tmp_path / f"run{n}", kernels=[kernel(0, 10)]) for n in (1, 2)]
+    opened = open_captures(paths)
+    assert ranks.job(opened) is None
+    opened.close()
+
+
+def test_ranks_without_utc_times_are_not_aligned(tmp_path: Path) -> None:
+    paths = [write_capture(tmp_path / f"rank{n}", kernels=[kernel(0, 10), kernel(90, 100)]) for n in (0, 1)]
+    opened = open_captures(paths)
+    rows = frame(opened, "utilization", map="cuda_gpu_time_util_map", bins="2")
+    assert rows["rank", "since_first_start_ns", "kernel_percent"].rows() == [
+        (0, 0, 20.0),
+        (0, 50, 20.0),
+        (1, 0, 20.0),
+        (1, 50, 20.0),
+    ]
+    opened.close()
+
+
+def test_captures_without_data() -> None:
+    with running(FIXTURES / "ncu" / "ncu_roofline_raw.csv") as viewer:
+        assert not {"Utilization over time", "Pace", "Ranks"} & set(titles(viewer))
+        assert ranks.job(viewer._captures) is None
 
 
 def test_a_capture_without_a_file() -> None:
+    captures = captures_of(tk.Trace.from_tables({"kernels": table("kernels", [{"kernel_id": 1, "end_ns": 5}])}))
+    assert ranks.present(ranks.communication(captures, captures.all[0])) == []
+    assert frame(captures, "gpu_time")["total_ns"].to_list() == [5]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "problem"),
+    [
+        ("utilization", {"map": "mpi_sum", "bins": "30"}, "unknown map"),
+        ("utilization", {"map": next(iter(MAPS)), "bins": "301"}, "unknown map"),
+        ("utilization", {"map": next(iter(MAPS)), "bins": "x"}, "other than a number"),
+        ("utilization", {"map": next(iter(MAPS)), "bins": "30"}, "need the captures"),
+        ("pace", {"kind": "mpi_sum", "name": "x"}, "unknown kind"),
+        ("pace", {"kind": next(iter(PACES)), "name": "x"}, "need the captures"),
+        ("gpu_time", {}, "need the captures"),
+        ("ranks_summary", {}, "need the captures"),
+    ],
+)
+def test_requests_that_are_not_valid(name: str, arguments: dict[str, str], problem: str) -> None:
     trace = tk.Trace.from_tables({"kernels": table("kernels", [{"kernel_id": 1}])})
-    with pytest.raises(TracekitError, match="without a file"):
-        ranks.communication(captures_of(trace), trace)
-    with pytest.raises(TracekitError, match="by the server of the viewer"):
-        dataset("ranks_summary").rows(Scope(trace))
+    with pytest.raises(TracekitError, match=problem):
+        dataset(name).rows(Scope(trace, arguments))

@@ -79,10 +79,14 @@ def test_ops_of_a_group_have_its_direction() -> None:
     for group in queries.load_rows(captures, Query("groups", AT)).frame.iter_rows(named=True):
         arguments = (("direction", group["direction"] or ""), ("path", group["path"]))
         ops = queries.load_rows(captures, Query("group_ops", AT, arguments)).frame
-        inside = [name.startswith(group["path"]) for name in ops["op_name"].cast(pl.String)]
-        assert all(inside)
-        if group["direction"] != "bprop":  # a bprop op may have no scope of its own
-            assert ops.height == group["op_count"], group
+        assert ops.height == group["op_count"], group
+        assert ops["instance_count"].sum() == group["instance_count"], group
+        outside = ops.filter(~pl.col("op_name").cast(pl.String).str.starts_with(group["path"]))
+        if group["direction"] != "bprop":  # only the backward ops of other threads are below a step of the loop
+            assert outside.is_empty()
+    arguments = (("direction", "bprop"), ("path", "Batch */"))
+    ops = queries.load_rows(captures, Query("group_ops", AT, arguments)).frame
+    assert ops.filter(pl.col("op_name") == "torch::autograd::AccumulateGrad").height == 1
 
 
 @pytest.mark.parametrize(("depth", "toggled"), [("x", ""), ("-1", ""), ("9" * 9, ""), ("", "1," * 2001)])

@@ -31,6 +31,8 @@ def command(
 ) -> None:
     """Show captures in the browser: overview, ops, kernels, timeline and all tables.
 
+    A folder of captures stands for all of them. Captures of the ranks of a job are shown side by side, too.
+
     The page works without network. It ends with Ctrl-C. On an address other than 127.0.0.1, the URL contains a token,
     without which the server answers nothing.
     """

@@ -120,6 +120,12 @@ class FigureRows:
             raise self.missing_error(f"ops with {METRIC_NAMES[metric]}", _CUDA_AND_NVTX)
         return nodes
 
+    def op_groups(self) -> pl.DataFrame:
+        """Return the group of each op, as ``core.rollup.tables.op_groups`` does."""
+        from tracekit.core.rollup import tables
+
+        return tables.op_groups(self.rollup())
+
     def busy_times(self, bins: int, device: int | None, limit: int) -> pl.DataFrame:
         """Return for how long each GPU was busy in bins, as ``core.figures.timeline.busy_times`` does.
 

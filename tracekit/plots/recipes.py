@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from tracekit.plots import ranks
 from tracekit.plots.labels import format_integer, format_nanoseconds, full_name, label, time_unit
 from tracekit.plots.theme import COLOURS, figure, graph_objects
 
@@ -22,6 +23,14 @@ _PLACES = {"Rank": "rank", "PID": "process", "Device ID": "GPU"}
 _PACES = {"pace_start": "Start", "pace_duration": "Duration", "pace_delta": "Time since the previous end"}
 _OVERLAPS = ("Communication Overlap", "Compute Overlap")
 _HISTOGRAM_BINS = 40
+_OF_RANKS = {
+    "gpu_time": ranks.gpu_time,
+    "iterations": ranks.iteration_spread,
+    "stragglers": ranks.stragglers,
+    "arrivals": ranks.arrivals,
+}
+"""The functions that draw tables with the same names."""
+_POINTS = 2000
 _INDEX = "__index_level_0__"
 
 
@@ -39,7 +48,10 @@ def figures(tables: Mapping[str, pl.DataFrame], *, dark: bool = False) -> dict[s
     filled = {name: rows for name, rows in tables.items() if not rows.is_empty()}
     if "all_stats" in filled:
         drawn["spread"] = spread(filled["all_stats"], dark=dark)
+    if {"pace_start", "pace_duration"} <= filled.keys():
+        drawn["pace_over_time"] = pace_over_time(filled["pace_start"], filled["pace_duration"], dark=dark)
     drawn |= {name: pace(filled[name], what, dark=dark) for name, what in _PACES.items() if name in filled}
+    drawn |= {name: draw(filled[name], dark=dark) for name, draw in _OF_RANKS.items() if name in filled}
     if "grouped_trace" in filled:
         drawn["overlap"] = overlap(filled["grouped_trace"], dark=dark)
     analysis = filled.get("analysis", pl.DataFrame())
@@ -94,7 +106,8 @@ def pace(occurrences: pl.DataFrame, what: str, *, dark: bool = False) -> Figure:
         _OCCURRENCES, occurrences.height, "occurrences"
     )
     drawn = figure(traces, dark=dark, title=what + notes, x="Occurrence", y=f"{what} ({unit})")
-    return drawn.update_layout(showlegend=True, legend_y=-0.25)
+    drawn.update_xaxes(dtick=1 if shown.height <= ranks.FEW else None)
+    return drawn.update_layout(showlegend=shown.width > 1, legend_y=-0.25)
 
 
 def _pace_line(column: pl.Series, number: int, factor: int) -> Any:
@@ -105,12 +118,67 @@ def _pace_line(column: pl.Series, number: int, factor: int) -> Any:
     return graph_objects().Scatter(
         x=list(range(len(column))),
         y=[None if value is None else value / factor for value in column],
-        mode="lines",
+        mode="lines+markers" if len(column) <= ranks.FEW else "lines",
         name=f"rank {column.name}",
         line={"color": COLOURS[number % len(COLOURS)], "width": 1.5},
         customdata=hover,
         hovertemplate=_HOVER,
     )
+
+
+def pace_over_time(starts: pl.DataFrame, durations: pl.DataFrame, *, dark: bool = False) -> Figure:
+    """Draw the duration of each occurrence over time, with one series of points per rank.
+
+    Of more than 2,000 occurrences, the shortest and the longest of consecutive ones are drawn.
+
+    Args:
+        starts: The table ``pace_start`` of a recipe, with one column per rank.
+        durations: The table ``pace_duration``, with the same columns.
+        dark: Whether to use the dark template.
+    """
+    names = durations.columns[:_RANKS]
+    rows = {name: _extreme_occurrences(starts[name], durations[name]) for name in names}
+    factor, unit = time_unit(int(n) for each in rows.values() for n in each["duration"])
+    start_factor, start_unit = time_unit(int(n) for each in rows.values() for n in each["start"])
+    traces = [
+        graph_objects().Scatter(
+            x=(each["start"] / start_factor).to_list(),
+            y=(each["duration"] / factor).to_list(),
+            mode="markers",
+            name=f"rank {name}",
+            marker={"color": COLOURS[n % len(COLOURS)], "size": 5, "symbol": _SYMBOLS[n % len(_SYMBOLS)]},
+            customdata=[
+                f"rank {name}, occurrence {nth}<br>{format_nanoseconds(int(duration))}"
+                f"<br>at {format_integer(int(start))} ns"
+                for nth, start, duration in each.iter_rows()
+            ],
+            hovertemplate=_HOVER,
+        )
+        for n, (name, each) in enumerate(rows.items())
+    ]
+    title = f"Duration over time{_first_rows_note(_RANKS, durations.width, 'ranks')}"
+    x = f"Start since {_origin(len(names))} ({start_unit})"
+    drawn = figure(traces, dark=dark, title=title, x=x, y=f"Duration ({unit})")
+    drawn.update_layout(showlegend=len(names) > 1, legend_y=-0.25)
+    every = pl.concat([each["duration"].cast(pl.Float64) for each in rows.values()])
+    is_wide = every.min() > 0 and every.max() > _WIDE * every.median()  # type: ignore[operator]
+    return drawn.update_yaxes(type="log") if is_wide else drawn.update_yaxes(rangemode="tozero")
+
+
+_WIDE = 50
+"""If the longest occurrence is this many times longer than the median one, the axis is logarithmic."""
+_SYMBOLS = ("circle", "diamond", "square", "x", "triangle-up", "star")
+
+
+def _extreme_occurrences(starts: pl.Series, durations: pl.Series) -> pl.DataFrame:
+    """Return ``nth``, ``start`` and ``duration`` of the occurrences, or the extremes of consecutive ones if many."""
+    rows = pl.DataFrame({"start": starts, "duration": durations}).with_row_index("nth").drop_nulls()
+    if rows.height <= _POINTS:
+        return rows
+    by_bin = rows.group_by(pl.col("nth") * (_POINTS // 2) // rows.height)
+    nth, duration = pl.col("nth"), pl.col("duration")
+    chosen = by_bin.agg(low=nth.get(duration.arg_min()), high=nth.get(duration.arg_max()))
+    return rows.filter(pl.col("nth").is_in(pl.concat([chosen["low"], chosen["high"]]).implode()))
 
 
 def heat_map(bins: pl.DataFrame, value: str, *, dark: bool = False) -> Figure:
@@ -121,7 +189,8 @@ def heat_map(bins: pl.DataFrame, value: str, *, dark: bool = False) -> Figure:
         value: The column of percentages.
         dark: Whether to use the dark template.
     """
-    places = [c for c in _PLACES if c in bins.columns and c != "PID"]
+    places = [c for c in _PLACES if c in bins.columns and c != "PID" and (c != "Rank" or bins["Rank"].n_unique() > 1)]
+    places = places or ["Rank"]
     groups = bins.partition_by([c for c in _PLACES if c in bins.columns], maintain_order=True)
     shown = groups[:_MAPPED]
     names = [", ".join(f"{_PLACES[c]} {g[c][0]}" for c in places) for g in shown]
@@ -135,7 +204,7 @@ def heat_map(bins: pl.DataFrame, value: str, *, dark: bool = False) -> Figure:
         for name, group in zip(names, shown, strict=True)
     ]
     heat = graph_objects().Heatmap(
-        x=[start / factor for start in starts],
+        x=[edge / factor for edge in _edges(starts)],
         y=list(range(len(shown))),
         z=[group[value].to_list() for group in shown],
         zmin=0,
@@ -145,10 +214,27 @@ def heat_map(bins: pl.DataFrame, value: str, *, dark: bool = False) -> Figure:
         customdata=hover,
         hovertemplate=_HOVER,
     )
-    title = f"{value} over time{_first_rows_note(_MAPPED, len(groups), 'rows')}"
+    title = f"{_VALUE_NAMES.get(value, value)} over time{_first_rows_note(_MAPPED, len(groups), 'rows')}"
     height = 200 + min(_ROW_PIXELS * len(shown), 1200)
-    drawn = figure([heat], dark=dark, title=title, x=f"Time since the first capture ({unit})", height=height)
-    return _label_rows(drawn, names if len(shown) <= _LABELLED else []).update_yaxes(autorange="reversed")
+    drawn = figure(
+        [heat], dark=dark, title=title, x=f"Time since {_origin(bins['Rank'].n_unique())} ({unit})", height=height
+    )
+    drawn.update_xaxes(showgrid=False, zeroline=False)
+    _label_rows(drawn, names if len(shown) <= _LABELLED else [])
+    return drawn.update_yaxes(autorange="reversed", showgrid=False, zeroline=False)
+
+
+def _origin(rank_count: int) -> str:
+    """Return since when times count, which recipes align by the start of the first capture."""
+    return "the first capture" if rank_count > 1 else "the start of the capture"
+
+
+_VALUE_NAMES = {"Kernel": "Kernels", "All": "All kernels", "Compute": "Kernels other than NCCL"}
+
+
+def _edges(starts: list[int]) -> list[int]:
+    """Return the edges of bins of equal length."""
+    return [*starts, 2 * starts[-1] - starts[-2]] if len(starts) > 1 else [*starts, starts[0] + 1]
 
 
 def histogram(durations: pl.DataFrame, *, dark: bool = False) -> Figure:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit import exporting, registry, targets
 from tracekit.errors import ExportError
 from tracekit.sets import frames
+from tracekit.sets.page import page
 from tracekit.sets.timeline import many_traces
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tracekit.schemas import TableSchema
     from tracekit.sets.trace_set import TraceSet
 
-CSV, PARQUET, SQLITE = "csv", "parquet", "sqlite"
+CSV, PARQUET, SQLITE, HTML = "csv", "parquet", "sqlite", "html"
 
 
 def export(
@@ -60,6 +61,10 @@ def export(
         many = many_traces(traces)
         with targets.atomic_output(path, overwrite=overwrite, inputs=traces.inputs) as new:
             exporter.write_many(many, new, progress or _ignore_progress)
+        return Path(path)
+    if exporter.format == HTML:
+        with targets.atomic_output(path, overwrite=overwrite, inputs=traces.inputs) as new:
+            new.write_text(page(traces, progress), "utf-8", newline="\n")
         return Path(path)
     if exporter.format == SQLITE:
         with targets.atomic_output(path, overwrite=overwrite, inputs=traces.inputs) as new:
@@ -157,7 +162,7 @@ def _write_whole_tables(traces: TraceSet, exporter: Exporter, files: Mapping[str
 
 def _holds_several_ranks(exporter: Exporter) -> bool:
     """Return whether a set can be written with an exporter."""
-    return bool(exporter.write_table or exporter.write_many) or exporter.format == SQLITE
+    return bool(exporter.write_table or exporter.write_many) or exporter.format in (SQLITE, HTML)
 
 
 def _write_sqlite(traces: TraceSet, path: Path, progress: Progress) -> None:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tracekit.core.recipes import RECIPES, find_recipe
 from tracekit.exporters.html import page as html_page
 from tracekit.exporters.html.markup import Section, Table
 from tracekit.exporters.html.sections import Contents
-from tracekit.plots import recipes as plots
+from tracekit.sets.page import figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     import polars as pl
-    from plotly.graph_objects import Figure
 
 _ROWS = 50
 _HEAD_BYTES = 1 << 12
@@ -35,9 +33,8 @@ def page(recipe: str, tables: Mapping[str, pl.DataFrame], readable: Callable[[st
     Raises:
         TracekitError: plotly is not installed.
     """
-    figures = {name: _figure_json(drawn) for name, drawn in plots.figures(tables).items()}
     shown = [_html_table(name, readable(name)) for name, rows in tables.items() if not rows.is_empty()]
-    section = Section(recipe, recipe, notes=[find_recipe(recipe).doc], figures=figures, tables=shown)
+    section = Section(recipe, recipe, notes=[find_recipe(recipe).doc], figures=figures(tables), tables=shown)
     return html_page.render_page(Contents(f"Recipe {recipe}", [section], []))
 
 
@@ -47,13 +44,6 @@ def is_page(path: Path) -> bool:
         head = file.read(_HEAD_BYTES).decode("utf-8", "replace")
     title = _TITLE.search(head)
     return title is not None and title[1] == path.stem and path.stem in RECIPES
-
-
-def _figure_json(drawn: Figure) -> Any:
-    """Return a plotly figure as JSON values without its template, which the page contains once."""
-    content = json.loads(drawn.to_json())
-    del content["layout"]["template"]
-    return content
 
 
 def _html_table(name: str, rows: pl.DataFrame) -> Table:

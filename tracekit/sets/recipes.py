@@ -43,17 +43,46 @@ def run(traces: TraceSet, name: str, options: Mapping[str, Value], *, progress: 
         UnknownFormatError: The recipe or an option does not exist, or the value of an option is not allowed.
         MissingTableError: Times of the ranks are to be aligned, but the start of a profile is not recorded.
     """
-    recipe = find_recipe(name)
-    values = option_values(recipe, options)
-    axis = _common_axis(traces, values) if recipe.aligned else (None, 0)
-    tables = _merge_all(recipe, traces, functools.partial(_rank_tables, name, values, *axis), progress)
-    combined = recipe.combine(tables, values)
-    outputs = {output.name: combined[output.name] for output in recipe.outputs}
-    if CLOCKS in outputs:
+    return run_all(traces, {name: options}, progress=progress)[name]
+
+
+def run_all(
+    traces: TraceSet, requests: Mapping[str, Mapping[str, Value]], *, progress: Progress | None = None
+) -> dict[str, Tables]:
+    """Return the tables of several recipes by the name of the recipe. Each profile is opened only once.
+
+    Args:
+        traces: The set.
+        requests: The options of each recipe, by its name.
+        progress: As for ``run``.
+
+    Raises:
+        UnknownFormatError: As for ``run``.
+        MissingTableError: As for ``run``.
+    """
+    recipes = {name: find_recipe(name) for name in requests}
+    values = {name: option_values(recipes[name], options) for name, options in requests.items()}
+    times = _times(traces) if any(recipe.aligned for recipe in recipes.values()) else []
+    axes = {n: _common_axis(traces, times, values[n]) if r.aligned else (None, 0) for n, r in recipes.items()}
+    functions = {name: functools.partial(_rank_tables, name, values[name], *axes[name]) for name in recipes}
+    if len(recipes) == 1:
+        merged = {name: _merge_all(recipe, traces, functions[name], progress) for name, recipe in recipes.items()}
+    else:
+        merged = _merge_each(recipes, traces, functions, progress)
+    found = {name: _combine(recipe, merged[name], values[name]) for name, recipe in recipes.items()}
+    clocks = next((tables[CLOCKS] for tables in found.values() if CLOCKS in tables), None)
+    if clocks is not None:
         from tracekit.sets.communication import warn_of_unaligned
 
-        warn_of_unaligned(outputs[CLOCKS])
-    return {**outputs, FILES: _files(traces)}
+        warn_of_unaligned(clocks)
+    files = _files(traces)
+    return {name: {**tables, FILES: files} for name, tables in found.items()}
+
+
+def _combine(recipe: Recipe, tables: Tables, values: Mapping[str, Value]) -> Tables:
+    """Return the tables of a recipe from the merged tables of all ranks."""
+    combined = recipe.combine(tables, values)
+    return {output.name: combined[output.name] for output in recipe.outputs}
 
 
 def _merge_all(
@@ -70,6 +99,30 @@ def _merge_all(
         if progress is not None:
             progress(done, len(traces))
     return recipe.merge(results)
+
+
+def _merge_each(
+    recipes: Mapping[str, Recipe],
+    traces: TraceSet,
+    functions: Mapping[str, Callable[[Trace], Tables]],
+    progress: Progress | None,
+) -> dict[str, Tables]:
+    """Return the merged tables of all ranks by recipe. Each profile is opened once."""
+    results: dict[str, list[Tables]] = {name: [] for name in recipes}
+    outcomes = traces.outcomes(functools.partial(_all_tables, functions))
+    for done, (member, tables) in enumerate(traces.skip_unreadable(outcomes), 1):
+        for name, recipe in recipes.items():
+            results[name].append(recipe.with_rank(tables[name], member.rank))
+            if len(results[name]) == _MERGED:
+                results[name] = [recipe.merge(results[name])]
+        if progress is not None:
+            progress(done, len(traces))
+    return {name: recipe.merge(results[name]) for name, recipe in recipes.items()}
+
+
+def _all_tables(functions: Mapping[str, Callable[[Trace], Tables]], trace: Trace) -> dict[str, Tables]:
+    """Return the tables of one rank by recipe."""
+    return {name: function(trace) for name, function in functions.items()}
 
 
 def _merge_where_computed(
@@ -129,12 +182,13 @@ def _rank_tables(name: str, values: Mapping[str, Value], origin_ns: int | None, 
     return compute(trace, compute_tables, key=(name, *sorted(values.items())))
 
 
-def _common_axis(traces: TraceSet, values: Mapping[str, Value]) -> tuple[int | None, int]:
+def _common_axis(
+    traces: TraceSet, times: list[tuple[int | None, int]], values: Mapping[str, Value]
+) -> tuple[int | None, int]:
     """Return the UTC time at which the common time axis of all ranks begins, and its length.
 
     The first one is None if the ranks are not aligned, so that each one begins at 0.
     """
-    times = _times(traces)
     durations = [duration for _, duration in times]
     if values["align"] != "yes" or len(times) == 1:
         return None, max(durations)

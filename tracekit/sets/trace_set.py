@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tracekit.core.reports import ReportTable
     from tracekit.interface import Progress
     from tracekit.sets.engines import Engine
+    from tracekit.sets.plots import SetPlots
     from tracekit.sets.reports import RankedReport
     from tracekit.targets import Input
 
@@ -423,6 +424,20 @@ class TraceSet:
             "steps": steps,
         }
         return recipes.run(self, recipe, {n: value for n, value in options.items() if value is not None})
+
+    @property
+    def plot(self) -> SetPlots:
+        """The figures of the set: each method draws one or several of them with plotly.
+
+        Examples:
+            >>> import tracekit as tk
+            >>> figure = tk.load_many("fixtures/ranks").plot.gpu_time()
+            >>> figure.layout.yaxis.ticktext
+            ('rank 0, GPU 0', 'rank 1, GPU 1')
+        """
+        from tracekit.sets.plots import SetPlots
+
+        return SetPlots(self)
 
     def communication(self) -> Communication:
         """Return the analysis of the communication between the ranks: collectives, messages, clocks and iterations.

@@ -228,7 +228,7 @@ def _bound(value: Any) -> str:
 def _navigation(captures: Captures, state: PageState) -> list[Any]:
     """Return links to the pages that have data in the current capture."""
     links = []
-    for page in pages.available(captures[state.at]):
+    for page in pages.available(captures, captures[state.at]):
         current: dict[str, str] = {"aria-current": "page"} if page.name == state.page else {}
         style = "nav-link current" if current else "nav-link"
         links.append(html.Li(dcc.Link(page.title, href=state.url(page.name), className=style), **current))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from tracekit.errors import TracekitError
+from tracekit.sets.paths import expand_paths, is_folder_of_captures
 from tracekit.trace import load
 from tracekit.view.state import Aggregated
 
@@ -163,10 +164,11 @@ def open_captures(paths: Iterable[Path], from_: str | None = None) -> Captures:
     """Open captures.
 
     Args:
-        paths: The files or folders.
+        paths: The files or folders. A folder of captures stands for all of them.
         from_: Format of the captures. None detects it.
 
     Raises:
         TracekitError: A capture cannot be read.
     """
-    return Captures(Capture(index, path.resolve().name, load(path, from_)) for index, path in enumerate(paths))
+    files = [file for path in paths for file in (expand_paths(path) if is_folder_of_captures(path) else [path])]
+    return Captures(Capture(index, path.resolve().name, load(path, from_)) for index, path in enumerate(files))

@@ -12,6 +12,8 @@ from tracekit.errors import TracekitError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from plotly.graph_objects import Figure
+
     from tracekit.trace import Trace
 
 CONFIG = {
@@ -40,6 +42,17 @@ def figure(trace: Trace, name: str, title: str, *, dark: bool, compact: bool = F
         drawn = getattr(trace.plot, name)(dark=dark, **options)
     except TracekitError:
         return None
+    return drawn_panel(drawn, title, compact=compact)
+
+
+def drawn_panel(drawn: Figure, title: str, *, compact: bool = False) -> Any:
+    """Return a panel with a figure that is drawn already.
+
+    Args:
+        drawn: The figure.
+        title: Heading of the panel.
+        compact: Whether the panel is one of several in a row.
+    """
     drawn.update_layout(title=None, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", margin={"t": 16})
     height = COMPACT_HEIGHT if compact else int(drawn.layout.height or HEIGHT)
     drawn.update_layout(height=None, autosize=True)

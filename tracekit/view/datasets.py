@@ -280,6 +280,9 @@ DATASETS: Mapping[str, Dataset] = {
         ),
         Dataset("ranks_operations", "Collectives and messages across ranks", sources.ranks_table("operations")),
         Dataset("ranks_clocks", "Clocks of the ranks", sources.ranks_table("clocks"), "rank:asc", has_sums=False),
+        Dataset("gpu_time", "GPUs of all ranks", sources.gpu_time, "rank:asc"),
+        Dataset("utilization", "Utilization by bins of time", sources.utilization, has_sums=False),
+        Dataset("pace", "Occurrences", sources.pace),
         Dataset("mpi", "MPI calls by function", sources.report("mpi_event_sum")),
         Dataset("stack_functions", "Functions", sources.stack_functions),
         Dataset(

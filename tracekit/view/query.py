@@ -85,7 +85,7 @@ class Page(NamedTuple):
 
 def load_rows(captures: Captures, query: Query) -> Rows:
     """Return all rows of the table of a query, from the cache if possible."""
-    scope = Scope(captures[query.at].at(query.at), dict(query.arguments), captures)
+    scope = Scope(captures[query.at].at(query.at), dict(query.arguments), captures, captures[query.at])
     return captures.rows(query.source(), lambda: dataset(query.table).rows(scope))
 
 

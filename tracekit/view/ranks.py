@@ -1,80 +1,164 @@
-"""Analyze the communication between ranks: of all captures if they are the ranks of a job, otherwise of one."""
+"""The ranks of a job: all captures of the server if they are its ranks, else one capture.
+
+Recipes and the analysis of the communication are computed once, from the captures that the server has opened.
+"""
 
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
 
 from tracekit.core.communication import Communication, rank_tables
+from tracekit.core.recipes import find_recipe
 from tracekit.errors import TracekitError, TracekitWarning
-from tracekit.sets import load_many
+from tracekit.sets import member as members
+from tracekit.sets import ranks as rank_sources
+from tracekit.sets import recipes
 from tracekit.sets.communication import collect_rank_tables
+from tracekit.sets.trace_set import TraceSet
+from tracekit.sets.workers import call_or_return_error
 from tracekit.view.captures import Rows
+from tracekit.view.sources import slug, title_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from tracekit.core.recipes import Tables, Value
+    from tracekit.sets.member import Member
     from tracekit.trace import Trace
-    from tracekit.view.captures import Captures
+    from tracekit.view.captures import Capture, Captures
 
 TABLES = ("summary", "arrivals", "stragglers", "iterations", "operations", "clocks")
-"""Tables of the analysis that the page shows."""
-_OF_SEVERAL_RANKS = ("stragglers", "iterations", "clocks")
+"""Tables of the analysis of the communication that the pages show."""
+OF_ITERATIONS = ("stragglers", "iterations")
+"""Those that the page of ranks shows."""
+_OF_SEVERAL_RANKS = (*OF_ITERATIONS, "clocks")
 """Tables that say nothing about a single rank."""
 _COMMON = {"start_ns": "common_start_ns", "end_ns": "common_end_ns", "last_start_ns": "common_last_start_ns"}
 """Times on the clock of the first rank, which have other names so that they do not lead to the timeline of another."""
+_SINCE_FIRST = {"start_ns": "since_first_start_ns", "end_ns": "since_first_end_ns"}
+"""Times since the start of the first capture, by UTC."""
 _TITLES = {
+    "since_first_start_ns": "Start since the first capture (ns)",
+    "since_first_end_ns": "End since the first capture (ns)",
     "algorithm_gb_per_s": "Algorithm bandwidth (GB/s)",
     "bus_gb_per_s": "Bus bandwidth (GB/s)",
     "common_start_ns": "Start on the common clock (ns)",
     "common_end_ns": "End on the common clock (ns)",
     "common_last_start_ns": "Last start on the common clock (ns)",
     "drift_ppm": "Drift (ppm)",
+    "utilization_percent": "Utilization (%)",
+    "compute_ns": "Computation (ns)",
+    "hidden_ns": "Computation and communication (ns)",
+    "exposed_ns": "Exposed communication (ns)",
+    "memory_ns": "Memory operations (ns)",
+    "delta_ns": "Time since the previous end (ns)",
+    "metric_gpu": "GPU",
 }
+_PLACES = {"Rank": "rank", "PID": "process_id", "Device ID": "device_id", "GPU": "metric_gpu"}
+_INDEX = "__index_level_0__"
+_PACES = {"start_ns": "pace_start", "end_ns": "pace_end", "duration_ns": "pace_duration", "delta_ns": "pace_delta"}
 
 
-def communication(captures: Captures, trace: Trace) -> Communication:
-    """Return the analysis of the communication between ranks. The result is cached.
+class OpenSet(TraceSet):
+    """A set whose traces are open already, and stay open.
 
     Args:
-        captures: The captures of the server. If they are the ranks of a job, all of them are analyzed.
-        trace: The capture that is analyzed otherwise.
-
-    Raises:
-        TracekitError: The capture has no file, or cannot be read.
+        ranks: The members.
+        traces: The traces, in the order of the members.
     """
-    paths = [each.trace.path for each in captures.all]
-    if trace.path is None or None in paths:
-        raise TracekitError("the communication of captures without a file cannot be analyzed")
-    found: Communication | None = captures.figure(
-        "communication", lambda: _of_ranks([p for p in paths if p is not None])
-    )
-    if found is not None:
-        return found
-    path = trace.path
-    return captures.figure(("communication", path), lambda: _of_one(path))  # type: ignore[no-any-return]
+
+    def __init__(self, ranks: Sequence[Member], traces: Sequence[Trace]) -> None:
+        super().__init__(ranks)
+        self._traces = dict(zip(self.ranks, traces, strict=True))
+
+    def outcomes(self, function: Callable[[Trace], Any]) -> Iterator[tuple[Member, Any]]:
+        """Apply a function to the trace of each rank, and return errors instead of raising them."""
+        for member in self.captures:
+            yield member, call_or_return_error(lambda each: function(self._traces[each.rank]), member)
 
 
-def _of_ranks(paths: list[Path]) -> Communication | None:
-    """Analyze the communication between several captures. Return None if they are not the ranks of one job."""
-    if len(paths) < 2:  # noqa: PLR2004
+def job(captures: Captures) -> OpenSet | None:
+    """Return all captures as a set, or None if they are not the ranks of a job. It is determined once."""
+    return captures.figure("job", lambda: _job(captures.all))  # type: ignore[no-any-return]
+
+
+def _job(captures: Sequence[Capture]) -> OpenSet | None:
+    if len(captures) < 2:  # noqa: PLR2004
         return None
+    recorded = [_recorded(each) for each in captures]
     try:
         with warnings.catch_warnings(record=True) as problems:
             warnings.simplefilter("always", TracekitWarning)
-            traces = load_many(paths)
+            found = rank_sources.assign_ranks(recorded)
     except TracekitError:
         return None
     if any(issubclass(each.category, TracekitWarning) for each in problems):  # the ranks are only guessed
         return None
-    with traces:
-        return Communication(collect_rank_tables(traces, rank_tables))
+    traces = {each.path: capture.trace for each, capture in zip(recorded, captures, strict=True)}
+    return OpenSet(found, [traces[member.path] for member in found])
 
 
-def _of_one(path: Path) -> Communication:
-    """Analyze the communication in one capture."""
-    with load_many([path]) as traces:
-        return Communication(collect_rank_tables(traces, rank_tables))
+def _recorded(capture: Capture) -> members.Recorded:
+    return members.read_recorded(capture.trace, capture.trace.path or Path(capture.name))
+
+
+def ranks_of(captures: Captures, capture: Capture) -> OpenSet:
+    """Return the ranks of the job, or else the given capture as the only rank."""
+    return job(captures) or captures.figure(("rank", capture.index), lambda: _one(capture))
+
+
+def _key(captures: Captures, capture: Capture) -> int | None:
+    """Return what identifies the ranks: the index of the capture, or None for all captures."""
+    return None if job(captures) else capture.index
+
+
+def _one(capture: Capture) -> OpenSet:
+    return OpenSet([rank_sources.make_member(_recorded(capture), 0, "given")], [capture.trace])
+
+
+def recipe(captures: Captures, capture: Capture, name: str, options: Mapping[str, Value] | None = None) -> Tables:
+    """Return the tables of a recipe over the ranks of the job, or else of one capture. They are computed once.
+
+    If the start of a capture is not recorded, the times of each rank count from its own start.
+
+    Args:
+        captures: The captures of the server.
+        capture: The capture that is shown if they are not the ranks of a job.
+        name: Name of the recipe.
+        options: Options of the recipe.
+    """
+    ranks = ranks_of(captures, capture)
+    values = dict(options or {})
+    is_aligned = all(member.origin_utc_ns is not None for member in ranks.members)
+    if "align" in find_recipe(name).options and not is_aligned:
+        values["align"] = "no"
+    key = ("recipe", _key(captures, capture), name, *sorted(values.items()))
+    return captures.figure(key, lambda: _run(ranks, name, values))  # type: ignore[no-any-return]
+
+
+def _run(ranks: OpenSet, name: str, options: Mapping[str, Value]) -> Tables:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TracekitWarning)  # the table of clocks says how each rank is aligned
+        return recipes.run(ranks, name, options)
+
+
+def communication(captures: Captures, capture: Capture) -> Communication:
+    """Return the analysis of the communication, which is computed once.
+
+    Args:
+        captures: The captures of the server. If they are the ranks of a job, all of them are analyzed.
+        capture: The capture that is analyzed otherwise.
+
+    Raises:
+        TracekitError: A capture cannot be read.
+    """
+    ranks = ranks_of(captures, capture)
+    key = ("communication", _key(captures, capture))
+    return captures.figure(key, lambda: Communication(collect_rank_tables(ranks, rank_tables)))  # type: ignore[no-any-return]
 
 
 def present(found: Communication) -> list[str]:
@@ -85,10 +169,72 @@ def present(found: Communication) -> list[str]:
 
 def rows(found: Communication, name: str) -> Rows:
     """Return the rows of a table of the analysis."""
-    from tracekit.view.sources import title_of
+    return titled(getattr(found, name), _COMMON if found.clocks.height > 1 else {})
 
-    frame = getattr(found, name)
-    if found.clocks.height > 1:
-        frame = frame.rename({old: new for old, new in _COMMON.items() if old in frame.columns})
+
+def gpu_time(captures: Captures, capture: Capture) -> Rows:
+    """Return what the GPUs of each rank do, with the name of the capture."""
+    frame = recipe(captures, capture, "gpu_time_sum")["gpu_time"]
+    names = {m.rank: m.name for m in ranks_of(captures, capture).members}
+    named = frame.with_columns(pl.col("rank").replace_strict(names, return_dtype=pl.String).alias("capture"))
+    return titled(named.select("rank", "capture", pl.exclude("rank", "capture")))
+
+
+def utilization(captures: Captures, capture: Capture, name: str, bins: int) -> Rows:
+    """Return the rows of the recipe of a heat map, with the start and the end of each bin.
+
+    Args:
+        captures: The captures of the server.
+        capture: The capture that is shown if they are not the ranks of a job.
+        name: Name of the recipe.
+        bins: Number of bins.
+    """
+    frame = recipe(captures, capture, name, {"bins": bins})["analysis"]
+    values = {c: slug(f"{c}_percent") for c in frame.columns if c not in ("Duration", _INDEX, *_PLACES)}
+    start = pl.col("Duration")
+    length = start.filter(start > 0).min().fill_null(0)
+    table = frame.select(
+        *(pl.col(old).alias(new) for old, new in _PLACES.items() if old in frame.columns),
+        start.alias("start_ns"),
+        (start + length).alias("end_ns"),
+        *(pl.col(old).alias(new) for old, new in values.items()),
+    )
+    found = _of_ranks(captures, table)
+    return found._replace(titles={**found.titles, **{new: f"{old} (%)" for old, new in values.items()}})
+
+
+def pace(captures: Captures, capture: Capture, name: str, of: str) -> Rows:
+    """Return each occurrence of a kernel or range in each rank.
+
+    Args:
+        captures: The captures of the server.
+        capture: The capture that is shown if they are not the ranks of a job.
+        name: Name of the recipe.
+        of: Name of the kernel or range.
+    """
+    tables = recipe(captures, capture, name, {"name": of})
+    occurrences = [
+        pl.DataFrame({column: tables[table][rank].cast(pl.Int64) for column, table in _PACES.items()})
+        .with_row_index("occurrence")
+        .select(pl.lit(int(rank), pl.Int64).alias("rank"), pl.col("occurrence").cast(pl.Int64), *_PACES)
+        .drop_nulls("start_ns")
+        for rank in tables["pace_start"].columns
+    ]
+    return _of_ranks(captures, pl.concat(occurrences))
+
+
+def _of_ranks(captures: Captures, frame: pl.DataFrame) -> Rows:
+    """Return rows whose times count from the start of the first rank. If there is only one, its number is omitted."""
+    return titled(frame, _SINCE_FIRST) if job(captures) else titled(frame.drop("rank"))
+
+
+def titled(frame: pl.DataFrame, other_clock: Mapping[str, str] | None = None) -> Rows:
+    """Return rows with the titles of their columns.
+
+    Args:
+        frame: The rows.
+        other_clock: Names of the columns of times that are not on the clock of the shown capture.
+    """
+    frame = frame.rename({old: new for old, new in (other_clock or {}).items() if old in frame.columns})
     titles = {c: _TITLES.get(c) or title_of(c) for c in frame.columns}
     return Rows(frame, titles, dict.fromkeys(titles, ""))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.errors import TracekitError
+from tracekit.plan.figure_rows import FigureRows
+from tracekit.trace import view_of
 from tracekit.view import recorded, stacks
 from tracekit.view.captures import Rows
 from tracekit.view.state import parse_aggregated
@@ -17,11 +19,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tracekit.trace import Trace
-    from tracekit.view.captures import Captures
+    from tracekit.view.captures import Capture, Captures
 
 INDENT = "\u2007\u2007"
 """Indentation of a level of the tree: spaces as wide as a digit, which a page does not collapse."""
 
+MAPS = {
+    "cuda_gpu_time_util_map": "Kernels",
+    "nccl_gpu_time_util_map": "NCCL",
+    "mpi_gpu_time_util_map": "MPI",
+    "ucx_gpu_time_util_map": "UCX",
+    "gpu_metric_util_map": "GPU metrics",
+}
+"""The recipes of heat maps, each with its title."""
+MAX_BINS = 300
+"""Largest number of bins of a heat map."""
+PACES = {"cuda_gpu_kern_pace": "Kernels", "nvtx_pace": "NVTX ranges", "nvtx_gpu_proj_pace": "NVTX ranges on the GPU"}
+"""The recipes of paces, each with the title of what occurs."""
 MAX_EXACT = 2**53
 """Largest integer that a browser represents exactly."""
 
@@ -33,12 +47,14 @@ class Scope:
     Attributes:
         trace: The correlated and rolled-up capture.
         arguments: Values of the row that is selected in the table above, by argument name.
-        captures: All captures, for tables that compare two of them.
+        captures: All captures, for tables that show several of them.
+        capture: The capture of the trace.
     """
 
     trace: Trace
     arguments: Mapping[str, str] = field(default_factory=dict)
     captures: Captures | None = None
+    capture: Capture | None = None
 
 
 def slug(title: str) -> str:
@@ -317,11 +333,21 @@ def groups(scope: Scope) -> Rows:
 def group_ops(scope: Scope) -> Rows:
     """Return the ops in a group and its descendants that have the direction of the group."""
     rows = table_rows(scope.trace, "ops")
-    inside = pl.col("op_name").cast(pl.String).str.starts_with(scope.arguments.get("path", ""))
-    if scope.arguments.get("path"):  # the root contains ops of both directions and of none
-        direction = pl.lit(scope.arguments.get("direction") or None, pl.String)
-        inside &= pl.col("direction").cast(pl.String).eq_missing(direction)
-    return with_share(rows._replace(frame=rows.frame.filter(inside)), "gpu_time_ns", title="Share of the group (%)")
+    path = scope.arguments.get("path", "")
+    if not path:  # the root contains all ops
+        return with_share(rows, "gpu_time_ns", title="Share of the group (%)")
+    frame = rows.frame
+    if recorded.has_recorded_rollup(scope.trace):
+        frame = frame.with_columns(group_path=pl.col("op_name").cast(pl.String), group_direction="direction")
+    else:
+        groups = FigureRows(view_of(scope.trace)).op_groups()
+        frame = frame.with_columns(pl.col("op_id").cast(pl.String).alias("_op_id"))
+        frame = frame.join(groups.rename({"op_id": "_op_id"}), on="_op_id", how="left", maintain_order="left")
+    direction = pl.lit(scope.arguments.get("direction") or None, pl.String)
+    inside = pl.col("group_path").str.starts_with(path)
+    inside &= pl.col("group_direction").cast(pl.String).eq_missing(direction)
+    frame = frame.filter(inside).select(rows.frame.columns)
+    return with_share(rows._replace(frame=frame), "gpu_time_ns", title="Share of the group (%)")
 
 
 def comparison(scope: Scope) -> Rows:
@@ -395,11 +421,47 @@ def ranks_table(name: str) -> Callable[[Scope], Rows]:
         """Return the rows of the table."""
         from tracekit.view import ranks
 
-        if scope.captures is None:
-            raise TracekitError("the communication between ranks can only be analyzed by the server of the viewer")
-        return ranks.rows(ranks.communication(scope.captures, scope.trace), name)
+        return ranks.rows(ranks.communication(*_captures_of(scope)), name)
 
     return rows
+
+
+def _captures_of(scope: Scope) -> tuple[Captures, Capture]:
+    """Return all captures and that of the trace.
+
+    Raises:
+        TracekitError: They are unknown.
+    """
+    if scope.captures is None or scope.capture is None:
+        raise TracekitError("the tables of ranks need the captures of the server")
+    return scope.captures, scope.capture
+
+
+def gpu_time(scope: Scope) -> Rows:
+    """Return what the GPUs of each rank do."""
+    from tracekit.view import ranks
+
+    return ranks.gpu_time(*_captures_of(scope))
+
+
+def utilization(scope: Scope) -> Rows:
+    """Return the utilization of each rank and GPU by bins of time."""
+    from tracekit.view import ranks
+
+    recipe, bins = scope.arguments.get("map", ""), _number(scope.arguments.get("bins", ""))
+    if recipe not in MAPS or not 1 <= bins <= MAX_BINS:
+        raise TracekitError("the request names an unknown map", hint=f"maps: {', '.join(MAPS)}")
+    return ranks.utilization(*_captures_of(scope), recipe, bins)
+
+
+def pace(scope: Scope) -> Rows:
+    """Return each occurrence of a kernel or range in each rank."""
+    from tracekit.view import ranks
+
+    recipe = scope.arguments.get("kind", "")
+    if recipe not in PACES:
+        raise TracekitError("the request names an unknown kind of occurrences", hint=f"kinds: {', '.join(PACES)}")
+    return ranks.pace(*_captures_of(scope), recipe, scope.arguments.get("name", ""))
 
 
 def is_collective() -> pl.Expr:

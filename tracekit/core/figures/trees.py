@@ -14,7 +14,6 @@ import polars as pl
 from tracekit.core.categorical import map_categories
 from tracekit.core.forests import depths
 from tracekit.core.rollup import tables
-from tracekit.core.rollup.groups import op_groups
 from tracekit.core.trees import Tree
 
 if TYPE_CHECKING:
@@ -66,13 +65,7 @@ def group_tree(rollup: Rollup, metric: str, direction: str | None, limit: int) -
 
 def _op_leaves(rollup: Rollup, groups: pl.DataFrame, metric: str) -> pl.DataFrame:
     """Return one node per op, below the node of its group."""
-    tree, group = op_groups(rollup.measures.ops, rollup.measures.mode, rollup.iterations.key)
-    path, at_root = tree.paths(nodes=group["node"]).gather(group["node"]), group["node"] == 0
-    names = {0: None, 1: DIRECTIONS[0], 2: DIRECTIONS[1]}
-    keys = pl.DataFrame({"path": path, "at_root": at_root, "direction": group["direction"]}).select(
-        upper=pl.when("at_root").then(pl.lit("")).otherwise(pl.col("path") + "/"),
-        group_direction=pl.col("direction").replace_strict(names, return_dtype=pl.String),
-    )
+    keys = tables.op_groups(rollup).select(upper="group_path", group_direction="group_direction")
     parents = groups.select(upper="path", group_direction="direction", parent="node")
     parents = parents.unique(["upper", "group_direction"], keep="first", maintain_order=True)
     known = ["upper", "group_direction"]

@@ -51,6 +51,7 @@ RECIPES = {
     "gpu_metric_util_map": "metrics",
     "gpu_metric_util_sum": "metrics",
     "gpu_time_breakdown": "breakdown",
+    "gpu_time_sum": "gpu_time",
     "gpu_time_util": "rules",
     "iteration_spread": "communication",
     "mpi_gpu_time_util_map": "maps",

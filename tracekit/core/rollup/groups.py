@@ -39,6 +39,8 @@ _GROUP_KEY = ["node", "direction"]
 _METRIC_KEY = [*_GROUP_KEY, "iteration"]
 """Columns that identify the value of a metric: a group, and an iteration."""
 _DIRECTIONS = {"fprop": 1, "bprop": 2}
+DIRECTION_NAMES = {0: None, 1: "fprop", 2: "bprop"}
+"""Names of the numbers of directions that ``op_groups`` returns."""
 
 
 def groups(

@@ -9,6 +9,7 @@ import polars as pl
 from tracekit.core.correlate import CALL, THREAD
 from tracekit.core.ops.calls import ON_GPU
 from tracekit.core.ops.calls import TABLES as ACTIVITIES
+from tracekit.core.rollup import groups
 from tracekit.core.rollup.breakdown import PARTS
 
 if TYPE_CHECKING:
@@ -107,6 +108,23 @@ def group_nodes(rollup: Rollup) -> pl.DataFrame:
         tensor_core_op_count="uses_tc_count",
         iteration_count="cpu_count",
         **{n: pl.col(f"{m}_sum") for n, m in _TOTALS.items()},
+    )
+
+
+def op_groups(rollup: Rollup) -> pl.DataFrame:
+    """Return the group of each op, which is that of its scope or, for ops of other threads, of a step of the loop.
+
+    Returns:
+        One row per op, in the order of ``ops``: ``op_id``, and ``group_path`` ("" for the root) and
+        ``group_direction``, as ``path`` and ``direction`` in ``group_nodes``.
+    """
+    tree, group = groups.op_groups(rollup.measures.ops, rollup.measures.mode, rollup.iterations.key)
+    path, at_root = tree.paths(nodes=group["node"]).gather(group["node"]), group["node"] == 0
+    keys = pl.DataFrame({"path": path, "at_root": at_root, "direction": group["direction"]})
+    return keys.select(
+        rollup.measures.ops.ops["op_id"].cast(pl.String).alias("op_id"),
+        group_path=pl.when("at_root").then(pl.lit("")).otherwise(pl.col("path") + "/"),
+        group_direction=pl.col("direction").replace_strict(groups.DIRECTION_NAMES, return_dtype=pl.String),
     )
 
 

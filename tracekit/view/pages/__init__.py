@@ -12,10 +12,24 @@ from typing import TYPE_CHECKING, Any
 from dash import html
 
 from tracekit.errors import TracekitError
+from tracekit.plots import recipes as plots
 from tracekit.view import components, grid
+from tracekit.view import ranks as sets_of_ranks
 from tracekit.view.captures import Rows
 from tracekit.view.datasets import dataset
-from tracekit.view.pages import communication, compare, groups, iterations, overview, stacks, tables, timeline
+from tracekit.view.pages import (
+    communication,
+    compare,
+    groups,
+    iterations,
+    maps,
+    overview,
+    pace,
+    ranks,
+    stacks,
+    tables,
+    timeline,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,6 +75,26 @@ class Context:
         compute = partial(components.figure, trace, name, title, dark=self.dark, **options)
         return self.captures.figure(key, compute)
 
+    def recipe(self, recipe: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
+        """Return a figure of a recipe over the ranks of the job, or of one capture. Return None if it has no data.
+
+        Args:
+            recipe: Name of the recipe.
+            name: Name of the figure.
+            options: Options of the recipe.
+        """
+        return self.recipe_figures(recipe, options).get(name)
+
+    def recipe_figures(self, recipe: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return all figures of a recipe by name."""
+        key = ("figures", recipe, self.state.at.capture, self.dark, tuple(sorted((options or {}).items())))
+        return self.captures.figure(key, lambda: self._draw(recipe, options))  # type: ignore[no-any-return]
+
+    def _draw(self, recipe: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
+        tables = sets_of_ranks.recipe(self.captures, self.capture, recipe, options)
+        drawn = plots.figures(tables, dark=self.dark)
+        return {name: components.drawn_panel(each, each.layout.title.text) for name, each in drawn.items()}
+
     def report(self, name: str) -> pl.DataFrame:
         """Return the rows of a report with the titles of its columns as names.
 
@@ -92,6 +126,7 @@ class Page:
         tables: Names of the tables, in this order.
         details: Tables below a selected row, by the name of the table in which it is selected.
         build: Function that builds the page instead of the declared figures and tables.
+        needs_ranks: Whether the captures must be the ranks of a job.
         about: Sentence below the heading.
     """
 
@@ -103,6 +138,7 @@ class Page:
     details: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     build: Callable[[Context], list[Any]] | None = None
     about: str = ""
+    needs_ranks: bool = False
 
     def content(self, context: Context) -> list[Any]:
         """Return the components of the page."""
@@ -140,6 +176,16 @@ PAGES: Mapping[str, Page] = {
             details={"op_iterations": ("iteration_ops",), "iteration_ops": ("iteration_kernels",)},
         ),
         Page("gpus", "GPUs", ("kernels", "graph_launches"), {"gpu_utilization": "Utilization"}, ("gpus",)),
+        Page(
+            "ranks",
+            "Ranks",
+            ("kernels", "graph_launches", "mpi_calls"),
+            build=ranks.build,
+            needs_ranks=True,
+            about="All captures, which are the ranks of a job, side by side.",
+        ),
+        Page("maps", "Utilization over time", ("kernels", "gpu_metrics"), build=maps.build),
+        Page("pace", "Pace", ("kernels", "nvtx_ranges"), build=pace.build),
         Page(
             "kernels",
             "Kernels",
@@ -199,9 +245,14 @@ PAGES: Mapping[str, Page] = {
 }
 
 
-def available(capture: Capture) -> list[Page]:
+def available(captures: Captures, capture: Capture) -> list[Page]:
     """Return the pages for which a capture has data."""
-    return [page for page in PAGES.values() if not page.needs or capture.has(*page.needs)]
+    return [
+        page
+        for page in PAGES.values()
+        if (not page.needs or capture.has(*page.needs))
+        and not (page.needs_ranks and sets_of_ranks.job(captures) is None)
+    ]
 
 
 def build(context: Context) -> list[Any]:
@@ -215,6 +266,9 @@ def build(context: Context) -> list[Any]:
         raise TracekitError("there is no page with this name", hint="choose one in the navigation")
     if page.needs and not context.capture.has(*page.needs):
         reason = TracekitError("this capture has no data for this page", hint=_missing(page))
+        return [html.H1(page.title), grid.problem(reason)]
+    if page.needs_ranks and sets_of_ranks.job(context.captures) is None:
+        reason = TracekitError("the captures are not the ranks of one job", hint="open the captures of all its ranks")
         return [html.H1(page.title), grid.problem(reason)]
     return page.content(context)
 

@@ -20,11 +20,14 @@ OWN = ("collectives", "collective_launches", "mpi")
 def build(context: Context) -> list[Any]:
     """Return the components of the page."""
     names = [name for name in OWN if load_rows(context.captures, Query(name, context.state.at)).frame.height]
+    figure = None
     try:
-        found = ranks.communication(context.captures, context.capture.trace)
-        names = [*(f"ranks_{name}" for name in ranks.present(found)), *names]
+        found = ranks.communication(context.captures, context.capture)
+        elsewhere = ranks.OF_ITERATIONS if ranks.job(context.captures) else ()
+        names = [*(f"ranks_{name}" for name in ranks.present(found) if name not in elsewhere), *names]
+        figure = context.recipe("comm_skew", "arrivals")
     except TracekitError:
         pass
     if not names:
         return [html.P("This capture contains neither kernels of NCCL nor MPI calls.", className="dimmed")]
-    return [context.table(name) for name in names]
+    return [figure, *(context.table(name) for name in names)]

@@ -1,0 +1,101 @@
+"""The page and the figures of a set: what they show, and what they leave out."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tracekit as tk
+from tests.conftest import FIXTURES
+from tests.sets.made import kernel, write_capture
+from tracekit.errors import ExportError, MissingTableError, TracekitWarning
+from tracekit.sets import recipes
+
+RANKS = FIXTURES / "ranks"
+SECTIONS = ["Ranks", "Iterations", "Communication", "Utilization over time", "Pace"]
+
+
+def sections(text: str) -> list[str]:
+    return re.findall(r'<li><a href="#[\w-]+">([^<]*)</a>', text)
+
+
+def figures(text: str) -> dict[str, Any]:
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert data is not None
+    return json.loads(data[1])["figures"]  # type: ignore[no-any-return]
+
+
+def test_the_page_of_ranks(tmp_path: Path) -> None:
+    ranks = tk.load_many(RANKS)
+    text = ranks.export(tmp_path / "page.html").read_text("utf-8")
+    assert "<title>GPU profiles of 2 ranks</title>" in text
+    assert sections(text) == SECTIONS
+    drawn = figures(text)
+    expected = ["gpu_time", "iterations", "stragglers", "arrivals", "cuda_gpu_time_util_map_map_0"]
+    expected += [f"mpi_gpu_time_util_map_map_{n}" for n in range(3)]
+    expected += ["pace_over_time", "pace_start", "pace_duration", "pace_delta"]
+    assert list(drawn) == expected
+    assert all(f'id="figure-{name}"' in text for name in drawn)
+    rows = ranks.recipe("gpu_time_sum")["gpu_time"]
+    assert all(f'<td class="number">{idle:,}</td>' in text for idle in rows["idle_ns"])
+    shown = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
+    for member in ranks.members:
+        assert member.host
+        assert not re.search(rf"\b{member.host}\b", shown)
+        assert str(member.path) not in text
+    with pytest.raises(ExportError, match="exists"):
+        ranks.export(tmp_path / "page.html")
+
+
+def test_sections_without_data_are_left_out(tmp_path: Path) -> None:
+    """Captures without UTC times are not aligned."""
+    paths = [write_capture(tmp_path / f"rank{n}", kernels=[kernel(0, 10 + n)]) for n in range(2)]
+    with pytest.warns(TracekitWarning, match="rank 1: their clocks cannot be aligned") as warned:
+        text = tk.load_many(paths).export(tmp_path / "page.html").read_text("utf-8")
+    assert len(warned) == 1
+    assert set(sections(text)) >= {"Ranks", "Utilization over time", "Pace"}
+    assert "Communication" not in sections(text)
+    empty = [write_capture(tmp_path / f"none{n}", kernels=[]) for n in range(2)]
+    with pytest.warns(TracekitWarning, match="cannot be aligned"):
+        text = tk.load_many(empty).export(tmp_path / "none.html").read_text("utf-8")
+    assert sections(text) == []
+
+
+def test_several_recipes_open_each_capture_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = tk.load_many(RANKS)
+    names = ("gpu_time_sum", "mpi_sum", "mpi_gpu_time_util_map", "iteration_spread")
+    alone = {name: ranks.recipe(name) for name in names}
+    opened: list[int] = []
+    outcomes = tk.TraceSet.outcomes
+
+    def counted(self: tk.TraceSet, function: Any) -> Any:
+        opened.append(len(self))
+        return outcomes(self, function)
+
+    monkeypatch.setattr(tk.TraceSet, "outcomes", counted)
+    together = recipes.run_all(ranks, {name: {} for name in names})
+    assert opened == [2]
+    for name, tables in alone.items():
+        assert list(together[name]) == list(tables)
+        assert all(together[name][table].equals(rows) for table, rows in tables.items())
+
+
+def test_figures_of_a_set() -> None:
+    plot = tk.load_many(RANKS).plot
+    titles = ["Time of the GPUs of each rank", "Collectives and messages of each rank", "Iterations over all ranks"]
+    drawn = [plot.gpu_time(), plot.arrivals(), plot.iterations(), plot.stragglers(dark=True)]
+    assert [figure.layout.title.text for figure in drawn] == [*titles, "Time that stragglers lost"]
+    assert list(plot.utilization(bins=7)["map_0"].data[0].x)[:1] == [0]
+    assert len(plot.utilization(bins=7, align="no")["map_0"].data[0].x) == 8
+    assert plot.pace("no such kernel") == {}
+
+
+def test_figures_without_data() -> None:
+    plot = tk.load_many(FIXTURES / "ncu" / "ncu_roofline_raw.csv", ranks={"ncu_roofline_raw.csv": 0}).plot
+    with pytest.raises(MissingTableError, match="the ranks have no GPU activities"):
+        plot.gpu_time()
+    with pytest.raises(MissingTableError, match="no stragglers"):
+        plot.stragglers()

@@ -1,0 +1,77 @@
+"""Declare the recipe for what each GPU does, which nsys does not have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core.idle import ACTIVITIES
+from tracekit.core.intervals import intersection_of_unions, union_duration
+from tracekit.core.recipes.recipe import RANK, Output, RankRequest, Tables, Value, recipe
+from tracekit.core.recipes.sources import is_nccl_kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PARTS = ("compute_ns", "hidden_ns", "exposed_ns", "memory_ns", "idle_ns")
+"""The parts into which the time of a GPU is divided."""
+_TABLE = "gpu_time"
+_DEVICE = "device_id"
+_TIMES = ("start_ns", "end_ns")
+
+
+def _combine(tables: Tables, _: Mapping[str, Value]) -> Tables:
+    rows = tables[_TABLE]
+    return {_TABLE: rows.select(RANK, pl.exclude(RANK)).sort(RANK, _DEVICE)}
+
+
+@recipe(Output(_TABLE), combine=_combine)
+def gpu_time_sum(request: RankRequest) -> Tables:
+    """Time in which each GPU computes, communicates with NCCL, copies memory or is idle."""
+    activities = [
+        request.frames(table).select(
+            _DEVICE,
+            *_TIMES,
+            is_kernel=pl.lit(table not in ("memcpys", "memsets")),
+            is_nccl=is_nccl_kernel() if table == "kernels" else pl.lit(False),  # noqa: FBT003 - a value
+        )
+        for table in ACTIVITIES
+    ]
+    rows = pl.concat(activities).drop_nulls(_TIMES).collect()
+    return {_TABLE: _times(rows)}
+
+
+def _times(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the parts of the time from the first to the last activity, one row per GPU.
+
+    Args:
+        rows: Activities: ``device_id``, ``start_ns``, ``end_ns``, ``is_kernel`` and ``is_nccl``.
+    """
+    kernels, nccl = rows.filter("is_kernel"), rows.filter("is_nccl")
+    hidden = intersection_of_unions(nccl, kernels.filter(~pl.col("is_nccl")), by=[_DEVICE])
+    unions = {"busy": rows, "kernel": kernels, "nccl": nccl, "hidden_ns": hidden}
+    duration = pl.col("end_ns") - pl.col("start_ns")
+    times = rows.group_by(_DEVICE).agg(
+        kernel_count=pl.col("is_kernel").sum().cast(pl.Int64), kernel_time_ns=duration.filter("is_kernel").sum()
+    )
+    for name, intervals in unions.items():
+        union = union_duration(intervals.select(_DEVICE, *_TIMES), by=[_DEVICE]).rename({"duration_ns": name})
+        times = times.join(union, on=_DEVICE, how="left")
+    times = times.with_columns(
+        pl.col(*unions).fill_null(0).cast(pl.Int64),
+        total_ns=pl.lit(rows.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item(), pl.Int64),
+    )
+    busy, kernel, communication = (pl.col(name) for name in ("busy", "kernel", "nccl"))
+    return times.select(
+        pl.col(_DEVICE).cast(pl.Int64),
+        "kernel_count",
+        "kernel_time_ns",
+        "total_ns",
+        (kernel * 100.0 / pl.col("total_ns").replace(0, None)).round(2).alias("utilization_percent"),
+        (kernel - communication).alias("compute_ns"),
+        "hidden_ns",
+        (communication - pl.col("hidden_ns")).alias("exposed_ns"),
+        (busy - kernel).alias("memory_ns"),
+        (pl.col("total_ns") - busy).alias("idle_ns"),
+    ).sort(_DEVICE)

@@ -1,0 +1,182 @@
+"""Write one page (HTML) that shows the ranks of a set side by side."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from tracekit.exporters.html import page as html_page
+from tracekit.exporters.html.markup import Section, Table
+from tracekit.exporters.html.sections import Contents
+from tracekit.plots import recipes as plots
+from tracekit.plots.labels import format_nanoseconds
+from tracekit.sets import recipes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import polars as pl
+
+    from tracekit.core.recipes import Tables
+    from tracekit.interface import Progress
+    from tracekit.sets.trace_set import TraceSet
+
+MAPS = {
+    "cuda_gpu_time_util_map": "Kernels",
+    "nccl_gpu_time_util_map": "NCCL and other kernels",
+    "mpi_gpu_time_util_map": "MPI calls and kernels",
+    "ucx_gpu_time_util_map": "UCX calls and kernels",
+    "gpu_metric_util_map": "GPU metrics",
+}
+"""The recipes of heat maps, each with what it shows."""
+_ROWS = 50
+_RECIPES = ("gpu_time_sum", "comm_sum", "comm_skew", "iteration_spread", "cuda_gpu_kern_sum", *MAPS)
+_GPU_TIME = {
+    "rank": "Rank",
+    "device_id": "GPU",
+    "utilization_percent": "Utilization (%)",
+    "kernel_count": "Kernels",
+    "kernel_time_ns": "Kernel time (ns)",
+    "compute_ns": "Computation (ns)",
+    "hidden_ns": "Computation and communication (ns)",
+    "exposed_ns": "Exposed communication (ns)",
+    "memory_ns": "Memory operations (ns)",
+    "idle_ns": "Idle (ns)",
+}
+_ARRIVALS = {
+    "rank": "Rank",
+    "library": "Library",
+    "kind": "Kind",
+    "count": "Count",
+    "last_count": "Last",
+    "delay_ns": "Delay of others (ns)",
+    "wait_ns": "Waiting (ns)",
+    "transfer_ns": "Transfer (ns)",
+    "exposed_ns": "Exposed (ns)",
+}
+_SUMMARY = {
+    "kind": "Kind",
+    "rank_count": "Ranks",
+    "bytes": "Bytes",
+    "count": "Count",
+    "time_ns": "Time (ns)",
+    "algorithm_gb_per_s": "Algorithm bandwidth (GB/s)",
+    "bus_gb_per_s": "Bus bandwidth (GB/s)",
+}
+_STRAGGLERS = {
+    "straggler": "Rank",
+    "phase": "Phase",
+    "lost_on": "Lost on",
+    "iteration_count": "Iterations",
+    "lost_ns": "Lost time (ns)",
+    "median_lost_ns": "Median (ns)",
+    "delay_ns": "Delay of others (ns)",
+    "iterations": "Which iterations",
+}
+_ITERATIONS = {
+    "iteration": "Iteration",
+    "rank_count": "Ranks",
+    "min_ns": "Shortest (ns)",
+    "median_ns": "Median (ns)",
+    "max_ns": "Longest (ns)",
+    "spread_ns": "Spread (ns)",
+    "slowest_rank": "Slowest rank",
+    "straggler": "Straggler",
+    "phase": "Phase",
+    "lost_ns": "Lost time (ns)",
+}
+_CLOCKS = {
+    "rank": "Rank",
+    "method": "Aligned by",
+    "offset_ns": "Offset (ns)",
+    "drift_ppm": "Drift (ppm)",
+    "collective_count": "Collectives",
+    "residual_ns": "Residual (ns)",
+    "max_residual_ns": "Largest residual (ns)",
+}
+
+
+def page(traces: TraceSet, progress: Progress | None = None) -> str:
+    """Return the page of a set as HTML.
+
+    Args:
+        traces: The set.
+        progress: Callback that receives the number of read profiles and the number of all profiles.
+
+    Raises:
+        TracekitError: A file cannot be read, or plotly is not installed.
+    """
+    options: dict[str, dict[str, Any]] = {name: {} for name in _RECIPES}
+    if any(member.origin_utc_ns is None for member in traces.members) and len(traces) > 1:
+        options |= {name: {"align": "no"} for name in MAPS}
+    tables = recipes.run_all(traces, options, progress=progress)
+    sections = [
+        *_gpu_time(tables),
+        *_iterations(tables),
+        *_communication(tables),
+        *_maps(tables),
+        *_pace(traces, tables),
+    ]
+    return html_page.render_page(Contents(f"GPU profiles of {len(traces)} ranks", sections, []))
+
+
+def figures(tables: Mapping[str, pl.DataFrame], prefix: str = "") -> dict[str, Any]:
+    """Return the figures of a recipe as objects of plotly, without their template, which the page has."""
+    contents = {prefix + name: json.loads(drawn.to_json()) for name, drawn in plots.figures(tables).items()}
+    for content in contents.values():
+        del content["layout"]["template"]
+    return contents
+
+
+def _gpu_time(tables: Mapping[str, Tables]) -> Iterator[Section]:
+    found = tables["gpu_time_sum"]
+    rows = found["gpu_time"]
+    note = (
+        "The time of a GPU is that from the first to the last activity of its rank. Communication is exposed while no "
+        "other kernel runs. CUDA graphs count as computation."
+    )
+    shown = _table("GPUs of all ranks", rows, _GPU_TIME)
+    if shown:
+        yield Section("Ranks", "ranks", notes=[note], figures=figures(found), tables=shown)
+
+
+def _iterations(tables: Mapping[str, Tables]) -> Iterator[Section]:
+    found = tables["iteration_spread"]
+    shown = _table("Stragglers and the phase in which they lose time", found["stragglers"], _STRAGGLERS)
+    shown += _table("Iterations over all ranks", found["iterations"], _ITERATIONS)
+    if shown:
+        yield Section("Iterations", "iterations", figures=figures(found), tables=shown)
+
+
+def _communication(tables: Mapping[str, Tables]) -> Iterator[Section]:
+    found = tables["comm_skew"]
+    shown = _table("Waits and transfers of each rank", found["arrivals"], _ARRIVALS)
+    shown += _table("Collectives and messages", tables["comm_sum"]["summary"], _SUMMARY)
+    if shown:
+        shown += _table("Clocks of the ranks", found["clocks"], _CLOCKS)
+        yield Section("Communication", "communication", figures=figures(found), tables=shown)
+
+
+def _maps(tables: Mapping[str, Tables]) -> Iterator[Section]:
+    kernels, nccl, *others = MAPS
+    shown = [kernels if tables[nccl]["analysis"].is_empty() else nccl, *others]  # that of NCCL shows all kernels, too
+    drawn = {name: drawn for recipe in shown for name, drawn in figures(tables[recipe], f"{recipe}_").items()}
+    if drawn:
+        yield Section("Utilization over time", "maps", figures=drawn)
+
+
+def _pace(traces: TraceSet, tables: Mapping[str, Tables]) -> Iterator[Section]:
+    """Yield the pace of the kernel with the longest total time."""
+    kernels = tables["cuda_gpu_kern_sum"]["all_stats"].sort("Sum", descending=True, maintain_order=True)
+    if kernels.is_empty():
+        return
+    name, total = kernels["Name", "Sum"].row(0)
+    align = "no" if any(member.origin_utc_ns is None for member in traces.members) and len(traces) > 1 else "yes"
+    pace = recipes.run(traces, "cuda_gpu_kern_pace", {"name": name, "align": align})
+    note = f"Occurrences of the kernel with the longest total time, {format_nanoseconds(int(total))}: {name}"
+    yield Section("Pace", "pace", notes=[note], figures=figures(pace))
+
+
+def _table(caption: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> list[Table]:
+    header = next(iter(columns))
+    return [] if rows.is_empty() else [Table.from_frame(caption, rows, dict(columns), _ROWS, header)]

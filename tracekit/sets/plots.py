@@ -1,0 +1,163 @@
+"""Draw figures of a set: compute the tables of a recipe, and draw them with ``tracekit.plots``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from tracekit.errors import MissingTableError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import polars as pl
+    from plotly.graph_objects import Figure
+
+    from tracekit.sets.trace_set import TraceSet
+
+Align = Literal["yes", "no"]
+
+
+class SetPlots:
+    """The figures of a set. Each method returns plotly figures, which are small however many events the ranks have.
+
+    The tables of the figures are those of recipes (see ``TraceSet.recipe``), and a recipe that was computed already can
+    be drawn with ``recipe``. plotly has to be installed: ``pip install 'tracekit[view]'``.
+    """
+
+    def __init__(self, traces: TraceSet) -> None:
+        self._traces = traces
+
+    def gpu_time(self, *, dark: bool = False) -> Figure:
+        """Draw the time in which the GPUs of each rank compute, communicate, copy memory or are idle.
+
+        Args:
+            dark: Whether to use the dark template.
+
+        Raises:
+            MissingTableError: No rank has GPU activities.
+        """
+        return self._one("gpu_time_sum", "gpu_time", "GPU activities", dark=dark)
+
+    def arrivals(self, *, dark: bool = False) -> Figure:
+        """Draw how long each rank waits for others and transfers data in collectives and messages.
+
+        Args:
+            dark: Whether to use the dark template.
+
+        Raises:
+            MissingTableError: No rank has collectives or messages.
+        """
+        return self._one("comm_skew", "arrivals", "collectives or messages", dark=dark)
+
+    def iterations(self, *, dark: bool = False) -> Figure:
+        """Draw how much the durations of each iteration differ between ranks, with the stragglers.
+
+        Args:
+            dark: Whether to use the dark template.
+
+        Raises:
+            MissingTableError: No rank has iterations.
+
+        Examples:
+            >>> import tracekit as tk
+            >>> figure = tk.load_many("fixtures/ranks").plot.iterations()
+            >>> [line.name for line in figure.data]
+            ['Shortest', 'Longest', 'Median', 'Straggler: rank 1']
+        """
+        return self._one("iteration_spread", "iterations", "iterations", dark=dark)
+
+    def stragglers(self, *, dark: bool = False) -> Figure:
+        """Draw the time that stragglers lost, by rank and phase.
+
+        Args:
+            dark: Whether to use the dark template.
+
+        Raises:
+            MissingTableError: No rank is a straggler.
+        """
+        return self._one("iteration_spread", "stragglers", "stragglers", dark=dark)
+
+    def utilization(
+        self,
+        recipe: Literal[
+            "cuda_gpu_time_util_map",
+            "gpu_metric_util_map",
+            "mpi_gpu_time_util_map",
+            "nccl_gpu_time_util_map",
+            "ucx_gpu_time_util_map",
+        ] = "cuda_gpu_time_util_map",
+        *,
+        bins: int = 30,
+        align: Align = "yes",
+        dark: bool = False,
+    ) -> dict[str, Figure]:
+        """Draw heat maps of the utilization of each rank and GPU over time.
+
+        Args:
+            recipe: Name of the recipe whose percentages are drawn.
+            bins: Number of bins of time.
+            align: Whether times count from the start of the first profile, or from that of each profile.
+            dark: Whether to use the dark template.
+
+        Returns:
+            One heat map per column of percentages. There is none if the ranks have no data for it.
+
+        Raises:
+            MissingTableError: Times are to be aligned, but the start of a profile is not recorded.
+
+        Examples:
+            >>> import tracekit as tk
+            >>> figures = tk.load_many("fixtures/ranks").plot.utilization("mpi_gpu_time_util_map")
+            >>> [figure.layout.title.text for figure in figures.values()]
+            ['Kernels over time', 'MPI over time', 'Overlap over time']
+        """
+        return self.recipe(self._traces.recipe(recipe, bins=bins, align=align), dark=dark)
+
+    def pace(
+        self,
+        name: str,
+        recipe: Literal["cuda_gpu_kern_pace", "nvtx_gpu_proj_pace", "nvtx_pace"] = "cuda_gpu_kern_pace",
+        *,
+        align: Align = "yes",
+        dark: bool = False,
+    ) -> dict[str, Figure]:
+        """Draw when the occurrences of a kernel or an NVTX range start in each rank, and how long they are.
+
+        Args:
+            name: Short name of the kernel, or name of the range.
+            recipe: Name of the recipe whose occurrences are drawn.
+            align: Whether times count from the start of the first profile, or from that of each profile.
+            dark: Whether to use the dark template.
+
+        Returns:
+            The figures by name. There is none if the name does not occur.
+
+        Raises:
+            MissingTableError: Times are to be aligned, but the start of a profile is not recorded.
+
+        Examples:
+            >>> import tracekit as tk
+            >>> list(tk.load_many("fixtures/ranks").plot.pace("compute", "nvtx_pace"))
+            ['pace_over_time', 'pace_start', 'pace_duration', 'pace_delta']
+        """
+        return self.recipe(self._traces.recipe(recipe, name=name, align=align), dark=dark)
+
+    def recipe(self, tables: Mapping[str, pl.DataFrame], *, dark: bool = False) -> dict[str, Figure]:
+        """Draw the figures of a recipe.
+
+        Args:
+            tables: The result of ``TraceSet.recipe``.
+            dark: Whether to use the dark template.
+
+        Returns:
+            The figures by name. Tables without rows, and those that have no figure, are left out.
+        """
+        from tracekit.plots import recipes
+
+        return recipes.figures(tables, dark=dark)
+
+    def _one(self, recipe: str, name: str, what: str, *, dark: bool) -> Figure:
+        drawn = self.recipe(self._traces.recipe(recipe), dark=dark)
+        if name not in drawn:
+            raise MissingTableError(f"the ranks have no {what}", hint="choose captures that have them")
+        return drawn[name]

@@ -1,0 +1,48 @@
+"""Heat maps: the utilization of each GPU over time, of all ranks if the captures are those of a job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import dash_mantine_components as dmc
+from dash import html
+
+from tracekit.view import components
+from tracekit.view.query import Query, load_rows
+from tracekit.view.sources import MAPS, MAX_BINS
+
+if TYPE_CHECKING:
+    from tracekit.view.pages import Context
+
+BINS = (30, 100, MAX_BINS)
+
+
+def build(context: Context) -> list[Any]:
+    """Return the components of the page."""
+    names = [name for name in MAPS if _has_rows(context, name)]
+    if not names:
+        return [html.P("This capture contains no kernels and no metrics of GPUs.", className="dimmed")]
+    name = context.state.get("map")
+    name = name if name in names else names[0]
+    bins = next((each for each in BINS if str(each) == context.state.get("bins")), BINS[0])
+    maps = [(MAPS[each], context.state.url(map=each, bins=str(bins))) for each in names]
+    sizes = [(f"{each} bins", context.state.url(map=name, bins=str(each))) for each in BINS]
+    current = context.state.url(map=name, bins=str(bins))
+    controls = [
+        components.navigation_control("map", maps, current),
+        components.navigation_control("bins", sizes, current),
+    ]
+    return [
+        dmc.Group(controls, className="controls"),
+        *context.recipe_figures(name, {"bins": bins}).values(),
+        context.table("utilization", _arguments(name, bins)),
+    ]
+
+
+def _has_rows(context: Context, name: str) -> bool:
+    query = Query("utilization", context.state.at, tuple(sorted(_arguments(name, BINS[0]).items())))
+    return load_rows(context.captures, query).frame.height > 0
+
+
+def _arguments(name: str, bins: int) -> dict[str, str]:
+    return {"map": name, "bins": str(bins)}

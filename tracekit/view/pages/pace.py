@@ -1,0 +1,82 @@
+"""The pace of a kernel or an NVTX range: when it occurs in each rank, and how long it takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import dash_mantine_components as dmc
+from dash import html
+
+from tracekit.view import components, ranks
+from tracekit.view.sources import PACES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.view.pages import Context
+
+LISTED = 100
+"""Number of names that the list offers."""
+_SUMS = {
+    "cuda_gpu_kern_pace": ("cuda_gpu_kern_sum", "Name"),
+    "nvtx_pace": ("nvtx_sum", "Text"),
+    "nvtx_gpu_proj_pace": ("nvtx_gpu_proj_sum", "Text"),
+}
+"""The recipes that sum up what occurs, each with the column of names."""
+
+
+def build(context: Context) -> list[Any]:
+    """Return the components of the page."""
+    totals = {kind: _totals(context, kind) for kind in PACES}
+    kinds = [kind for kind, names in totals.items() if names]
+    if not kinds:
+        return [html.P("This capture contains neither kernels nor NVTX ranges.", className="dimmed")]
+    kind = context.state.get("kind")
+    kind = kind if kind in kinds else kinds[0]
+    names = totals[kind]
+    name = context.state.get("name") or _first(context, names)
+    firsts = {each: context.state.url(kind=each, name=_first(context, totals[each])) for each in kinds}
+    current = context.state.url(kind=kind, name=name)
+    offered = [
+        (each, f"{each} ({total.occurrences:,}×, {components.duration(total.time_ns)})")
+        for each, total in names.items()
+    ]
+    offered = offered if name in names else [(name, name), *offered]
+    choices = [(text, context.state.url(kind=kind, name=each)) for each, text in offered]
+    label = {"aria-label": "Name", "w": 560, "maxDropdownHeight": 360}
+    drawn = context.recipe_figures(kind, {"name": name})
+    return [
+        dmc.Group(
+            [
+                components.navigation_control(
+                    "kind", [(PACES[each], url) for each, url in firsts.items()], firsts[kind]
+                ),
+                components.navigation_select("name", choices, current, **label),
+            ],
+            className="controls",
+        ),
+        *drawn.values(),
+        html.P("There are no occurrences of this name.", className="dimmed") if not drawn else None,
+        context.table("pace", {"kind": kind, "name": name}),
+    ]
+
+
+class Total(NamedTuple):
+    """The number of occurrences of a name, and their total time."""
+
+    occurrences: int
+    time_ns: int
+
+
+def _totals(context: Context, kind: str) -> dict[str, Total]:
+    """Return the names with the longest total time."""
+    recipe, key = _SUMS[kind]
+    rows = ranks.recipe(context.captures, context.capture, recipe)["all_stats"]
+    rows = rows.drop_nulls(key).sort("Sum", descending=True, maintain_order=True).head(LISTED)
+    return {name: Total(count, int(time)) for name, count, time in rows[key, "Count", "Sum"].rows()}
+
+
+def _first(context: Context, names: Mapping[str, Total]) -> str:
+    """Return the name with the longest total time, preferably one that occurs several times in a rank."""
+    number = len(ranks.ranks_of(context.captures, context.capture))
+    return next((name for name, total in names.items() if total.occurrences > number), next(iter(names)))

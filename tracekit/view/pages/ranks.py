@@ -1,0 +1,23 @@
+"""The page that shows the ranks of a job side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tracekit.view import ranks
+
+if TYPE_CHECKING:
+    from tracekit.view.pages import Context
+
+
+def build(context: Context) -> list[Any]:
+    """Return the components of the page."""
+    found = ranks.communication(context.captures, context.capture)
+    shown = [name for name in ranks.OF_ITERATIONS if name in ranks.present(found)]
+    return [
+        context.recipe("gpu_time_sum", "gpu_time"),
+        context.table("gpu_time"),
+        context.recipe("iteration_spread", "iterations"),
+        context.recipe("iteration_spread", "stragglers"),
+        *(context.table(f"ranks_{name}") for name in shown),
+    ]
