@@ -127,6 +127,9 @@ def test_sums_of_short_integers_do_not_overflow() -> None:
     )
     assert queries.sums(frame, frame)[0]["count"] == 3 * (2**31 - 1)
     assert queries.sums(frame.select("name"), frame) == []
+    long = pl.DataFrame({"bytes": [2**62, 2**62, -(2**62), 2**62]})
+    assert [row["bytes"] for row in queries.sums(long, long.head(2))] == [str(2**63), "100.0 %"]
+    assert queries.sums(pl.DataFrame({"wall_time_ns": [1]}), pl.DataFrame({"wall_time_ns": [1]})) == []
     assert queries.sums(frame.clear(), frame.clear()) == []
     zero = pl.DataFrame({"count": [0, 0]})
     assert queries.sums(zero, zero)[1]["count"] == ""

@@ -104,7 +104,7 @@ def time_breakdown(parts: pl.DataFrame, *, dark: bool = False) -> Figure:
         for row in parts.rows(named=True)
     ]
     drawn = figure(bars, dark=dark, title="Time of the iterations", x="Share of the time (%)", height=230)
-    drawn.update_layout(barmode="stack", legend_traceorder="normal", legend_y=-0.75)
+    drawn.update_layout(barmode="stack", legend={"traceorder": "normal", "y": -0.75, "maxheight": 1})
     drawn.update_yaxes(showticklabels=False)
     return drawn.update_xaxes(range=[0, 100])
 

@@ -287,12 +287,23 @@ def _columns_in_display_order(described: Dataset, rows: Rows) -> list[str]:
 
 
 def _column_width(name: str, rows: Rows) -> int:
-    """Estimate the width of a column in pixels from its title and its first values."""
-    values = queries.printable(rows.frame.select(name).head(SAMPLE))[name]
-    longest = values.cast(pl.String).str.len_chars().max() if values.len() else 0
-    kind = rows.frame.schema[name]
-    characters = 10 if kind.is_float() else (longest if isinstance(longest, int) else 0) + 3 * kind.is_integer()
+    """Estimate the width of a column in pixels from its title, its first values and their sum."""
+    characters = _number_length(rows.frame[name]) if rows.frame.schema[name].is_numeric() else 0
+    if not characters:
+        values = queries.printable(rows.frame.select(name).head(SAMPLE))[name]
+        longest = values.cast(pl.String).str.len_chars().max() if values.len() else 0
+        characters = longest if isinstance(longest, int) else 0
     return min(max(len(rows.titles[name]) * 8 + 40, characters * 8 + 26, 80), 360)
+
+
+def _number_length(column: pl.Series) -> int:
+    """Return the number of characters of the longest of the first numbers, and of the sum if it is shown."""
+    shown = column.head(SAMPLE).fill_nan(None) if column.dtype.is_float() else column.head(SAMPLE)
+    numbers = [each for each in (shown.min(), shown.max()) if isinstance(each, int | float) and abs(each) < MAX_ROWS**2]
+    if queries.ADDITIVE.fullmatch(column.name) and numbers and column.dtype.is_integer():
+        numbers.append(column.to_frame().select(queries.exact_sum(column)).item())
+    decimals = len(".123") if column.dtype.is_float() else 0
+    return max((len(f"{int(each):,}") + decimals for each in numbers), default=0)
 
 
 def _column_definition(name: str, rows: Rows) -> dict[str, Any]:

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from tracekit.view.captures import Captures, Rows
     from tracekit.view.state import Aggregated
 
+MAX_INT64 = 2**63 - 1
 MAX_PAGE = 1000
 """Largest number of rows that a page requests at once."""
 ADDITIVE = re.compile(
-    r"(?!(avg|average|med|median|min|minimum|max|maximum|stddev|proj_avg)_)(total_\w+|in_\w+_ns|(\w+_)?(time|duration|overhead|idle)_ns|(instance|kernel|op|gpu_op|copy)_count"
+    r"(?!(wall|avg|average|med|median|min|minimum|max|maximum|stddev|proj_avg)_)(total_\w+|in_\w+_ns|(\w+_)?(time|duration|overhead|idle)_ns|(instance|kernel|op|gpu_op|copy)_count"
     r"|tensor_core_kernel_count|count(_[ab])?|time_[ab]_ns|change_ns|bytes_[ab]|num_calls|instances|launches|gaps|bytes|size_bytes"
     r"|number_ops|number_calls|op_instances|range_instances|self_count)"
 )
@@ -207,13 +208,24 @@ def is_inexact(column: pl.Series) -> bool:
     return isinstance(low, int) and isinstance(high, int) and (low < -MAX_EXACT or high > MAX_EXACT)
 
 
+def exact_sum(column: pl.Series) -> pl.Expr:
+    """Return the sum of a numeric column, in a type that holds the sum of all its rows.
+
+    polars adds integers in their own type, in which the sum may overflow.
+    """
+    if not column.dtype.is_integer():
+        return pl.col(column.name).sum()
+    largest = max(abs(int(each)) for each in (column.min() or 0, column.max() or 0))  # type: ignore[arg-type]
+    kind = pl.Int64 if largest * len(column) <= MAX_INT64 else pl.Int128
+    return pl.col(column.name).cast(kind).sum()
+
+
 def sums(frame: pl.DataFrame, selected: pl.DataFrame) -> list[dict[str, Any]]:
     """Return the summary rows of a table: the sums of the selected rows, and their share of all rows in per cent."""
     columns = [c for c in frame.columns if frame.schema[c].is_numeric() and ADDITIVE.fullmatch(c)]
     if not columns or not frame.height:
         return []
-    # polars sums 32-bit integers in 32 bits
-    total = [(pl.col(c).cast(pl.Int64) if frame.schema[c].is_integer() else pl.col(c)).sum() for c in columns]
+    total = [exact_sum(frame[c]) for c in columns]
     totals, parts = (each.select(total).row(0, named=True) for each in (frame, selected))
     shares = {c: f"{parts[c] * 100 / totals[c]:.1f} %" if totals[c] else "" for c in columns}
     exact: Mapping[str, Any] = {c: str(v) if isinstance(v, int) and abs(v) > MAX_EXACT else v for c, v in parts.items()}

@@ -1,0 +1,142 @@
+"""Take the pictures of the viewer in the documentation: ``python -m tests.view.pictures [NAME...]``.
+
+Each picture is the upper part of a page in a window of 1440 by 900 pixels, with a palette so that it stays small. The
+captures are fixtures, and captures of two ranks that lie beside the repository.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests import chromium
+from tests.view.browser import SWITCHES, Tab
+from tests.view.support import FIXTURES, running
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+    from tracekit.view.server import Viewer
+
+FOLDER = FIXTURES.parent / "docs" / "images"
+SHARED = FIXTURES.parents[1] / "shared" / "captures" / "h200_more"
+TRAIN = (FIXTURES / "train_amp.nsys-rep",)
+RANKS = tuple(SHARED / f"straggler_rank{n}.nsys-rep" for n in (0, 1))
+WIDTH, HEIGHT = 1440, 900
+MAX_BYTES = 80_000
+COLOURS = (256, 128, 64)
+"""Numbers of colours, of which the largest is used with which the picture is small enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture of a page.
+
+    Attributes:
+        name: Name of the file, without prefix and suffix.
+        captures: The captures that the server opens.
+        url: URL of the page.
+        scheme: Colour scheme.
+        select: Tables whose first row is selected, in this order.
+        scroll: Table that is at the top of the window.
+    """
+
+    name: str
+    captures: tuple[Path, ...]
+    url: str
+    scheme: str = "light"
+    select: tuple[str, ...] = ()
+    scroll: str = ""
+
+
+PICTURES = (
+    Picture("overview", TRAIN, "/"),
+    Picture("timeline", TRAIN, "/timeline?start=477000000&end=486000000"),
+    Picture("op_types", TRAIN, "/op_types"),
+    Picture("groups", TRAIN, "/groups?depth=2"),
+    Picture("ops", TRAIN, "/ops", select=("ops",), scroll="ops"),
+    Picture("iterations", TRAIN, "/iterations"),
+    Picture("kernels_by_iteration", TRAIN, "/kernels_by_iteration", select=("kernel_iterations",)),
+    Picture("kernels_by_op", TRAIN, "/kernels_by_op", select=("op_iterations", "iteration_ops")),
+    Picture("kernels", TRAIN, "/kernels", "dark"),
+    Picture("memory", TRAIN, "/memory"),
+    Picture("api", TRAIN, "/api"),
+    Picture("nvtx", TRAIN, "/nvtx"),
+    Picture("idle", TRAIN, "/idle"),
+    Picture("tables", TRAIN, "/tables?table=kernels"),
+    Picture("gpus", (FIXTURES / "ddp2.nsys-rep",), "/gpus"),
+    Picture("ranks", RANKS, "/ranks"),
+    Picture("maps", RANKS, "/maps?map=nccl_gpu_time_util_map&bins=100"),
+    Picture("pace", RANKS, "/pace"),
+    Picture("communication", RANKS, "/communication"),
+    Picture("compare", RANKS, "/compare"),
+    Picture("stacks", (SHARED / "pystacks.nsys-rep",), "/stacks?events=python_samples"),
+    Picture("metrics", (FIXTURES / "gpu_metrics.nsys-rep",), "/metrics"),
+    Picture("roofline", (FIXTURES / "ncu" / "ncu_roofline_raw.csv",), "/roofline"),
+    Picture("graph", (FIXTURES / "tensorflow" / "network.pb",), "/graph"),
+    Picture("scalars", (FIXTURES / "tensorflow" / "runs",), "/scalars"),
+)
+
+
+def take(picture: Picture, browser: Browser, viewer: Viewer) -> bytes:
+    """Return a picture of a page as PNG."""
+    size = {"width": WIDTH, "height": HEIGHT}
+    context = browser.new_context(viewport=size, color_scheme=picture.scheme)  # type: ignore[arg-type]
+    with Tab(context.new_page(), viewer) as tab:
+        tab.open(picture.url)
+        for name in picture.select:
+            table = tab.table(name)
+            table.rows(1)
+            table.part("grid").locator('.ag-center-cols-container .ag-row[row-index="0"] .ag-cell').first.click()
+            tab.wait_for_url(f"{name}.select")
+        if picture.scroll:
+            tab.table(picture.scroll).panel.evaluate("(e) => scrollTo(0, e.offsetTop - 60)")
+        elif picture.select:
+            tab.page.evaluate("() => scrollTo(0, 0)")
+        tab.page.mouse.move(0, HEIGHT - 1)
+        if picture.name == "timeline":
+            tab.page.wait_for_selector("#perfetto[data-zoomed=yes]", state="attached")
+            tab.page.wait_for_timeout(5000)
+        tab.page.wait_for_load_state("networkidle")
+        tab.page.wait_for_timeout(1000)  # animations end
+        png = tab.page.screenshot()
+    context.close()
+    return small(png)
+
+
+def small(png: bytes) -> bytes:
+    """Return a picture with a palette, which is as small as the documentation needs."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(png)).convert("RGB")
+    for colours in COLOURS:
+        written = io.BytesIO()
+        image.quantize(colours, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+            written, "PNG", optimize=True
+        )
+        if written.tell() <= MAX_BYTES:
+            break
+    return written.getvalue()
+
+
+def main(names: list[str]) -> None:
+    """Take all pictures, or those with the given names."""
+    from playwright.sync_api import sync_playwright
+
+    chosen = [picture for picture in PICTURES if not names or picture.name in names]
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium.executable(), args=SWITCHES)
+        for captures, pictures in groupby(chosen, lambda picture: picture.captures):
+            with running(*captures) as viewer:
+                for picture in pictures:
+                    written = take(picture, browser, viewer)
+                    (FOLDER / f"view_{picture.name}.png").write_bytes(written)
+                    print(f"{picture.name}: {len(written):,} bytes")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
