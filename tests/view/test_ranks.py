@@ -155,7 +155,7 @@ def test_a_capture_without_a_file() -> None:
     [
         ("utilization", {"map": "mpi_sum", "bins": "30"}, "unknown map"),
         ("utilization", {"map": next(iter(MAPS)), "bins": "301"}, "unknown map"),
-        ("utilization", {"map": next(iter(MAPS)), "bins": "x"}, "other than a number"),
+        ("utilization", {"map": next(iter(MAPS)), "bins": "x"}, "identify the row by a number"),
         ("utilization", {"map": next(iter(MAPS)), "bins": "30"}, "need the captures"),
         ("pace", {"kind": "mpi_sum", "name": "x"}, "unknown kind"),
         ("pace", {"kind": next(iter(PACES)), "name": "x"}, "need the captures"),
