@@ -497,7 +497,7 @@ def test_signals_end_the_program(number: int, status: int, tmp_path: Path) -> No
         assert url.startswith("http://127.0.0.1:")
         if number == signal.SIGINT:
             with urllib.request.urlopen(f"{url}trace.pftrace", timeout=60) as answer:
-                assert answer.read(1) == b"{"
+                assert answer.read(1) == b"\n"  # the first field of a Perfetto trace
         (folder,) = tmp_path.glob("tracekit-view-*")
         assert len(list(folder.iterdir())) == (number == signal.SIGINT)
         before = time.monotonic()
