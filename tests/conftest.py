@@ -32,6 +32,9 @@ NOT_MEASURED = ROOT / "tests" / "not_measured.txt"
 """Tests and modules whose coverage is not measured, as others reach the same lines. ``tests.measured`` writes it."""
 
 
+os.environ["TRACEKIT_CACHE"] = "off"
+
+
 def _use_one_polars_thread() -> None:
     """Let the queries of this process run in one thread, as a second one waits most of the time and costs a fifth.
 

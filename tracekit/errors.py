@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+_issued: list[None] = []
+"""One element per warning, because appending to a list is atomic."""
+
+
 class TracekitError(Exception):
     """Base class of all errors that tracekit raises on purpose.
 
@@ -118,7 +122,13 @@ def choices_hint(what: str, known: Iterable[str], name: str, *, quoted: bool = F
 def warn(message: str, *, path: str | os.PathLike[str] | None = None) -> None:
     """Issue a ``TracekitWarning``, with the path of the file in its message if there is one."""
     text = printable(message) if path is None else f"{printable_path(path)}: {printable(message)}"
+    _issued.append(None)
     warnings.warn(text, TracekitWarning, stacklevel=3)
+
+
+def warning_count() -> int:
+    """Return how often ``warn`` was called in this process, also for warnings that filters suppress."""
+    return len(_issued)
 
 
 def printable_path(path: str | os.PathLike[str]) -> str:

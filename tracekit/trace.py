@@ -54,6 +54,7 @@ def load(
     format: str | None = None,  # noqa: A002 - the public name of the argument
     *,
     via: str | None = None,
+    cache: bool | None = None,
 ) -> Trace:
     """Open a profile. Its tables are read when they are first used.
 
@@ -63,6 +64,9 @@ def load(
         format: Name of the format, such as ``nsys-sqlite``. If None, it is detected from the content.
         via: ``nsys`` reads a report through Nsight Systems: the nsys on the PATH exports the report to a temporary
             SQLite file, which is deleted when the trace is closed. By default, tracekit never runs nsys.
+        cache: Whether to take columns from the cache on disk, and to store in it those that are read. Only reports,
+            SQLite exports and PyTorch traces of at least 16 MiB are cached. If None, the environment variable
+            ``TRACEKIT_CACHE`` decides, ``on`` or ``off``; without it, nothing is cached.
 
     Returns:
         The trace. Close it, or use it in a ``with`` statement.
@@ -86,7 +90,7 @@ def load(
     found = detection.sniff(source) if format is None else registry.reader(format)
     if not source.exists:
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
-    opened = OpenedFile.from_source(source, found, via)
+    opened = OpenedFile.from_source(source, found, via, cache=uses_cache(cache))
     reader = opened.reader(source)
     recorded = RecordedTables(opened, opened=opened.open_with(reader, source), path=source.path)
     return Trace(Plan(recorded), path=source.path, format=reader.format)
@@ -98,6 +102,15 @@ def _load_remote(url: str, format: str | None, via: str | None) -> Trace:  # noq
 
     origin, capture = open_remote(url, format, via)
     return Trace(Plan(RecordedTables(origin, opened=capture)), path=origin.path, format=origin.format)
+
+
+def uses_cache(cache: bool | None, *, default: bool = False) -> bool:  # noqa: FBT001
+    """Return whether the cache is used, according to an argument or the environment."""
+    if cache is None and "TRACEKIT_CACHE" not in os.environ:
+        return default
+    from tracekit.cache import is_enabled
+
+    return is_enabled(default=default) if cache is None else cache
 
 
 class Trace:

@@ -18,6 +18,7 @@ from tracekit.errors import TracekitError, TracekitWarning, choices_hint
 
 COMMANDS = {
     "analyze": "Apply rules that find problems, such as those of nsys analyze.",
+    "cache": "List or delete the stored columns of large captures.",
     "convert": "Convert a profile to another format.",
     "correlate": "Write one row per kernel with its API call and NVTX range.",
     "diff": "Compare two captures: what is new, gone, faster or slower.",

@@ -40,7 +40,7 @@ Command = TypeVar("Command", bound="Callable[..., Any]")
 _UNITS = (("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
 _MAX_NS = 1 << 62
 _MAX_DIGITS = 10
-_VIA, _RANKS, _JOBS = "tracekit.via", "tracekit.ranks", "tracekit.jobs"
+_VIA, _RANKS, _JOBS, _NO_CACHE = "tracekit.via", "tracekit.ranks", "tracekit.jobs", "tracekit.no_cache"
 
 
 def parse_time_window(text: str) -> tuple[int | None, int | None]:
@@ -181,9 +181,9 @@ def limit_option(help_text: str) -> Callable[[Command], Command]:
 
 
 def from_option(command: Command) -> Command:
-    """Add the options ``--from`` and ``--via`` to a command.
+    """Add the options ``--from``, ``--via`` and ``--no-cache`` to a command.
 
-    The command receives the format as ``from_``. The value of ``--via`` is stored in the context for ``load_input``.
+    The command receives the format as ``from_``. The other values are stored in the context for ``load_input``.
     """
     options = (
         click.option(
@@ -199,6 +199,13 @@ def from_option(command: Command) -> Command:
             expose_value=False,
             callback=_store_via,
             help="Export the report IN with the nsys on the PATH, and read the export.",
+        ),
+        click.option(
+            "--no-cache",
+            is_flag=True,
+            expose_value=False,
+            callback=_store_no_cache,
+            help="Read IN without the cache of tables of large captures, and store nothing in it.",
         ),
     )
     return _apply_options(options, command)
@@ -257,6 +264,18 @@ def _store_jobs(context: click.Context, _: click.Parameter, jobs: int | None) ->
 def _store_via(context: click.Context, _: click.Parameter, via: str | None) -> None:
     """Store the value of ``--via`` in the context of the command."""
     context.meta[_VIA] = via
+
+
+def _store_no_cache(context: click.Context, _: click.Parameter, no_cache: bool) -> None:  # noqa: FBT001
+    """Store the value of ``--no-cache`` in the context of the command."""
+    context.meta[_NO_CACHE] = no_cache
+
+
+def cache_argument() -> bool | None:
+    """Return the argument ``cache`` for ``load`` according to ``--no-cache``. By default, commands use the cache."""
+    from tracekit.trace import uses_cache
+
+    return False if click.get_current_context().meta.get(_NO_CACHE) else uses_cache(None, default=True)
 
 
 def output_format_option(help_text: str) -> Callable[[Command], Command]:
@@ -519,7 +538,7 @@ def load_input(path: Path, from_: str | None) -> Trace:
     from tracekit.trace import load as load_trace
 
     no_pandas.hide_pandas()
-    return load_trace(path, from_, via=click.get_current_context().meta.get(_VIA))
+    return load_trace(path, from_, via=click.get_current_context().meta.get(_VIA), cache=cache_argument())
 
 
 def load_inputs(paths: Sequence[Path], from_: str | None) -> Traces:

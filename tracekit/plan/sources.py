@@ -60,6 +60,7 @@ class OpenedFile:
         format: Name of the format, which selects the reader.
         via: Name of the program that exports the file before it is read. None if the reader opens it directly.
         stamp: Stamp of the file when it was loaded. None for a folder.
+        cache: Whether columns come from the cache, and are stored in it.
         can_reopen: Whether the origin can be opened again, also in another process.
     """
 
@@ -67,12 +68,13 @@ class OpenedFile:
     format: str
     via: str | None
     stamp: Stamp | None
+    cache: bool = False
     can_reopen: ClassVar[bool] = True
 
     @classmethod
-    def from_source(cls, source: Source, reader: Reader, via: str | None) -> Self:
+    def from_source(cls, source: Source, reader: Reader, via: str | None, *, cache: bool = False) -> Self:
         """Return the origin for a source that is about to be opened."""
-        return cls(source.path.absolute(), reader.format, via, Stamp.from_path(source.path))
+        return cls(source.path.absolute(), reader.format, via, Stamp.from_path(source.path), cache)
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -102,14 +104,22 @@ class OpenedFile:
         """
         return reader_via(self.via, registry.reader(self.format), source)
 
-    @staticmethod
-    def open_with(reader: Reader, source: Source) -> Capture:
-        """Open a source with a reader, without checking whether the file has changed.
+    def open_with(self, reader: Reader, source: Source) -> Capture:
+        """Open a source with a reader, and with the cache if it is used, without checking whether the file has changed.
 
         Raises:
             TracekitError: The file cannot be read.
             SchemaError: The reader returned neither a mapping of tables nor a capture.
         """
+        if not self.cache or self.via is not None or reader is not registry.reader(self.format):
+            return self._open_file(reader, source)
+        from tracekit import cache
+
+        return cache.cached(self.path, self.format, lambda: self._open_file(reader, source))
+
+    @staticmethod
+    def _open_file(reader: Reader, source: Source) -> Capture:
+        """Open a source with a reader."""
         opened = reader.open(source)
         if isinstance(opened, Mapping):
             return TablesCapture(opened, source.path)

@@ -22,6 +22,7 @@ def open_viewer(
     host: str = "127.0.0.1",
     port: int | None = None,
     from_: str | None = None,
+    cache: bool | None = None,
     token: bool = False,
 ) -> Viewer:
     """Return a server for captures. It answers requests when its method ``serve`` is called.
@@ -31,6 +32,7 @@ def open_viewer(
         host: Address to listen on. If it is not a loopback address, the URL contains a token that requests must have.
         port: Port to listen on. None means 8000, or the next free port.
         from_: Format of the captures. None detects it.
+        cache: Whether columns come from the cache, as in ``tracekit.load``.
         token: Whether the URL contains a token on a loopback address, too.
 
     Raises:
@@ -42,7 +44,7 @@ def open_viewer(
     from tracekit.view.captures import open_captures
     from tracekit.view.server import Viewer
 
-    captures = open_captures(paths, from_)
+    captures = open_captures(paths, from_, cache=cache)
     ports = range(DEFAULT_PORT, DEFAULT_PORT + TRIED_PORTS) if port is None else [port]
     for each in ports:
         try:

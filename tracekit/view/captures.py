@@ -160,15 +160,18 @@ class Captures:
             capture.trace.close()
 
 
-def open_captures(paths: Iterable[Path], from_: str | None = None) -> Captures:
+def open_captures(paths: Iterable[Path], from_: str | None = None, *, cache: bool | None = None) -> Captures:
     """Open captures.
 
     Args:
         paths: The files or folders. A folder of captures stands for all of them.
         from_: Format of the captures. None detects it.
+        cache: Whether columns come from the cache, as in ``tracekit.load``.
 
     Raises:
         TracekitError: A capture cannot be read.
     """
     files = [file for path in paths for file in (expand_paths(path) if is_folder_of_captures(path) else [path])]
-    return Captures(Capture(index, path.resolve().name, load(path, from_)) for index, path in enumerate(files))
+    return Captures(
+        Capture(index, path.resolve().name, load(path, from_, cache=cache)) for index, path in enumerate(files)
+    )

@@ -1,0 +1,10 @@
+"""A cache of the columns that were read from large captures, as Arrow files in the cache folder of the user.
+
+``folder`` manages the files, ``identity`` determines whether a capture is the one whose columns were stored, and
+``capture`` reads columns from the cache and stores those that are missing.
+"""
+
+from tracekit.cache.capture import CachedCapture, cached
+from tracekit.cache.folder import CacheFolder, Entry, is_enabled
+
+__all__ = ["CacheFolder", "CachedCapture", "Entry", "cached", "is_enabled"]

@@ -1,0 +1,238 @@
+"""A capture whose columns come from the cache if they were stored, and are stored when they are read."""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tracekit import errors, schemas
+from tracekit.cache.folder import CacheFolder
+from tracekit.interface import Capture
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from tracekit.interface import Launch, Undecoded
+
+FORMATS = ("nsys-rep", "nsys-sqlite", "kineto")
+"""Formats whose files take long to read. Plug-ins are excluded, because a change of a plug-in would not be noticed."""
+SMALLEST = 16 << 20
+"""Size in bytes from which a file is cached. Smaller files are read about as fast as their stored columns."""
+
+
+def cached(path: Path, format_name: str, open_capture: Callable[[], Capture]) -> Capture:
+    """Open a capture with the cache if it is large and of a format that takes long to read, else open it directly.
+
+    Args:
+        path: The file.
+        format_name: Name of its format.
+        open_capture: Function that opens the file.
+
+    Returns:
+        The opened capture. If the columns of this file were stored before, the file itself is opened only if something
+        is read that was not stored.
+    """
+    if format_name not in FORMATS or not path.is_file() or path.stat().st_size < SMALLEST:
+        return open_capture()
+    return CachedCapture(path, format_name, open_capture)
+
+
+class CachedCapture(Capture):
+    """A capture that reads columns from the cache, or reads them from the file and stores them.
+
+    The digest of a file that is not known yet is computed in a thread, while columns are read. Nothing is stored once
+    reading the file caused a warning, so that the warning is repeated the next time.
+    """
+
+    def __init__(
+        self, path: Path, format_name: str, open_capture: Callable[[], Capture], cache: CacheFolder | None = None
+    ) -> None:
+        """Open the file, unless its columns were stored.
+
+        Raises:
+            TracekitError: The file cannot be read, or a variable of the cache is not valid.
+        """
+        self._path, self._format, self._open = path, format_name, open_capture
+        self._cache = cache or CacheFolder()
+        self._has_warned = False
+        self._capture: Capture | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._digest: Future[str | None] | None = None
+        self._folder: Path | None = None
+        self._facts = _Facts()
+        self._find_entry()
+        if not self._facts.is_stored:
+            self._recorded()
+
+    def names(self) -> Collection[str]:
+        """Return the names of the declared tables that may have rows in this file."""
+        if self._facts.names is None:
+            with self._noticing_warnings():
+                self._facts.names = list(self._recorded().names())
+        return self._facts.names
+
+    def may_have(self, name: str) -> bool:
+        """Return whether a declared table may have rows in this file."""
+        if name not in self._facts.present:
+            with self._noticing_warnings():
+                self._facts.present[name] = self._recorded().may_have(name)
+        return self._facts.present[name]
+
+    def count(self, name: str) -> int:
+        """Return the number of rows of one table."""
+        return self.count_many([name])[name]
+
+    def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
+        """Return the number of rows of several tables."""
+        if missing := [name for name in names if name not in self._facts.counts]:
+            with self._noticing_warnings():
+                self._facts.counts |= self._recorded().count_many(missing)
+        return {name: self._facts.counts[name] for name in names}
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Return some columns of one table."""
+        return self.read_many({name: columns})[name]
+
+    def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
+        """Return columns of several tables. Those that were not stored are read together, and stored."""
+        stored = {name: self._stored_columns(name, names) for name, names in columns.items()}
+        missing = {
+            name: [column for column in names if column not in stored[name]]
+            for name, names in columns.items()
+            if not names or len(stored[name]) < len(set(names))
+        }
+        with self._noticing_warnings():
+            read = dict(self._recorded().read_many(missing)) if missing else {}
+        for name, table in read.items():
+            self._store_columns(name, table.select([c for c in missing[name] if c in table.column_names]))
+        return {name: _joined(stored[name], read.get(name)) for name in columns}
+
+    def count_undecoded(self) -> Mapping[str, int | Undecoded]:
+        """Return the number of events in the file that are in no table, by class, or their number and their bytes."""
+        return self._recorded().count_undecoded()
+
+    def launch(self) -> Launch:
+        """Return what the file records about the launch of its program. It is private, and therefore never stored."""
+        return self._recorded().launch()
+
+    def close(self) -> None:
+        """Close the file, store what was learned about it, and delete the entries for which there is no space."""
+        if self._facts.has_changed and (folder := self._folder_to_store()):
+            self._cache.store_source(folder, self._path, self._format)
+            self._cache.store_facts(folder, self._facts.to_json())
+            self._cache.trim()
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+        if self._capture is not None:
+            self._capture.close()
+
+    def _recorded(self) -> Capture:
+        """Return the opened file."""
+        if self._capture is None:
+            with self._noticing_warnings():
+                self._capture = self._open()
+        return self._capture
+
+    @contextlib.contextmanager
+    def _noticing_warnings(self) -> Iterator[None]:
+        """Notice whether reading the file causes warnings."""
+        before = errors.warning_count()
+        yield
+        self._has_warned |= errors.warning_count() != before
+
+    def _find_entry(self) -> None:
+        """Look for the entry of the file. If its digest is not known, start to compute it, and wait if it may exist."""
+        digest = self._cache.digest_of(self._path)
+        if digest is None:
+            self._pool = ThreadPoolExecutor(1, "tracekit-cache")
+            self._digest = self._pool.submit(self._cache.compute_digest, self._path)
+            digest = self._digest.result() if self._cache.may_have(self._path, self._format) else None
+        if digest is not None:
+            self._folder = self._cache.entry_folder(self._path, self._format, digest)
+            self._cache.mark_used(self._folder)
+            self._facts = _Facts.from_json(self._cache.read_facts(self._folder))
+
+    def _folder_to_store(self) -> Path | None:
+        """Return the folder of the entry, or None if nothing may be stored.
+
+        That is the case if the file changed while it was read, or if there were warnings.
+        """
+        if self._has_warned:
+            return None
+        if self._folder is None and self._digest is not None:
+            digest, self._digest = self._digest.result(), None
+            if digest is not None:
+                self._folder = self._cache.entry_folder(self._path, self._format, digest)
+        return self._folder
+
+    def _stored_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, pa.ChunkedArray]:
+        """Return the stored ones of some columns of a table."""
+        if self._folder is None:
+            return {}
+        stored = self._cache.read_columns(self._folder, name, columns)
+        return stored if {len(values) for values in stored.values()} <= {self._facts.counts.get(name)} else {}
+
+    def _store_columns(self, name: str, columns: pa.Table) -> None:
+        """Store columns of a declared table that were read."""
+        if not columns.num_columns or name not in schemas.table_names():
+            return
+        self._facts.counts[name] = columns.num_rows
+        if folder := self._folder_to_store():
+            self._cache.store_columns(folder, name, columns)
+
+
+@dataclass
+class _Facts:
+    """What is known about a capture without opening its file.
+
+    Attributes:
+        names: Names of the tables that may have rows. None if not known.
+        present: Whether a table may have rows, by name.
+        counts: Number of rows by table name.
+        stored: The facts that were read from the cache.
+    """
+
+    names: list[str] | None = None
+    present: dict[str, bool] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    stored: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any]) -> _Facts:
+        """Return stored facts. Facts that are damaged are ignored."""
+        names, present, counts = (stored.get(key) for key in ("names", "present", "counts"))
+        if not (isinstance(names, list | None) and isinstance(present, dict) and isinstance(counts, dict)):
+            return cls()
+        if not all(type(value) is bool for value in present.values()):
+            return cls()
+        if not all(type(value) is int and value >= 0 for value in counts.values()):
+            return cls()
+        return cls(names, dict(present), dict(counts), stored)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether facts were read from the cache."""
+        return bool(self.stored)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether there are facts that were not read from the cache."""
+        return self.to_json() != (self.stored or _Facts().to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the facts for storing them."""
+        return {"names": self.names, "present": self.present, "counts": self.counts}
+
+
+def _joined(stored: Mapping[str, pa.ChunkedArray], read: pa.Table | None) -> pa.Table:
+    """Return stored columns and columns that were read as one table."""
+    import pyarrow as pa
+
+    columns = dict(stored) if read is None else {**stored, **dict(zip(read.column_names, read.columns, strict=True))}
+    return pa.table(columns) if columns or read is None else read

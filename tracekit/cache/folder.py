@@ -1,0 +1,263 @@
+"""The folder of the cache: one folder per version of tracekit, in it one folder per content of a capture (an entry).
+
+All files are written to a workspace and then renamed, so that other processes see whole files or none. A file is never
+changed. Deleting an entry while another process reads it is safe, because mapped files stay readable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import platformdirs
+
+from tracekit.cache.identity import FileStatus, content_digest, path_key, reader_version
+from tracekit.errors import TracekitError
+from tracekit.targets.workspaces import workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+SWITCH = "TRACEKIT_CACHE"
+FOLDER = "TRACEKIT_CACHE_DIR"
+LIMIT = "TRACEKIT_CACHE_SIZE"
+DEFAULT_LIMIT = 10 << 30
+"""Largest size of the cache in bytes, unless the variable ``TRACEKIT_CACHE_SIZE`` states another one."""
+_FREE_SHARE = 20
+"""One in so many bytes of the disk stays free."""
+_KNOWN, _SOURCE, _FACTS = "known", "source.json", "facts.json"
+_COLUMNS_SUFFIX = ".columns"
+_DIGITS = 16
+_MODE = 0o700
+
+
+def is_enabled(*, default: bool) -> bool:
+    """Return whether the cache is used: what the variable ``TRACEKIT_CACHE`` states, ``on`` or ``off``, or a default.
+
+    Raises:
+        TracekitError: The variable has another value.
+    """
+    value = os.environ.get(SWITCH, "").strip().casefold()
+    if value not in ("", "on", "off"):
+        raise TracekitError(f"the variable {SWITCH} is {value!r}", hint="set it to on or off")
+    return default if not value else value == "on"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The stored columns of one capture.
+
+    Attributes:
+        folder: The folder of the entry.
+        path: Path of the capture when its columns were stored.
+        format: Format of the capture.
+        bytes: Size of the stored columns in bytes.
+        used: Time of the last use in seconds since 1970.
+        is_current: Whether this version of tracekit stored the columns, so that it can use them.
+    """
+
+    folder: Path
+    path: str
+    format: str
+    bytes: int
+    used: float
+    is_current: bool
+
+
+class CacheFolder:
+    """The folder in which columns are stored.
+
+    Attributes:
+        root: The folder. It is created when something is stored.
+        limit: Largest size in bytes. The entries that were not used for the longest time are deleted.
+    """
+
+    def __init__(self, root: Path | None = None, limit: int | None = None) -> None:
+        """Use a folder.
+
+        Args:
+            root: The folder. If None, ``TRACEKIT_CACHE_DIR`` or the cache folder of the user is used.
+            limit: Largest size in bytes. If None, ``TRACEKIT_CACHE_SIZE`` or ``DEFAULT_LIMIT`` is used.
+
+        Raises:
+            TracekitError: A variable is not valid.
+        """
+        self.root = root or Path(os.environ.get(FOLDER) or platformdirs.user_cache_path("tracekit", appauthor=False))
+        self.limit = _limit_of_environment() if limit is None else limit
+        self._versions = self.root / "v1"
+        self._current = self._versions / reader_version()
+
+    def digest_of(self, path: Path) -> str | None:
+        """Return the digest that was stored for a file if the file has not changed since, without reading it."""
+        try:
+            status = FileStatus.from_path(path)
+            known = json.loads((self._known(path)).read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+        is_same = isinstance(known, dict) and known.get("status") == status.to_list() and status.is_settled
+        return str(known["digest"]) if is_same and "digest" in known else None
+
+    def compute_digest(self, path: Path) -> str | None:
+        """Return the digest of a file and store it, or return None if the file is being changed or cannot be read."""
+        with contextlib.suppress(OSError):
+            status = FileStatus.from_path(path)
+            is_settled = status.is_settled
+            digest = content_digest(path)
+            if digest is not None and FileStatus.from_path(path) == status:
+                if is_settled:
+                    text = json.dumps({"status": status.to_list(), "digest": digest})
+                    self._store(self._known(path), lambda new: new.write_text(text, "utf-8"))
+                return digest
+        return None
+
+    def may_have(self, path: Path, format_name: str) -> bool:
+        """Return whether an entry for a capture of this size and format exists."""
+        with contextlib.suppress(OSError):
+            size = path.stat().st_size
+            return any(self._current.glob(f"{format_name}-{size}-*"))
+        return False
+
+    def entry_folder(self, path: Path, format_name: str, digest: str) -> Path:
+        """Return the folder for the columns of a capture. It exists only if something was stored."""
+        return self._current / f"{format_name}-{path.stat().st_size}-{digest}"
+
+    def mark_used(self, folder: Path) -> None:
+        """Set the time of the last use of an entry to now."""
+        with contextlib.suppress(OSError):
+            os.utime(folder)
+
+    def read_facts(self, folder: Path) -> dict[str, Any]:
+        """Return the facts that were stored for an entry, or an empty mapping."""
+        try:
+            facts = json.loads((folder / _FACTS).read_text("utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return facts if isinstance(facts, dict) else {}
+
+    def store_facts(self, folder: Path, facts: dict[str, Any]) -> None:
+        """Store facts of an entry, as JSON."""
+        self._store(folder / _FACTS, lambda new: new.write_text(json.dumps(facts), "utf-8"))
+
+    def read_columns(self, folder: Path, table: str, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+        """Return the stored ones of some columns of a table. Their memory is that of the mapped files."""
+        import pyarrow as pa
+
+        found: dict[str, pa.ChunkedArray] = {}
+        for path in sorted(folder.glob(f"{table}.*{_COLUMNS_SUFFIX}")):
+            with contextlib.suppress(OSError, pa.ArrowException):
+                stored = _mapped(path, [name for name in columns if name not in found])
+                found |= dict(zip(stored.column_names, stored.columns, strict=True))
+        return found
+
+    def store_columns(self, folder: Path, table: str, columns: pa.Table) -> None:
+        """Store columns of a table in one file, unless there is no space."""
+        if self._has_space(columns.nbytes):
+            key = hashlib.sha256(" ".join(columns.column_names).encode()).hexdigest()[:_DIGITS]
+            self._store(folder / f"{table}.{key}{_COLUMNS_SUFFIX}", lambda new: _write(columns, new))
+
+    def store_source(self, folder: Path, path: Path, format_name: str) -> None:
+        """Store where an entry comes from, for ``entries``."""
+        if not (folder / _SOURCE).exists():
+            text = json.dumps({"path": str(path.resolve()), "format": format_name})
+            self._store(folder / _SOURCE, lambda new: new.write_text(text, "utf-8"))
+
+    def entries(self) -> list[Entry]:
+        """Return the entries of all versions, the last used one first."""
+        found = [entry for folder in _folders(self._versions) for entry in self._entries_of(folder)]
+        return sorted(found, key=lambda entry: entry.used, reverse=True)
+
+    def trim(self) -> None:
+        """Delete the entries that were not used for the longest time until the cache is within its limit."""
+        total = 0
+        for entry in self.entries():
+            total += entry.bytes
+            if total > self.limit:
+                shutil.rmtree(entry.folder, ignore_errors=True)
+
+    def clear(self) -> list[Entry]:
+        """Delete the cache, and return what it contained."""
+        entries = self.entries()
+        shutil.rmtree(self._versions, ignore_errors=True)
+        shutil.rmtree(self.root / _KNOWN, ignore_errors=True)
+        return entries
+
+    def _known(self, path: Path) -> Path:
+        """Return the file with the digest of a capture."""
+        return self.root / _KNOWN / f"{path_key(path)}.json"
+
+    def _has_space(self, size: int) -> bool:
+        """Return whether columns of a size fit into the limit and leave space on the disk."""
+        try:
+            self.root.mkdir(_MODE, parents=True, exist_ok=True)
+            disk = shutil.disk_usage(self.root)
+        except OSError:
+            return False
+        return size <= self.limit and disk.free - size > disk.total // _FREE_SHARE
+
+    def _store(self, target: Path, write: Callable[[Path], object]) -> None:
+        """Write a file atomically. Nothing is stored if that fails, because the cache is only a shortcut."""
+        with contextlib.suppress(OSError):
+            self.root.mkdir(_MODE, parents=True, exist_ok=True)
+            with workspace(self.root) as temporary:
+                new = temporary / "new"
+                write(new)
+                _flush(new)
+                target.parent.mkdir(_MODE, parents=True, exist_ok=True)
+                new.replace(target)
+
+    def _entries_of(self, version: Path) -> Iterator[Entry]:
+        """Return the entries of one version."""
+        for folder in _folders(version):
+            with contextlib.suppress(OSError, ValueError):
+                source = json.loads((folder / _SOURCE).read_text("utf-8"))
+                size = sum(file.stat().st_size for file in folder.iterdir())
+                used, is_current = folder.stat().st_mtime, version == self._current
+                path, format_name = (str(source.get(name, "")) for name in ("path", "format"))
+                yield Entry(folder, path, format_name, size, used, is_current)
+
+
+def _limit_of_environment() -> int:
+    """Return the size limit that the environment states, or the default."""
+    text = os.environ.get(LIMIT, "")
+    if text and not (text.isascii() and text.isdecimal()):
+        raise TracekitError(f"the variable {LIMIT} is {text!r}", hint="set it to a number of bytes")
+    return int(text) if text else DEFAULT_LIMIT
+
+
+def _write(columns: pa.Table, path: Path) -> None:
+    """Write columns as an Arrow IPC stream, in which each record batch may have its own dictionaries."""
+    import pyarrow as pa
+
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, columns.schema) as stream:
+        stream.write_table(columns)
+
+
+def _mapped(path: Path, columns: Sequence[str]) -> pa.Table:
+    """Return those of some columns that a file contains, without copying them."""
+    import pyarrow as pa
+
+    with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
+        names = [name for name in columns if name in stream.schema.names]
+        return (stream.read_all() if names else stream.schema.empty_table()).select(names)
+
+
+def _flush(path: Path) -> None:
+    """Write the content of a file to the disk, so that no crash of the system leaves an incomplete file."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _folders(parent: Path) -> Iterable[Path]:
+    """Return the folders in a folder, or nothing if it does not exist."""
+    try:
+        return sorted(path for path in parent.iterdir() if path.is_dir())
+    except OSError:
+        return ()

@@ -1,0 +1,90 @@
+"""Identify the content of a file, and the version of tracekit that reads it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import time
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit import schemas
+
+if TYPE_CHECKING:
+    from typing import Self
+
+SETTLED_NS = 2_000_000_000
+"""A file is settled if its last change is older than this. A later change then has another time on any file system."""
+_DIGITS = 32
+_PACKAGE = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatus:
+    """What the system records about a file. Any change of the content changes at least ``changed_ns``.
+
+    Attributes:
+        device: Number of the device that contains the file.
+        inode: Number of the file on its device.
+        size: Size of the file in bytes.
+        modified_ns: Time of the last modification in ns since 1970. Programs can set it.
+        changed_ns: Time of the last change of the content or the status, in ns since 1970. Programs cannot set it.
+    """
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+    @classmethod
+    def from_path(cls, path: Path) -> Self:
+        """Return the status of a file.
+
+        Raises:
+            OSError: The file does not exist or cannot be accessed.
+        """
+        status = path.stat()
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the last change is so old that a later change would be visible in this status."""
+        return 0 <= max(self.modified_ns, self.changed_ns) < time.time_ns() - SETTLED_NS
+
+    def to_list(self) -> list[int]:
+        """Return the fields as a list, for JSON."""
+        return list(astuple(self))
+
+
+def content_digest(path: Path) -> str | None:
+    """Return the SHA-256 digest of a file as hexadecimal digits. Return None if the file changed while it was read.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    status = FileStatus.from_path(path)
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return digest[:_DIGITS] if FileStatus.from_path(path) == status else None
+
+
+@functools.cache
+def reader_version() -> str:
+    """Return a text that changes with the version of tracekit, and with every change of its files.
+
+    Without the files, a checkout that is being edited would use columns that older code stored.
+    """
+    digest = hashlib.sha256()
+    for root in (_PACKAGE, schemas.FOLDER):
+        for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".wat", ".toml", ".binpb")):
+            status = path.stat()
+            digest.update(f"{path.relative_to(root)}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def path_key(path: Path) -> str:
+    """Return a file name that identifies a path."""
+    return hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:_DIGITS]

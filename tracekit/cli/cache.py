@@ -1,0 +1,40 @@
+"""The command ``tracekit cache``."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import click
+
+from tracekit.cli.options import printing_options
+
+if TYPE_CHECKING:
+    from tracekit.cache import Entry
+    from tracekit.cli.options import Printing
+
+
+@click.command("cache")
+@click.option("--clear", is_flag=True, help="Delete all of them, and list what was deleted.")
+@printing_options
+def command(*, clear: bool, printing: Printing) -> None:
+    """List the captures whose columns are stored in the cache, the last used one first.
+
+    Commands store the columns that they read from reports, SQLite exports and PyTorch traces of at least 16 MiB, and
+    read them from the cache the next time. The column current is false for columns that another version stored.
+    """
+    import polars as pl
+
+    from tracekit.cache import CacheFolder
+
+    cache = CacheFolder()
+    entries = cache.clear() if clear else cache.entries()
+    columns = {"capture": pl.String, "format": pl.String, "bytes": pl.Int64, "used": pl.String, "current": pl.Boolean}
+    with printing.open_page() as page:
+        printing.print_frame(page, pl.DataFrame([_row(entry) for entry in entries], schema=columns, orient="row"))
+
+
+def _row(entry: Entry) -> tuple[str, str, int, str, bool]:
+    """Return the row of an entry."""
+    used = dt.datetime.fromtimestamp(entry.used, dt.UTC)
+    return entry.path, entry.format, entry.bytes, f"{used:%Y-%m-%d %H:%M:%S} UTC", entry.is_current
