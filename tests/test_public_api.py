@@ -76,7 +76,8 @@ def test_the_package_stays_short() -> None:
 def test_signatures_are_the_contract() -> None:
     written = {name: str(inspect.signature(f)) for name, f in FUNCTIONS.items()}
     assert written["load"] == (
-        "(path: 'str | os.PathLike[str]', format: 'str | None' = None, *, via: 'str | None' = None) -> 'Trace'"
+        "(path: 'str | os.PathLike[str]', format: 'str | None' = None, *, via: 'str | None' = None, "
+        "cache: 'bool | None' = None) -> 'Trace'"
     )
     assert written["stats"] == "(trace: 'Trace', report: 'str') -> 'pl.DataFrame'"
     assert list(inspect.signature(tk.convert).parameters)[:3] == ["source", "target", "to"]
