@@ -62,6 +62,11 @@ def hide_pandas() -> None:
         sys.meta_path.remove(_PandasHider)
 
 
+def is_hidden() -> bool:
+    """Return whether ``hide_pandas`` is in effect in this process."""
+    return _state.is_hidden
+
+
 def allow_pandas() -> None:
     """Undo ``hide_pandas``. Call this before running code that may pass pandas objects to pyarrow, as plug-ins may."""
     _state.is_allowed = True

@@ -77,7 +77,7 @@ def reader(name: str) -> Reader:
     Raises:
         UnknownFormatError: No reader has this format name.
     """
-    return _look_up("reader", name, readers())
+    return built_in_readers().get(name) or _look_up("reader", name, readers())
 
 
 def exporter(name: str) -> Exporter:

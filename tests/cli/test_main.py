@@ -308,3 +308,10 @@ def test_a_wide_terminal_shows_a_table_with_bold_headings(show: Show) -> None:
     shown = show("stats", TRAIN, "-r", "cuda_gpu_kern_sum", "-q", columns=160, colour=True)
     assert shown.startswith("\x1b[1mTime (%)  Total Time (ns)  Instances")
     assert "    23.3        1,533,628          4  383,407.0" in shown
+
+
+def test_garbage_is_collected_less_often() -> None:
+    code = "import gc, sys; sys.argv = ['tracekit', '--version']\nfrom tracekit.cli import main\ntry: main()\n"
+    code += "except SystemExit: print(gc.get_threshold()[0] > 10_000)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("True\n")

@@ -13,6 +13,8 @@ import polars as pl
 import pytest
 import tracekit as tk
 from tests.cli.conftest import ROOT, Run
+from tests.conftest import FIXTURES
+from tests.sets.made import mpi_rank, write_capture
 
 RANKS = "fixtures/ranks"
 FILES = [f"{RANKS}/mpi_rank0.nsys-rep", f"{RANKS}/mpi_rank1.nsys-rep"]
@@ -164,8 +166,22 @@ def test_formats_of_one_trace(run: Run, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_tables_of_several_processes(run: Run) -> None:
+    alone = run("tables", RANKS, "--format", "csv").text
+    assert run("tables", RANKS, "--format", "csv", "--jobs", "2").text == alone
+
+
 def test_info_expands_folders(run: Run) -> None:
     assert run("info", RANKS).text == run("info", *FILES).text
+
+
+def test_info_shows_the_ranks_that_a_capture_states(run: Run, tmp_path: Path) -> None:
+    text = run("info", FILES[1]).text
+    assert re.search(r"\n  rank +1 of 2 \(MPI\); 1 \(the variable OMPI_COMM_WORLD_RANK\)\n", text)
+    job = write_capture(tmp_path / "job", mpi_ranks=[mpi_rank(rank, process=rank + 1) for rank in range(2)])
+    assert json.loads(run("info", job, "--json").text)["ranks"] == [{"source": "MPI", "ranks": [0, 1], "size": None}]
+    assert "\n  rank" in run("info", job).text
+    assert json.loads(run("info", FIXTURES / "train_amp.nsys-rep", "--json").text)["ranks"] == []
 
 
 def test_a_folder_of_captures_with_a_format(run: Run) -> None:

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
+from tracekit import no_pandas
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning
-from tracekit.sets import LocalEngine, engines, recipes, workers
+from tracekit.sets import LocalEngine, TraceSet, engines, recipes, workers
 from tracekit.sets.member import Member
 
 RANKS = FIXTURES / "ranks"
@@ -33,6 +34,10 @@ def count_kernels(trace: tk.Trace) -> int:
 def warn_of_rank(trace: tk.Trace) -> int:
     warnings.warn("of this rank", TracekitWarning, stacklevel=1)
     return os.getpid()
+
+
+def process_state(_: tk.Trace) -> tuple[int, bool]:
+    return os.getpid(), no_pandas.is_hidden()
 
 
 def kill_process(_: tk.Trace) -> None:
@@ -63,6 +68,37 @@ def test_processes_compute_the_same_in_the_order_of_ranks() -> None:
         processes = parallel.map(warn_of_rank)
     assert len(caught) == 2
     assert os.getpid() not in processes
+
+
+def test_processes_are_kept_for_further_calls_and_hide_pandas_if_this_process_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(no_pandas, "is_hidden", lambda: True)
+    members = tk.load_many(RANKS, ranks={"mpi_rank0": 0, "mpi_rank1": 1}).captures
+    engine = LocalEngine(2)
+    traces = TraceSet(members, engine=engine)
+    first = traces.map(process_state)
+    pool = engine._pool
+    second = traces.map(process_state)
+    assert pool is not None
+    assert engine._pool is pool
+    assert {process for process, _ in first + second} <= set(pool.executor._processes)
+    assert [is_hidden for _, is_hidden in first + second] == [True] * 4
+    assert pickle.loads(pickle.dumps(engine)).jobs == 2
+
+
+def test_a_pool_with_too_few_processes_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+
+    def new_pool(jobs: int) -> SimpleNamespace:
+        started.append(jobs)
+        return SimpleNamespace(shutdown=lambda **_: None)
+
+    monkeypatch.setattr(engines, "_new_pool", new_pool)
+    engine = LocalEngine(4)
+    for jobs in (2, 2, 4, 3):
+        engine._pool_of(jobs)
+    assert started == [2, 4]
 
 
 def test_errors_of_processes_name_the_file(tmp_path: Path) -> None:
@@ -235,7 +271,7 @@ class TestDask:
         members.sort(key=lambda m: m.rank)
         progress: list[int] = []
         traces = tk.TraceSet(members, engine=client_engine(client))
-        with pytest.warns(TracekitWarning, match="left out") as caught:
+        with pytest.warns(TracekitWarning, match="was skipped") as caught:
             tables = recipes.run(traces, RECIPE, {}, progress=lambda done, _: progress.append(done))
         assert len(caught) == len(traces.errors) == 2
         assert progress == list(range(1, 12))

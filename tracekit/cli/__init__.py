@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import io
 import os
@@ -16,6 +17,8 @@ from tracekit import interrupts
 from tracekit.cli.output import print_error, print_message
 from tracekit.errors import TracekitError, TracekitWarning, choices_hint
 
+_GC_THRESHOLDS = (50_000, 20, 10)
+"""Garbage is collected less often than by default, because most objects are those of imported modules."""
 COMMANDS = {
     "analyze": "Apply rules that find problems, such as those of nsys analyze.",
     "cache": "List or delete the stored columns of large captures.",
@@ -70,6 +73,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit. The exit status is 1 after an error and 2 after wrong usage."""
+    gc.set_threshold(*_GC_THRESHOLDS)
     with warnings.catch_warnings():
         warnings.showwarning = _print_warning
         warnings.simplefilter("always", TracekitWarning)

@@ -60,12 +60,21 @@ def collect_facts(trace: Trace) -> dict[str, Any]:
         "path": str(trace.path),
         "format": trace.format,
         **trace.info,
+        "ranks": _rank_facts(trace),
         "span_ns": None if span is None else list(span),
         **_ncu_facts(trace),
         "devices": devices.sort("device_id").to_dicts(),
         "rows": counts,
         "undecoded": {name: {"count": u.count, "bytes": u.bytes} for name, u in trace.undecoded.items()},
     }
+
+
+def _rank_facts(trace: Trace) -> list[dict[str, Any]]:
+    """Return what each source in a capture states about its rank in a job: the ranks and their number."""
+    from tracekit.sets.member import read_recorded
+
+    evidence = read_recorded(trace, trace.path or Path()).evidence
+    return [{"source": e.source, "ranks": list(e.ranks), "size": e.size} for e in evidence if e.ranks]
 
 
 def _ncu_facts(trace: Trace) -> dict[str, Any]:
@@ -95,6 +104,8 @@ def fact_lines(facts: dict[str, Any]) -> Iterator[str]:
     yield facts["path"]
     version = f"{facts.get('tool', '')} {facts.get('tool_version', '')}".strip()
     named = {"format": facts["format"], "written by": version, "schema": facts.get("schema_version")}
+    if facts.get("ranks"):
+        named["rank"] = "; ".join(map(_format_rank, facts["ranks"]))
     if facts.get("origin_utc_ns"):
         named["origin"] = _format_utc(int(facts["origin_utc_ns"]))
     if facts["span_ns"]:
@@ -112,6 +123,12 @@ def fact_lines(facts: dict[str, Any]) -> Iterator[str]:
     yield from (f"  {name:<{width}}  {text}" for name, text in nonempty.items())
     if facts["undecoded"]:
         yield from _undecoded_lines(facts["undecoded"])
+
+
+def _format_rank(stated: dict[str, Any]) -> str:
+    """Return what a source states about the rank, such as ``1 of 2 (MPI)``."""
+    size = "" if stated["size"] is None else f" of {stated['size']}"
+    return f"{', '.join(map(str, stated['ranks']))}{size} ({stated['source']})"
 
 
 def _describe_ncu_results(facts: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.options import from_option, inputs_argument, load_inputs, printing_options, rank_option
+from tracekit.cli.options import from_option, inputs_argument, jobs_option, load_inputs, printing_options, rank_option
 
 if TYPE_CHECKING:
     import polars as pl
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 @inputs_argument
 @from_option
 @rank_option
+@jobs_option
 @printing_options
 def command(*, paths: tuple[Path, ...], from_: str | None, printing: Printing) -> None:
     """List the tables of IN with their row counts. For several inputs, the rows of each rank are counted."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
+from tracekit import no_pandas
 from tracekit.errors import TracekitError, choices_hint
 from tracekit.sets.workers import call_or_return_error, call_with_warnings, check_function, start_worker
 from tracekit.threads import available_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from concurrent.futures import Future
+    from concurrent.futures import Future, ProcessPoolExecutor
     from pathlib import Path
 
     from tracekit.sets.member import Member
@@ -81,7 +83,8 @@ class LocalEngine:
     """An engine that processes the members on this machine.
 
     With several jobs, functions must be picklable. A script that uses them must have the guard
-    ``if __name__ == "__main__"``, because each process imports it.
+    ``if __name__ == "__main__"``, because each process imports it. The processes are kept for further calls, because
+    they take half a second to start, and end when the engine is deleted.
 
     Attributes:
         jobs: Number of processes. With 1, the members are processed in this process, one at a time.
@@ -96,6 +99,10 @@ class LocalEngine:
                 f"jobs is {jobs}, but it must be at least 1", hint="use jobs=1 to process the captures in this process"
             )
         self.jobs = jobs
+        self._pool: _Pool | None = None
+
+    def __reduce__(self) -> tuple[type[Self], tuple[int]]:
+        return type(self), (self.jobs,)
 
     def map(
         self, function: Callable[[Member], Result], members: Sequence[Member]
@@ -107,8 +114,43 @@ class LocalEngine:
         """
         jobs = min(self.jobs, len(members))
         if jobs > 1:
-            return _map_in_processes(function, members, jobs)
+            return self._map_in_processes(function, members, jobs)
         return ((member, call_or_return_error(function, member)) for member in members)
+
+    def _map_in_processes(
+        self, function: Callable[[Member], Result], members: Sequence[Member], jobs: int
+    ) -> Iterator[tuple[Member, Result | Exception]]:
+        """Yield each member with the result of the function, or its error, computed by several processes."""
+        from concurrent.futures.process import BrokenProcessPool
+
+        check_function(function)
+        pool = self._pool_of(jobs)
+        pending: deque[tuple[Member, Future[Answer[Result]]]] = deque()
+        left = iter(members)
+        try:
+            while True:
+                while len(pending) < 2 * jobs and (member := next(left, None)) is not None:
+                    pending.append((member, pool.submit(call_with_warnings, function, member)))
+                if not pending:
+                    return
+                member, future = pending.popleft()
+                yield member, future.result().deliver()
+        except BrokenProcessPool as e:
+            self._pool = None
+            raise TracekitError(
+                "a worker process was killed, possibly because memory ran out", hint="use fewer jobs"
+            ) from e
+        finally:
+            for _, future in pending:
+                future.cancel()
+
+    def _pool_of(self, jobs: int) -> ProcessPoolExecutor:
+        """Return the pool of this engine. It is replaced if it has too few processes."""
+        if self._pool is None or self._pool.jobs < jobs:
+            executor = _new_pool(jobs)
+            weakref.finalize(self, executor.shutdown, cancel_futures=True)
+            self._pool = _Pool(executor, jobs)
+        return self._pool.executor
 
 
 def find_engine(engine: Any) -> Engine:
@@ -148,31 +190,18 @@ def _memory_bytes() -> int:
         return 8 << 30
 
 
-def _map_in_processes(
-    function: Callable[[Member], Result], members: Sequence[Member], jobs: int
-) -> Iterator[tuple[Member, Result | Exception]]:
-    """Apply a function to the members in several processes, and yield each member with its result or error."""
+class _Pool(NamedTuple):
+    """Processes that have started or will start when they are needed, and their maximum number."""
+
+    executor: ProcessPoolExecutor
+    jobs: int
+
+
+def _new_pool(jobs: int) -> ProcessPoolExecutor:
+    """Return a pool of processes that do not inherit the state of this one."""
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
-    from concurrent.futures.process import BrokenProcessPool
 
-    check_function(function)
     threads = max(1, available_cores() // jobs)
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, context, initializer=start_worker, initargs=(threads,))
-    pending: deque[tuple[Member, Future[Answer[Result]]]] = deque()
-    left = iter(members)
-    try:
-        while True:
-            while len(pending) < 2 * jobs and (member := next(left, None)) is not None:
-                pending.append((member, pool.submit(call_with_warnings, function, member)))
-            if not pending:
-                return
-            member, future = pending.popleft()
-            yield member, future.result().deliver()
-    except BrokenProcessPool as e:
-        raise TracekitError(
-            "a worker process was killed, possibly because memory ran out", hint="use fewer jobs"
-        ) from e
-    finally:
-        pool.shutdown(cancel_futures=True)
+    return ProcessPoolExecutor(jobs, context, initializer=start_worker, initargs=(threads, no_pandas.is_hidden()))

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    import polars as pl
+
     from tracekit.trace import Trace
 
 NCCL = "NCCL"
@@ -116,7 +118,7 @@ def read_recorded(trace: Trace, path: Path) -> Recorded:
     prefetch(
         trace,
         {
-            "nvtx_ranges": ["domain", "name", "process_id", "payload_text"],
+            "nvtx_ranges": ["domain", "name", "payload_text"],
             "mpi_ranks": ["rank"],
             "mpi_communicators": ["size"],
             **{table: ["device_id"] for table in _DEVICE_TABLES},
@@ -156,16 +158,22 @@ def _devices(trace: Trace) -> tuple[int, ...]:
     """Return the ids of the GPUs on which kernels or copies ran, ascending."""
     used: set[int] = set()
     for table in _DEVICE_TABLES:
-        used.update(trace.frame(table).select("device_id").collect().to_series().drop_nulls().unique())
+        used.update(_read_column(trace, table, "device_id").unique())
     return tuple(sorted(used))
+
+
+def _read_column(trace: Trace, table: str, column: str) -> pl.Series:
+    """Return a column without its nulls."""
+    import polars as pl
+
+    return pl.Series(trace.table(table, [column])[column]).drop_nulls()
 
 
 def _mpi_evidence(trace: Trace) -> Iterator[Evidence]:
     """Yield the MPI ranks of the processes, and the size of the largest communicator."""
-    ranks = trace.frame("mpi_ranks").select("rank").collect().to_series()
-    sizes = trace.frame("mpi_communicators").select("size").collect().to_series().drop_nulls()
+    ranks = _read_column(trace, "mpi_ranks", "rank")
     if len(ranks):
-        size: Any = sizes.max()
+        size: Any = _read_column(trace, "mpi_communicators", "size").max()
         yield Evidence("MPI", _valid_ranks(ranks.to_list()), size)
 
 
@@ -173,9 +181,9 @@ def _nccl_evidence(trace: Trace) -> Iterator[Evidence]:
     """Yield the ranks of the processes in the largest communicator that NCCL created while it was recorded."""
     import polars as pl
 
-    is_init = pl.col("name").cast(pl.String).str.contains(_INIT) & (pl.col("domain").cast(pl.String) == NCCL)
-    columns = ("domain", "name", "process_id", "payload_text")
-    rows = trace.frame("nvtx_ranges").select(columns).filter(is_init).drop_nulls("payload_text").collect()
+    ranges = pl.DataFrame(trace.table("nvtx_ranges", ["domain", "name", "payload_text"]))
+    of_nccl = ranges.filter(pl.col("domain").cast(pl.String) == NCCL).drop_nulls("payload_text")
+    rows = of_nccl.filter(pl.col("name").cast(pl.String).str.contains(_INIT))
     by_size: dict[int, set[int]] = defaultdict(set)
     for payload in rows["payload_text"].unique():
         rank, size = _rank_of_payload(payload)

@@ -195,9 +195,7 @@ def is_recipe_file(path: Path) -> bool:
 
     It is a Parquet file with our key, a CSV file with the header of its table, or a page whose title names the recipe.
     """
-    from tracekit.sets.recipe_page import is_page
-
-    checks = {".parquet": _is_parquet_of_recipe, ".csv": _is_csv_of_recipe, ".html": is_page}
+    checks = {".parquet": _is_parquet_of_recipe, ".csv": _is_csv_of_recipe, ".html": _is_page_of_recipe}
     try:
         return path.suffix in checks and checks[path.suffix](path)
     except (OSError, ValueError):
@@ -221,6 +219,13 @@ def _is_csv_of_recipe(path: Path) -> bool:
     with path.open("rb") as file:
         line = file.readline(_MAX_HEADER_BYTES).decode().rstrip("\n")
     return any(re.fullmatch(pattern, line) for pattern in patterns)
+
+
+def _is_page_of_recipe(path: Path) -> bool:
+    """Return whether an HTML file is a page of a recipe."""
+    from tracekit.sets.recipe_page import is_page
+
+    return is_page(path)
 
 
 def _write_page(tables: Mapping[str, pl.DataFrame], recipe: str, path: Path) -> None:

@@ -9,6 +9,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from tracekit import no_pandas
 from tracekit.errors import TracekitError, TracekitWarning
 
 if TYPE_CHECKING:
@@ -68,17 +69,20 @@ def check_function(function: Callable[..., Any]) -> None:
         raise TracekitError(message, hint="use a function of a module, or functools.partial of one") from e
 
 
-def start_worker(polars_threads: int) -> None:
+def start_worker(polars_threads: int, hides_pandas: bool) -> None:  # noqa: FBT001 - initializers take positions
     """Initialize a worker process. It exits when its parent process ends.
 
     Args:
         polars_threads: Number of threads of polars, so that the workers do not use more threads than there are cores.
+        hides_pandas: Whether to prevent pyarrow from importing pandas.
     """
     import multiprocessing
     import signal
 
     os.environ.setdefault("POLARS_MAX_THREADS", str(polars_threads))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hides_pandas:
+        no_pandas.hide_pandas()
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from tracekit.core.intervals.axis import Axis
@@ -96,14 +97,16 @@ def slice_minima(values: pl.Series, slices: pl.DataFrame) -> pl.Series:
     Returns:
         One value per slice, in the order of ``slices``.
     """
-    pending = slices.select("first", "stop", power=_POWER).with_row_index("slice")
-    minima = [pl.DataFrame({"slice": pending["slice"].clear(), "least": values.clear()})]
-    for power in range(_largest_power(pending) + 1):
-        here = pending.filter(power=power)
-        ends = pl.DataFrame({"a": values.gather(here["first"]), "b": values.gather(here["stop"] - (1 << power))})
-        minima.append(ends.select(here["slice"], pl.min_horizontal("a", "b").alias("least")))
-        values = pl.select(pl.min_horizontal(values, values.shift(-(1 << power)))).to_series()
-    return pl.concat(minima).sort("slice")["least"]
+    first, stop = (slices[c].to_numpy() for c in ("first", "stop"))
+    powers = slices.select(_POWER.alias("power"))["power"].to_numpy()
+    least = values.to_numpy()
+    minima = least[first]
+    for power in range(1, int(powers.max(initial=0)) + 1):
+        half = 1 << (power - 1)
+        least = np.minimum(least[:-half], least[half:])
+        here = np.flatnonzero(powers == power)
+        minima[here] = np.minimum(least[first[here]], least[stop[here] - (1 << power)])
+    return pl.Series(minima, dtype=values.dtype)
 
 
 def covering_maxima(values: pl.Series, slices: pl.DataFrame, length: int) -> pl.Series:

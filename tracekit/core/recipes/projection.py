@@ -43,13 +43,11 @@ def project_with_nodes(frames: Frames) -> pl.DataFrame:
     owners = read_owning_ranges(frames).collect()
     launches = gpu_launches(frames, (*_NODE_TABLES, "graph_launches")).select(*THREAD, *_BOUNDS, *_GPU_BOUNDS)
     nodes = _created_nodes(frames)
+    creations = nodes.group_by(*THREAD, *_BOUNDS).agg(pl.col("gpu_start_ns").min(), pl.col("gpu_end_ns").max())
+    extents = gpu_extents(owners, pl.concat([launches, creations.select(launches.columns)]))
+    rows = extents.select("row", gpu_start_ns="low", gpu_end_ns="high", activity=pl.lit(None, pl.UInt32))
     if nodes.height:
-        creations = nodes.group_by(*THREAD, *_BOUNDS).agg(pl.col("gpu_start_ns").min(), pl.col("gpu_end_ns").max())
-        launches = pl.concat([launches, creations.select(launches.columns)])
-    extents = gpu_extents(owners, launches)
-    whole = extents.select("row", gpu_start_ns="low", gpu_end_ns="high", activity=pl.lit(None, pl.UInt32))
-    single = _single_projections(owners, nodes)
-    rows = pl.concat([whole, single.select(whole.columns)])
+        rows = pl.concat([rows, _single_projections(owners, nodes).select(rows.columns)])
     return owners[rows["row"]].hstack(rows)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 if TYPE_CHECKING:
@@ -63,9 +64,10 @@ def describe_counts(counts: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
         x.last().alias("Max"),
         (x * pl.col(COUNT)).sum().alias("Sum"),
     )
-    quarters = {name: _quartile(ordered, grouped["Count"], quarter) for name, quarter in _QUARTERS.items()}
     total = pl.col("Sum").cast(counts.schema[VALUE], strict=False)
-    described = grouped.with_columns(total, **quarters).with_columns(pl.col(_ROUNDED).round(1))
+    described = grouped.with_columns(total, **_quartiles(ordered, grouped["Count"])).with_columns(
+        pl.col(_ROUNDED).round(1)
+    )
     return described.select(*keys, *STATISTICS)
 
 
@@ -82,19 +84,21 @@ def quartile_exprs(values: pl.Expr) -> list[pl.Expr]:
     return [values.quantile(quarter / 4, interpolation="linear").alias(name) for name, quarter in _QUARTERS.items()]
 
 
-def _quartile(ordered: pl.DataFrame, sizes: pl.Series, quarter: int) -> pl.Series:
-    """Return the first, second or third quartile of each group, with linear interpolation.
+def _quartiles(ordered: pl.DataFrame, sizes: pl.Series) -> dict[str, pl.Series]:
+    """Return the quartiles of each group by name, with linear interpolation.
 
     Args:
-        ordered: Counts, sorted by group and value.
+        ordered: Counts, sorted by group and value. There are no nulls.
         sizes: Number of values of each group.
-        quarter: Number of the quartile.
     """
-    last = ordered[COUNT].cum_sum()
-    first = sizes.cum_sum() - sizes
-    position = quarter * (sizes - 1)
-    low, high = (
-        ordered[VALUE].gather(last.search_sorted(first + (position + rounding) // 4, side="right")).cast(pl.Float64)
-        for rounding in (0, 3)
-    )
-    return low + (high - low) * (position % 4) / 4
+    last, size = ordered[COUNT].to_numpy().cumsum(), sizes.to_numpy()
+    values, first = ordered[VALUE].to_numpy(), size.cumsum() - size
+    quarters = {}
+    for name, quarter in _QUARTERS.items():
+        position = quarter * (size - 1)
+        low, high = (
+            values[last.searchsorted(first + (position + rounding) // 4, side="right")].astype(np.float64)
+            for rounding in (0, 3)
+        )
+        quarters[name] = pl.Series(low + (high - low) * (position % 4) / 4)
+    return quarters

@@ -55,6 +55,8 @@ def sum_by_device(rows: pl.LazyFrame) -> Tables:
     """Return the statistics of one rank by name, and by name and device, with the value counts for all ranks."""
     values = count_values(rows, [NAME, DEVICE_ID])
     by_device = describe_counts(values, [NAME, DEVICE_ID])
+    if by_device[DEVICE_ID].n_unique() == 1:
+        return {_RANK: by_device.drop(DEVICE_ID), _BY_DEVICE: by_device, _VALUES: values.drop(DEVICE_ID)}
     totals = add_counts(values.drop(DEVICE_ID))
     return {_RANK: describe_counts(totals, [NAME]), _BY_DEVICE: by_device, _VALUES: totals}
 

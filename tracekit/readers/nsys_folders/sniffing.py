@@ -26,7 +26,8 @@ def table_paths(source: Source, suffix: str) -> dict[str, Path]:
 
 def holds_export(source: Source, suffix: str) -> bool:
     """Return whether a folder has files with a suffix that are named after tables of an export."""
-    return not _known_tables().isdisjoint(table_paths(source, suffix))
+    paths = table_paths(source, suffix)
+    return bool(paths) and not _known_tables().isdisjoint(paths)
 
 
 def _known_tables() -> frozenset[str]:
