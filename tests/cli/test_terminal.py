@@ -255,7 +255,7 @@ class TestMeant:
     @pytest.mark.parametrize(
         ("arguments", "meant", "status"),
         [
-            (["conver", TRAIN], "unknown command 'conver'; did you mean 'convert'? commands: analyze, convert, ", 2),
+            (["conver", TRAIN], "unknown command 'conver'; did you mean 'convert'? commands: analyze, cache, ", 2),
             (["rows", TRAIN, "kernel"], "no table is called 'kernel'\nHint: did you mean 'kernels'? tables: ", 1),
             (["rows", TRAIN, "kernels", "--columns", "short"], "Hint: did you mean 'short_name'? columns: ", 1),
             (["rows", TRAIN, "kernels", "--columns", "shortname"], "Hint: did you mean 'short_name'? columns: ", 1),

@@ -355,14 +355,15 @@ def test_every_mutation_gives_the_same_tables_or_an_error(tmp_path: Path) -> Non
     files = {n: (CAPTURES / f"{n}.nsys-rep").read_bytes() for n in names}
     reports = {n: take_apart(CAPTURES / f"{n}.nsys-rep") for n in names}
     ended = {"error": 0, "copy": 0}
-    for case in range(CASES // 3):
+    cases = CASES[: len(CASES) // 3]
+    for case in cases:
         dice = random.Random(case)
         name, mutate = names[case % len(names)], MUTATIONS[case // len(names) % len(MUTATIONS)]
         path = written(tmp_path, mutate(reports[name], files[name], dice), "case.nsys-rep")
         began = time.process_time()
         ended[outcome(path, tmp_path / "out.nsys-rep")] += 1
         assert time.process_time() - began < 2, f"case {case}, {name}, {mutate.__name__}"
-    assert min(ended.values()) > CASES // 30
+    assert min(ended.values()) > len(cases) // 10
 
 
 def outcome(path: Path, out: Path) -> str:

@@ -363,7 +363,7 @@ def test_flipped_bytes_give_values_or_nothing_or_our_error(tmp_path: Path) -> No
     whole, count = path.read_bytes(), Pages(path).count
     chance = random.Random(11)
     outcomes = {"values": 0, "left": 0, "error": 0}
-    for _ in range(examples(500)):
+    for _ in range(examples(900)):
         data = bytearray(whole)
         for _ in range(chance.choice((1, 1, 4, 200))):
             page = chance.randrange(1, count)

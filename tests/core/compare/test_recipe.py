@@ -46,3 +46,6 @@ def test_tables_that_cannot_be_compared() -> None:
         diff_tables({"rank_stats": a}, {"rank_stats": a.drop("Mean")})
     with pytest.raises(SchemaError, match="two rows with the same Rank and Name"):
         diff_tables({"rank_stats": a}, {"rank_stats": pl.concat([a, a])})
+    unnamed = {"rank_stats": a.rename({"Name": "Metric Name"})}
+    with pytest.raises(SchemaError, match="rank_stats has no column 'Name'"):
+        diff_tables(unnamed, unnamed)
