@@ -93,9 +93,9 @@ def test_asynchronous_copies_of_pageable_memory() -> None:
 
 
 def test_synchronous_copies_except_small_ones_to_the_device() -> None:
-    small = {"copy_kind": "Host-to-Device", "bytes": 64 << 10}
+    small = {"copy_kind": "Host-to-Device", "bytes": 64_000}
     launches = [
-        copy(10, "cudaMemcpy_v3020", **small | {"bytes": (64 << 10) + 1}),
+        copy(10, "cudaMemcpy_v3020", **small | {"bytes": 64_001}),
         copy(20, "cudaMemcpy_v3020", **small),
         copy(30, "cudaMemcpy_v3020", **small | {"copy_kind": "Device-to-Host"}),
         copy(40, "cudaMemcpyAsync_v3020"),

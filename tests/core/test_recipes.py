@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.core.test_reports import Row, call, frames, kernel, nvtx
 from tracekit.core.recipes import RECIPES, Clock, RankRequest, find_recipe, option_values
 from tracekit.core.recipes.coverage import CoveredTime
-from tracekit.core.recipes.statistics import add_counts, count_values, describe_counts
+from tracekit.core.recipes.statistics import STATISTICS, add_counts, count_values, describe_counts
 from tracekit.errors import UnknownFormatError
 
 Tables = dict[str, pl.DataFrame]
@@ -340,7 +340,32 @@ def test_gpu_metrics() -> None:
         (0, "SMs Active", 3, 70.0),
         (0, "Tensor Active", 1, 5.0),
     ]
-    assert outputs("nvlink_sum", tables)["rank_stats"]["Name"].to_list() == ["NVLink RX Bandwidth"]
+
+
+def test_nvlink_metrics_are_summed_by_rank_and_gpu_without_zeros() -> None:
+    values = [(0, "RX", 0), (0, "RX", 5), (0, "RX", 7), (1, "RX", 1), (1, "TX", 2), (2, "TX", 4), (3, "TX", 0)]
+    samples = [
+        {"timestamp_ns": 1, "device_id": d, "metric_id": 1, "metric": f"NVLink {m} [Throughput %]", "value": v}
+        for d, m, v in values
+    ]
+    gpus = [{"device_id": 0, "name": "H100", "bus_location": "0000:00:06.0"}, {"device_id": 1, "name": "H100"}]
+    tables = {"gpu_metrics": samples, "devices": [*gpus, {"device_id": 2}]}
+    stats = outputs("nvlink_sum", tables, {"gpu_metrics": samples[:2]})
+    columns = ["Rank", "Metric Name"]
+    assert stats["all_stats"].columns == [*STATISTICS, *columns]
+    assert stats["all_stats"].select("Count", "Sum", *columns).rows() == [
+        (3, 13, 0, "NVLink RX"),
+        (2, 6, 0, "NVLink TX"),
+        (1, 5, 1, "NVLink RX"),
+    ]
+    assert stats["stats_by_gpu"].columns == [*STATISTICS, *columns, "GPU"]
+    assert stats["stats_by_gpu"].select("Count", "Sum", *columns, "GPU").rows() == [
+        (2, 12, 0, "NVLink RX", "0000:00:06.0 - H100"),
+        (1, 1, 0, "NVLink RX", "H100"),
+        (1, 4, 0, "NVLink TX", "2"),
+        (1, 2, 0, "NVLink TX", "H100"),
+        (1, 5, 1, "NVLink RX", "0"),
+    ]
 
 
 def test_maps_of_gpu_metrics_list_bins_with_samples() -> None:

@@ -14,7 +14,7 @@ _ASYNC_COPY, _SYNC_COPY, _SYNC_SET = r"^cu(?:da)?Memcpy.*Async", r"^cu(?:da)?Mem
 _ASYNC = "Async"
 _WAITS = r"^cuda(?:Device|Stream)Synchronize"
 _HOST_TO_DEVICE = "Host-to-Device"
-_MAX_BUFFERED_BYTES = 64 << 10  # the driver buffers smaller copies to the device and returns before they are done
+_MAX_BUFFERED_BYTES = 64_000  # as in nsys; the driver buffers such copies and returns before they are done
 _BLOCKING_KINDS = ("Pinned", "Managed", "Managed Static")  # sets of device memory do not block the CPU
 _PLACE = ("process_id", "device_id", "context_id", "green_context_id", "stream_id")
 _PLACE_COLUMNS = (
@@ -46,7 +46,7 @@ def cuda_memcpy_async(request: Request) -> pl.DataFrame:
 
 @rule(*_COPY_COLUMNS)
 def cuda_memcpy_sync(request: Request) -> pl.DataFrame:
-    """Synchronous copies, except copies of at most 64 KiB to the device."""
+    """Synchronous copies, except copies of at most 64 kB to the device."""
     copies = _operations_by_call(request, "memcpys", _COPY_KINDS, name_matches(_SYNC_COPY) & ~name_matches(_ASYNC))
     is_buffered = (pl.col("copy_kind").cast(pl.String) == _HOST_TO_DEVICE) & (pl.col("bytes") <= _MAX_BUFFERED_BYTES)
     return sort_longest_first(copies.filter(~is_buffered.fill_null(value=False)).collect())

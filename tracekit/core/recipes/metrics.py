@@ -1,7 +1,7 @@
 """Declare recipes on sampled metrics of GPUs and network devices, for each rank and over all ranks.
 
-``nvlink_sum`` and ``network_sum`` could not be compared with nsys, which printed no rows for any available capture.
-Their tables have the same columns as those of the other sums.
+``network_sum`` could not be compared with nsys, which printed no rows for any available capture. Its tables have the
+same columns as those of the other sums.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from tracekit.core.recipes.recipe import (
     move_rank_to_end,
     recipe,
 )
-from tracekit.core.recipes.statistics import count_values, describe_counts
+from tracekit.core.recipes.statistics import add_counts, count_values, describe_counts
 from tracekit.core.recipes.sums import (
-    DEVICE,
     DEVICE_ID,
     NAME,
     OUTPUTS_BY_DEVICE,
@@ -45,6 +44,7 @@ _WITHOUT_UNIT = (*_NAMES_OF_SM, *_UTILIZATION[1:], "Unallocated Warps in Active 
 _UNIT = r" \[([^\[\]]*)\]$"
 _GPU, _METRIC_NAME, _SM_NAME = "GPU ID", "Metric Name", "sm_name"
 _RANK_STATS = "rank_stats"
+_ALL_STATS, _STATS_BY_GPU, _GPU_LABEL = "all_stats", "stats_by_gpu", "GPU"
 _METRIC_KEY = ["metrics_list_id", "metric_index"]
 
 
@@ -76,11 +76,29 @@ def gpu_metric_util_sum(request: RankRequest) -> Tables:
     return {_RANK_STATS: stats.with_columns(pl.when(is_plain).then(plain).otherwise(full).alias(_METRIC_NAME))}
 
 
-@recipe(*OUTPUTS_BY_DEVICE, combine=combine_sums, reductions=REDUCTIONS)
+def _combine_links(tables: Tables, _: Mapping[str, Value]) -> Tables:
+    by_gpu = move_rank_to_end(tables[_STATS_BY_GPU], _METRIC_NAME, _GPU_LABEL)
+    return {_ALL_STATS: move_rank_to_end(tables[_ALL_STATS], _METRIC_NAME), _STATS_BY_GPU: by_gpu}
+
+
+@recipe(Output(_ALL_STATS, (_METRIC_NAME,)), Output(_STATS_BY_GPU, (_METRIC_NAME, _GPU_LABEL)), combine=_combine_links)
 def nvlink_sum(request: RankRequest) -> Tables:
-    """Samples of the utilization of NVLink in percent, by metric."""
-    rows = _read_percentages(request.frames).filter(pl.col(NAME).str.contains("(?i)nvlink"))
-    return sum_by_device(rows.select(NAME, DEVICE, "value"))
+    """Samples of the utilization of NVLink in percent, except zeros, by rank and metric."""
+    samples = _read_percentages(request.frames).rename({NAME: _METRIC_NAME})
+    rows = samples.filter(pl.col(_METRIC_NAME).str.contains("(?i)nvlink") & (pl.col("value") != 0))
+    labeled = rows.join(_gpu_labels(request.frames), on="device_id", how="left")
+    gpu = pl.coalesce(_GPU_LABEL, pl.col("device_id").cast(pl.String)).alias(_GPU_LABEL)
+    keys = [_METRIC_NAME, _GPU_LABEL]
+    counts = count_values(labeled.select(_METRIC_NAME, gpu, "value"), keys)
+    totals = add_counts(counts.drop(_GPU_LABEL))
+    return {_ALL_STATS: describe_counts(totals, keys[:1]), _STATS_BY_GPU: describe_counts(counts, keys)}
+
+
+def _gpu_labels(frames: Frames) -> pl.LazyFrame:
+    """Read the bus location and the name of each GPU, as nsys prints them: ``device_id`` and ``GPU``."""
+    parts = (pl.col(c).cast(pl.String) for c in ("bus_location", "name"))
+    label = pl.concat_str(*parts, separator=" - ", ignore_nulls=True).replace("", None).alias(_GPU_LABEL)
+    return frames("devices").select("device_id", label).unique("device_id", keep="first")
 
 
 @recipe(*OUTPUTS_BY_DEVICE, combine=combine_sums, reductions=REDUCTIONS)
