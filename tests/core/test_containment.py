@@ -39,10 +39,11 @@ def contains(p: Interval, c: Interval) -> bool:
     return None not in (*p, *c) and p[:2] == c[:2] and p[2] <= c[2] and p[3] >= c[3]
 
 
-def brute_parents(rows: list[Interval]) -> list[int | None]:
+def brute_parents(rows: list[Interval], allowed: list[bool] | None = None) -> list[int | None]:
     found = []
     for i, c in enumerate(rows):
         outer = [(p[3] - p[2], j) for j, p in enumerate(rows) if j != i and contains(p, c)]
+        outer = [o for o in outer if allowed is None or allowed[o[1]]]
         found.append(min(outer)[1] if outer else None)
     return found
 
@@ -63,6 +64,13 @@ def climb(parent: list[int | None], row: int) -> list[int] | None:
 @example([(7, 1, 0, 10), (7, 1, 10, 10), (7, 1, 10, 20)])
 def test_parents_are_the_shortest_containers(rows: list[Interval]) -> None:
     assert shortest_containers(frame(rows), by=BY).to_list() == brute_parents(rows)
+
+
+@given(st.lists(st.tuples(st.tuples(st.just(7), numbers, times, times | st.none()), st.booleans()), max_size=14))
+def test_parents_can_be_restricted_to_some_intervals(cases: list[tuple[Interval, bool]]) -> None:
+    rows, allowed = [r for r, _ in cases], [a for _, a in cases]
+    found = shortest_containers(frame(rows), by=BY, among=pl.Series(allowed, dtype=pl.Boolean)).to_list()
+    assert found == brute_parents(rows, allowed)
 
 
 @given(any_intervals)

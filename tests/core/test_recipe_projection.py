@@ -40,19 +40,68 @@ GRAPH = {
 def test_nodes_of_graphs_belong_to_the_ranges_in_which_they_were_created() -> None:
     assert trace(**GRAPH) == [
         ("replay", 30, 51, 0, 1, None),
-        ("capture", 30, 43, 1, 3, 0),
-        ("layer", 30, 43, 2, 0, 1),
-        ("capture", 30, 32, 2, 1, 1),
-        ("layer", 30, 32, 3, 0, 3),
-        ("capture", 40, 43, 2, 1, 1),
-        ("layer", 40, 43, 3, 0, 5),
+        ("capture", 30, 43, 1, 1, 0),
+        ("instantiate", 30, 43, 2, 2, 1),
+        ("layer", 30, 32, 3, 0, 2),
+        ("layer", 40, 43, 3, 0, 2),
     ]
 
 
 def test_ranges_of_graphs_are_counted_once_on_the_cpu() -> None:
     sums = outputs("nvtx_gpu_proj_sum", GRAPH)["all_stats"]
     columns = ("Text", "Count", "Sum", "Sum of NVTX Ranges on CPU")
-    assert sums.select(columns).rows() == [("capture", 3, 18, 10.0), ("layer", 3, 18, 6.0), ("replay", 1, 21, 5.0)]
+    assert sums.select(columns).rows() == [
+        ("capture", 1, 13, 10.0),
+        ("instantiate", 1, 13, 4.0),
+        ("layer", 2, 5, 6.0),
+        ("replay", 1, 21, 5.0),
+    ]
+
+
+def test_the_range_in_which_a_graph_is_captured_and_instantiated_has_both_projections() -> None:
+    rows = trace(**{**GRAPH, "nvtx_ranges": [nvtx(0, 15, "capture"), nvtx(20, 25, "replay")]})
+    assert rows == [
+        ("replay", 30, 51, 0, 1, None),
+        ("capture", 30, 43, 1, 2, 0),
+        ("capture", 30, 32, 2, 0, 1),
+        ("capture", 40, 43, 2, 0, 1),
+    ]
+
+
+def test_whole_graphs_belong_to_the_ranges_in_which_they_were_created_and_instantiated() -> None:
+    # The same nesting as in a capture of nsys: everything is in one range, and each replay is inside the instantiation.
+    def event(time: int, graph: int | None, executable: int | None = None) -> Row:
+        ids = {"graph_id": graph, "graph_exec_id": executable, "process_id": 7, "thread_id": 1}
+        return {"start_ns": time, "end_ns": time, **ids}
+
+    eager, kernel_of_eager = launch(1, (10, 11), 1)
+    ids = {"process_id": 7, "graph_id": 1, "graph_exec_id": 5}
+    names = [(0, 60, "main"), (1, 20, "capture"), (4, 19, "layer"), (21, 30, "instantiate"), (31, 40, "replay0")]
+    rows = trace(
+        nvtx_ranges=[nvtx(*r, range_id=i) for i, r in enumerate([*names, (41, 50, "replay1")])],
+        api_calls=[eager, call(32, 33, correlation_id=2), call(42, 43, correlation_id=3)],
+        kernels=[kernel_of_eager],
+        cuda_graph_events=[event(3, 1), event(22, 2), event(23, 1, 5)],
+        graph_launches=[{"start_ns": t, "end_ns": t + 4, "correlation_id": c, **ids} for t, c in ((70, 2), (80, 3))],
+    )
+    assert rows == [
+        ("main", 10, 84, 0, 1, None),
+        ("capture", 10, 84, 1, 1, 0),
+        ("instantiate", 70, 84, 2, 2, 1),
+        ("replay0", 70, 74, 3, 0, 2),
+        ("replay1", 80, 84, 3, 0, 2),
+    ]
+
+
+def test_projections_of_single_activities_contain_no_concurrent_ones() -> None:
+    launches = [launch(2, (30, 90), 1), launch(6, (35, 40), 2)]
+    ranges = [nvtx(0, 10, "outer"), nvtx(1, 4, "long"), nvtx(5, 8, "short")]
+    rows = trace(
+        nvtx_ranges=[{**r, "range_id": i} for i, r in enumerate(ranges)],
+        api_calls=[c for c, _ in launches],
+        kernels=[k for _, k in launches],
+    )
+    assert rows == [("outer", 30, 90, 0, 2, None), ("long", 30, 90, 1, 0, 0), ("short", 35, 40, 1, 0, 0)]
 
 
 def test_copies_of_copies_of_nodes_are_followed() -> None:

@@ -142,7 +142,7 @@ def _updated_maxima(maxima: pl.Series, values: pl.DataFrame) -> pl.Series:
     return maxima.scatter(values["at"], higher.to_series())
 
 
-def shortest_containers(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.Series:
+def shortest_containers(intervals: pl.DataFrame, *, by: Sequence[str], among: pl.Series | None = None) -> pl.Series:
     """Return the parent of each interval: the shortest other interval that contains it.
 
     If several are equally short, the first one is the parent. Intervals with equal bounds are parents of each other,
@@ -151,11 +151,15 @@ def shortest_containers(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.Ser
     Args:
         intervals: Columns ``by``, ``start_ns`` and ``end_ns``. The intervals may overlap in any way.
         by: Columns that identify the track.
+        among: Which intervals may be parents (Boolean). All of them if it is None.
 
     Returns:
         One row number per interval (UInt32). It is null if no other interval contains the interval.
     """
     (positions,) = axis_positions(intervals, by=by)
+    if among is not None and not among.all():
+        found = _parents_if_crossing(positions, intervals, among)
+        return pl.repeat(None, intervals.height, dtype=pl.UInt32, eager=True).scatter(found["row"], found["parent"])
     ordered = positions.sort("start", "end", "row", descending=[False, True, False])
     nested = _parents_if_nested(ordered)
     irregular = nested.filter(~pl.col("is_regular")).select("track").unique()
@@ -189,16 +193,19 @@ def _parents_if_nested(ordered: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _parents_if_crossing(positions: pl.DataFrame, intervals: pl.DataFrame) -> pl.DataFrame:
+def _parents_if_crossing(
+    positions: pl.DataFrame, intervals: pl.DataFrame, among: pl.Series | None = None
+) -> pl.DataFrame:
     """Return ``row`` and ``parent`` of each interval, without any assumption about how the intervals overlap."""
     # Positions cannot be subtracted because they may be ranks, and Int64 differences of times may overflow.
     start, end = (intervals[c].gather(positions["row"]).cast(pl.Int128) for c in ("start_ns", "end_ns"))
     ranked = positions.sort(end - start, "row", descending=True)
     rows = ranked["row"]
     ranked = ranked.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))  # sorted by descending duration
+    containers = ranked if among is None else ranked.filter(among.gather(rows))
     parents = []
     for chain in split_into_chains(ranked):
-        others = _exclude_self(contained_slices(ranked, chain), chain)
+        others = _exclude_self(contained_slices(containers, chain), chain)
         last = covering_maxima(others["row"], others, chain.height)
         parents.append(pl.DataFrame({"row": rows.gather(chain["row"]), "parent": rows.gather(last)}))
     return pl.concat(parents)

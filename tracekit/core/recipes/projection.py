@@ -1,11 +1,11 @@
 """Project NVTX ranges onto the GPU as the recipes of nsys do, which differs from the reports of ``nsys stats``.
 
-The activities of the nodes of a CUDA graph belong not only to the ranges in which the graph was launched, but also to
-those in which its nodes were created, usually by capturing a stream. Such a range has a projection that extends over
-all activities of its nodes, and one more projection per activity.
+The activities of a CUDA graph belong not only to the ranges in which the graph was launched, but also to those in which
+it was created and instantiated. For graphs that are recorded by node, the innermost range in which a node was created,
+usually by capturing a stream, has one projection per activity of the node.
 
-Projections are nested in the same way as their ranges. In addition, projections of ranges with the same parent, or
-without a parent, are nested if one contains the other.
+A projection is nested in the shortest projection of its thread that contains it. A projection that is a single activity
+contains only projections with the same bounds, because other activities in this time run concurrently.
 """
 
 from __future__ import annotations
@@ -16,19 +16,23 @@ import polars as pl
 
 from tracekit.core.forests import concat_ancestor_strings, depths
 from tracekit.core.intervals.containment import shortest_containers
-from tracekit.core.reports.nvtx import CHILDREN, add_child_aggregates, gpu_extents, gpu_launches, range_launch_pairs
-from tracekit.core.reports.report import THREAD
+from tracekit.core.reports.nvtx import CHILDREN, add_child_aggregates, gpu_extents, range_launch_pairs
+from tracekit.core.reports.report import CALL_KEY, THREAD
 from tracekit.core.reports.sources import read_owning_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tracekit.core.reports.report import Frames
 
 _NODE_KEY = ("process_id", "graph_node_id")
 _NODE_TABLES = ("kernels", "memcpys", "memsets")
 _BOUNDS = ("start_ns", "end_ns")
 _GPU_BOUNDS = ("gpu_start_ns", "gpu_end_ns")
+_GRAPHS = "graph_launches"
+_TIMES = ("gpu_start_ns", "gpu_first_end_ns", "gpu_end_ns")
+_COLUMNS = (*THREAD, *_BOUNDS, *_TIMES)
+_FIRST_START, _LAST_END = pl.col("gpu_start_ns").min(), pl.col("gpu_end_ns").max()
+_FIRST_END = pl.col("gpu_end_ns").min().alias("gpu_first_end_ns")
+_BOUNDS_OF_EXTENT = (_FIRST_START, pl.col("gpu_first_end_ns").min(), _LAST_END)
 _ROUNDS = 6
 """Rounds in which copies of nodes are traced back. Each doubles the number of copies, so 64 copies are followed."""
 
@@ -37,38 +41,90 @@ def project_with_nodes(frames: Frames) -> pl.DataFrame:
     """Return the projections of all ranges onto the GPU.
 
     Returns:
-        One row per projection: the columns of the range, ``gpu_start_ns``, ``gpu_end_ns``, ``row`` (number of the
-        range) and ``activity`` (number of the activity of a node, null for the projection of the whole range).
+        One row per projection: the columns of the range, ``gpu_start_ns``, ``gpu_first_end_ns`` (first end of an
+        activity), ``gpu_end_ns``, ``row`` (number of the range) and ``activity`` (number of the activity of a node,
+        null for the projection of the whole range).
     """
     owners = read_owning_ranges(frames).collect()
-    launches = gpu_launches(frames, (*_NODE_TABLES, "graph_launches")).select(*THREAD, *_BOUNDS, *_GPU_BOUNDS)
     nodes = _created_nodes(frames)
-    creations = nodes.group_by(*THREAD, *_BOUNDS).agg(pl.col("gpu_start_ns").min(), pl.col("gpu_end_ns").max())
-    extents = gpu_extents(owners, pl.concat([launches, creations.select(launches.columns)]))
-    rows = extents.select("row", gpu_start_ns="low", gpu_end_ns="high", activity=pl.lit(None, pl.UInt32))
-    if nodes.height:
-        rows = pl.concat([rows, _single_projections(owners, nodes).select(rows.columns)])
+    singles, outer = _single_projections(owners, nodes)
+    sources = [_launches(frames), _created_graphs(frames), _created_nodes(frames, original=False)]
+    extents = pl.concat([_extents(owners, pl.concat(sources)), outer]).group_by("row").agg(*_BOUNDS_OF_EXTENT)
+    rows = pl.concat([extents.with_columns(activity=pl.lit(None, pl.UInt32)), singles]).sort("row", maintain_order=True)
     return owners[rows["row"]].hstack(rows)
 
 
-def _single_projections(owners: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Return every pair of a range and an activity of a node that was created in it."""
+def _launches(frames: Frames) -> pl.DataFrame:
+    """Return the activities with the times of the API calls that launched them, once per call."""
+    times = (
+        frames(t).select(*CALL_KEY, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in (*_NODE_TABLES, _GRAPHS)
+    )
+    extents = pl.concat(times).group_by(*CALL_KEY).agg(_FIRST_START, _FIRST_END, _LAST_END)
+    calls = frames("api_calls").select(*CALL_KEY, "thread_id", *_BOUNDS)
+    return calls.join(extents, on=CALL_KEY, how="inner").select(_COLUMNS).collect()
+
+
+def _created_graphs(frames: Frames) -> pl.DataFrame:
+    """Return the launches of whole CUDA graphs with the times at which the graphs were created and instantiated."""
+    events = frames("cuda_graph_events").select(*THREAD, *_BOUNDS, "graph_id", "graph_exec_id")
+    launches = frames(_GRAPHS).select(
+        "process_id",
+        "graph_id",
+        "graph_exec_id",
+        gpu_start_ns="start_ns",
+        gpu_first_end_ns="end_ns",
+        gpu_end_ns="end_ns",
+    )
+    is_instantiation = pl.col("graph_exec_id").is_not_null()
+    parts = []
+    for key, condition in (("graph_id", ~is_instantiation), ("graph_exec_id", is_instantiation)):
+        keys = ["process_id", key]
+        created = (
+            events.filter(condition).select(*THREAD, *_BOUNDS, key).unique(keys, keep="first", maintain_order=True)
+        )
+        parts.append(created.join(launches, on=keys, how="inner").select(_COLUMNS))
+    return pl.concat(parts).collect()
+
+
+def _extents(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """Return ``row``, ``gpu_start_ns``, ``gpu_first_end_ns`` and ``gpu_end_ns`` of each range with activities."""
+    whole = gpu_extents(owners, launches)
+    ends = gpu_extents(owners, launches.with_columns(gpu_start_ns="gpu_first_end_ns"))
+    joined = whole.join(ends.select("row", first_end="low"), on="row", how="inner")
+    return joined.select("row", gpu_start_ns="low", gpu_first_end_ns="first_end", gpu_end_ns="high")
+
+
+def _single_projections(owners: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the projections of single activities of nodes, and the extents of the outer ranges.
+
+    The innermost range in which a node was created has one projection per activity of the node.
+    """
     pairs = range_launch_pairs(owners, nodes)
-    activities = nodes.select(*_GPU_BOUNDS, pl.int_range(pl.len(), dtype=pl.UInt32).alias("activity"))
-    return pairs.select("row").hstack(activities[pairs["member"]])
+    times = nodes.select(_TIMES)[pairs["member"]]
+    rows = pairs.rename({"member": "activity"}).hstack(times).with_columns(pl.col("activity").cast(pl.UInt32))
+    starts = owners.select(start="start_ns", end="end_ns")[pairs["row"]]
+    ordered = rows.hstack(starts).sort("activity", "start", "end", "row", descending=[False, True, False, True])
+    is_innermost = pl.col("activity").is_first_distinct()
+    names = ["row", *_TIMES]
+    return ordered.filter(is_innermost).select(*names, "activity"), ordered.filter(~is_innermost).select(names)
 
 
-def _created_nodes(frames: Frames) -> pl.DataFrame:
+def _created_nodes(frames: Frames, *, original: bool = True) -> pl.DataFrame:
     """Return the activities of nodes of CUDA graphs with the times at which the nodes were created.
 
-    A node of an executable graph is a copy of the node that the program created. The creation of the original is used.
+    A node of an executable graph is a copy of the node that the program created.
+
+    Args:
+        frames: Function that returns the declared table with a given name.
+        original: Whether to use the creation of the original node instead of that of the copy.
     """
     columns = (*_NODE_KEY, "thread_id", *_BOUNDS, "original_graph_node_id")
     events = frames("cuda_graph_node_events").select(columns).collect()
     if events.is_empty():
-        return pl.DataFrame(schema=dict.fromkeys((*THREAD, *_BOUNDS, *_GPU_BOUNDS), pl.Int64))
+        return pl.DataFrame(schema=dict.fromkeys(_COLUMNS, pl.Int64))
     created = events.filter(pl.col("original_graph_node_id").is_null()).unique(_NODE_KEY, keep="first")
-    nodes = _original_nodes(events).join(
+    originals = _original_nodes(events) if original else created.select(*_NODE_KEY, original="graph_node_id")
+    nodes = originals.join(
         created.drop("original_graph_node_id"),
         left_on=["process_id", "original"],
         right_on=list(_NODE_KEY),
@@ -76,7 +132,8 @@ def _created_nodes(frames: Frames) -> pl.DataFrame:
     )
     tables = (frames(t).select(*_NODE_KEY, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in _NODE_TABLES)
     activities = pl.concat(tables).drop_nulls("graph_node_id")
-    return activities.join(nodes.lazy(), on=_NODE_KEY, how="inner", maintain_order="left").collect()
+    joined = activities.join(nodes.lazy(), on=_NODE_KEY, how="inner", maintain_order="left")
+    return joined.with_columns(gpu_first_end_ns="gpu_end_ns").select(_COLUMNS).collect()
 
 
 def _original_nodes(events: pl.DataFrame) -> pl.DataFrame:
@@ -99,10 +156,7 @@ def nest_projections(rows: pl.DataFrame) -> pl.DataFrame:
     """
     order = [*THREAD, *_GPU_BOUNDS, *_BOUNDS, "range_id"]
     rows = rows.sort(order, descending=[c in ("gpu_end_ns", "end_ns") for c in order]).with_row_index("number")
-    outer = _outer_projections(rows)
-    families = rows.select(*THREAD, outer.alias("outer"), start_ns="gpu_start_ns", end_ns="gpu_end_ns")
-    inner = _smallest_containers(families.with_columns(pl.col("outer").fill_null(rows.height)), by=(*THREAD, "outer"))
-    parent = pl.select(pl.coalesce(inner, outer)).to_series()
+    parent = _smallest_containers(rows)
     numbers = rows.select(":" + pl.col("number").cast(pl.String)).to_series()
     stack = concat_ancestor_strings(parent, numbers).str.strip_prefix(":").str.split(":").cast(pl.List(pl.Int64))
     number = pl.col("number").cast(pl.Int64)
@@ -114,30 +168,20 @@ def nest_projections(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _outer_projections(rows: pl.DataFrame) -> pl.Series:
-    """Return, for each projection, the row number of the projection of the next outer range, or null.
+def _smallest_containers(rows: pl.DataFrame) -> pl.Series:
+    """Return, for each projection, the row number of the shortest projection that contains it, or null.
 
-    The projection of one activity of an inner range is inside that of the same activity of the outer range.
+    Of projections with equal bounds, the first one contains the others, each of which contains the next.
     """
-    ranges = rows.unique("row").sort("range_id").select("row", *THREAD, *_BOUNDS)
-    outer = ranges.select("row", outer_row=ranges["row"].gather(_smallest_containers(ranges, by=THREAD)))
-    numbers = rows.select(outer_row="row", activity="activity", outer="number")
-    keyed = rows.select("row", "activity").join(outer, on="row", how="left", maintain_order="left")
-    on = ["outer_row", "activity"]
-    return keyed.join(numbers, on=on, how="left", nulls_equal=True, maintain_order="left")["outer"]
-
-
-def _smallest_containers(rows: pl.DataFrame, *, by: Sequence[str]) -> pl.Series:
-    """Return, for each interval, the row number of the shortest interval that contains it, or null.
-
-    Of intervals with equal bounds, the first one contains the others, each of which contains the next.
-    """
-    keyed = rows.select(*by, *_BOUNDS).with_row_index("at")
-    group = [*by, *_BOUNDS]
-    twins = keyed.with_columns(
-        pl.col("at").shift(1).over(group).alias("twin"), pl.col("at").first().over(group).alias("first")
+    group = [*THREAD, *_GPU_BOUNDS]
+    is_wide = pl.col("gpu_first_end_ns") < pl.col("gpu_end_ns")
+    twins = rows.with_row_index("at").with_columns(
+        pl.col("at").shift(1).over(group).alias("twin"),
+        pl.col("at").filter(is_wide).last().over(group).alias("container"),
     )
     firsts = twins.filter(pl.col("twin").is_null())
-    contained = firsts["at"].gather(shortest_containers(firsts, by=by))
-    parents = pl.repeat(None, rows.height, dtype=pl.UInt32, eager=True).scatter(firsts["at"], contained)
+    intervals = firsts.select(*THREAD, start_ns="gpu_start_ns", end_ns="gpu_end_ns")
+    containers = shortest_containers(intervals, by=THREAD, among=firsts["container"].is_not_null())
+    parents = pl.repeat(None, rows.height, dtype=pl.UInt32, eager=True)
+    parents = parents.scatter(firsts["at"], firsts["container"].gather(containers))
     return pl.select(pl.coalesce(twins["twin"], parents)).to_series()

@@ -128,7 +128,7 @@ def nvtx_gpu_proj_sum(request: RankRequest) -> Tables:
     rows = project_with_nodes(request.frames).rename({"name": _TEXT}).drop_nulls(_TEXT)
     tables = _sum_by(rows.lazy().select(_TEXT, value=pl.col("gpu_end_ns") - pl.col("gpu_start_ns")), _TEXT)
     text, duration = pl.col(_TEXT).cast(pl.String), DURATION.cast(pl.Float64)
-    cpu_times = _add_cpu_times(rows.filter(pl.col("activity").is_null()).select(text, duration.alias(_CPU_SUM)))
+    cpu_times = _add_cpu_times(rows.unique("row").select(text, duration.alias(_CPU_SUM)))
     tables[_RANK] = tables[_RANK].join(cpu_times, on=_TEXT, how="left", maintain_order="left")
     return {**tables, _CPU_TIMES: cpu_times}
 
