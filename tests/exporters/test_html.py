@@ -333,13 +333,13 @@ def test_a_browser_draws_the_page_and_asks_for_nothing(name: str, tmp_path: Path
         drawn = shown.evaluate("[...document.querySelectorAll('.figure')].filter(f => f.querySelector('svg')).length")
         background = "document.querySelector('.figure .main-svg').style.background"
         dark = shown.evaluate(background)
-        shown.emulate_media(color_scheme="light")
         shades = {theme.DARK_COLOURS[c] for c in theme.COLOURS}
         drawn_in = (
             "[...document.querySelectorAll('#figure-top_kernels path, #figure-copies path')].map(e => e.style.fill)"
         )
         fills = [f for f in shown.evaluate(drawn_in) if f.startswith("rgb(")]
         dark_fills = {"#{:02X}{:02X}{:02X}".format(*map(int, re.findall(r"\d+", f))) for f in fills}
+        shown.emulate_media(color_scheme="light")
         light = wait_for(lambda: shown.evaluate(background) if shown.evaluate(background) != dark else None)
         labels = shown.evaluate(
             "[...document.querySelectorAll('.slicetext, .ytick')].map(e => e.textContent).join(' ')"

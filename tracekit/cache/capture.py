@@ -53,10 +53,10 @@ class CachedCapture(Capture):
     def __init__(
         self, path: Path, format_name: str, open_capture: Callable[[], Capture], cache: CacheFolder | None = None
     ) -> None:
-        """Open the file, unless its columns were stored.
+        """Open the file, unless its columns are already in the cache.
 
         Raises:
-            TracekitError: The file cannot be read, or a variable of the cache is not valid.
+            TracekitError: The file cannot be read, or an environment variable has an invalid value.
         """
         self._path, self._format, self._open = path, format_name, open_capture
         self._cache = cache or CacheFolder()
@@ -122,7 +122,7 @@ class CachedCapture(Capture):
         return self._recorded().launch()
 
     def close(self) -> None:
-        """Close the file, store what was learned about it, and delete the entries for which there is no space."""
+        """Close the file, store its row counts in the cache, and evict entries that exceed the limit of the cache."""
         if self._facts.has_changed and (folder := self._folder_to_store()):
             self._cache.store_source(folder, self._path, self._format)
             self._cache.store_facts(folder, self._facts.to_json())

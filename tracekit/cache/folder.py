@@ -47,7 +47,9 @@ def is_enabled(*, default: bool) -> bool:
     """
     value = os.environ.get(SWITCH, "").strip().casefold()
     if value not in ("", "on", "off"):
-        raise TracekitError(f"the variable {SWITCH} is {value!r}", hint="set it to on or off")
+        raise TracekitError(
+            f"the environment variable {SWITCH} has the invalid value {value!r}", hint="set it to on or off"
+        )
     return default if not value else value == "on"
 
 
@@ -88,7 +90,7 @@ class CacheFolder:
             limit: Largest size in bytes. If None, ``TRACEKIT_CACHE_SIZE`` or ``DEFAULT_LIMIT`` is used.
 
         Raises:
-            TracekitError: A variable is not valid.
+            TracekitError: An environment variable has an invalid value.
         """
         self.root = root or Path(os.environ.get(FOLDER) or platformdirs.user_cache_path("tracekit", appauthor=False))
         self.limit = _limit_of_environment() if limit is None else limit
@@ -228,7 +230,9 @@ def _limit_of_environment() -> int:
     """Return the size limit that the environment states, or the default."""
     text = os.environ.get(LIMIT, "")
     if text and not (text.isascii() and text.isdecimal()):
-        raise TracekitError(f"the variable {LIMIT} is {text!r}", hint="set it to a number of bytes")
+        raise TracekitError(
+            f"the environment variable {LIMIT} has the invalid value {text!r}", hint="set it to a number of bytes"
+        )
     return int(text) if text else DEFAULT_LIMIT
 
 
@@ -241,7 +245,7 @@ def _write(columns: pa.Table, path: Path) -> None:
 
 
 def _mapped(path: Path, columns: Sequence[str]) -> pa.Table:
-    """Return those of some columns that a file contains, without copying them."""
+    """Memory-map a file and return the requested columns that it contains, without copying them."""
     import pyarrow as pa
 
     with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:

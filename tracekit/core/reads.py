@@ -87,7 +87,7 @@ class ReadRecorder:
         limit: int | None,
         _batch_rows: int | None = None,
     ) -> Iterator[pl.DataFrame]:
-        """Record and yield the columns of a table that polars requests. If None, all columns are requested."""
+        """Yield the columns that polars requests from a table, and record which ones. ``columns=None`` requests all."""
         data = self._example(table)
         used = data.columns if columns is None else columns
         if used:

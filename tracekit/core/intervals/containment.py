@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.intervals.axis import Axis
+from tracekit.core.series import series_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -106,7 +107,7 @@ def slice_minima(values: pl.Series, slices: pl.DataFrame) -> pl.Series:
         least = np.minimum(least[:-half], least[half:])
         here = np.flatnonzero(powers == power)
         minima[here] = np.minimum(least[first[here]], least[stop[here] - (1 << power)])
-    return pl.Series(minima, dtype=values.dtype)
+    return series_of(minima).cast(values.dtype)
 
 
 def covering_maxima(values: pl.Series, slices: pl.DataFrame, length: int) -> pl.Series:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracekit.core.series import series_of
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -100,5 +102,5 @@ def _quartiles(ordered: pl.DataFrame, sizes: pl.Series) -> dict[str, pl.Series]:
             values[last.searchsorted(first + (position + rounding) // 4, side="right")].astype(np.float64)
             for rounding in (0, 3)
         )
-        quarters[name] = pl.Series(low + (high - low) * (position % 4) / 4)
+        quarters[name] = series_of(low + (high - low) * (position % 4) / 4)
     return quarters

@@ -64,7 +64,7 @@ class _Strings(dict[str, int]):
 
 
 def _add_functions_and_locations(made: Any, profile: Profile, strings: _Strings) -> None:
-    """Add a function and a location for each text of frames, a mapping for each module, and all strings."""
+    """Add a function and a location for each distinct frame, a mapping for each module, and all strings."""
     mappings: dict[str, int] = {}
     functions, modules = profile.functions.to_pylist(), profile.modules.to_pylist()
     for nth, (function, module) in enumerate(zip(functions, modules, strict=True), 1):

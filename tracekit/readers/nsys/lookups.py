@@ -206,7 +206,7 @@ def _builder(rows: int, *, spills: bool) -> Builder:
 
 
 def row_bytes(request: Request[dict[str, pa.Array]]) -> int:
-    """Return the memory of one row of the columns that a request reads in bytes."""
+    """Return the size in bytes of one row of the requested columns."""
     return sum(_STRING_BYTES if not col.is_number(kind) else kind.bit_width // 8 for kind in request.types.values())
 
 

@@ -27,5 +27,5 @@ class RepCapture(NsysCapture):
 
     @property
     def undecoded(self) -> dict[str, Undecoded]:
-        """Number and bytes of the events in the report that no declared table contains, by class."""
+        """Number of the events that are in no declared table and their size in bytes, by class."""
         return self.report.undecoded

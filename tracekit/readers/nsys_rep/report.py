@@ -206,7 +206,7 @@ class Report:
 
     @functools.cached_property
     def undecoded(self) -> dict[str, Undecoded]:
-        """Number and bytes of the events in the report that no declared table contains, by class."""
+        """Number of the events that are in no declared table and their size in bytes, by class."""
         with damage_as_error(self.path, file=self.container.file):
             return find_undecoded(self)
 

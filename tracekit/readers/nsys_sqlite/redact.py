@@ -220,7 +220,7 @@ class _RedactedExport:
             raise CorruptTraceError(message, path=self.path, hint=EXPORT_AGAIN)
 
     def _has_columns(self, table: str, *columns: str) -> bool:
-        """Return whether an ordinary table exists and has all of some columns."""
+        """Return whether a table exists, is neither a view nor virtual, and has all given columns."""
         if table not in self.strings.columns:
             return False
         listed = {c.decode() for (c,) in self.db.execute("SELECT name FROM pragma_table_info(?)", (table,))}
