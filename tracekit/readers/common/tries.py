@@ -1,8 +1,8 @@
 """Assign ids to sequences of integers, so that equal sequences get the same id.
 
 The hash table is in the memory of a sandbox. The sequences form a tree in which sequences with a common prefix share
-nodes. For example, a call stack is a sequence of frames from the outermost to the innermost one, and stacks with the same callers share the nodes of these callers.
-Nodes are numbered in the order in which they are first used, whatever the hashes are.
+nodes. For example, a call stack is a sequence of frames from the outermost to the innermost one, and stacks with the
+same callers share the nodes of these callers. Nodes are numbered in the order in which they are first used.
 """
 
 from __future__ import annotations
