@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import urlencode, urlsplit
 
 from dash.exceptions import DependencyException
-from flask import Response, abort, redirect, request, send_file, send_from_directory
+from flask import Response, abort, redirect, request, send_from_directory
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from tracekit import interrupts
@@ -159,7 +159,7 @@ class Viewer:
 
     def _send_trace(self) -> Response:
         """Return the Perfetto trace of the requested time window."""
-        return send_file(self._traces.path(dict(request.args)), mimetype="application/octet-stream", conditional=False)
+        return Response(self._traces.read(dict(request.args)), mimetype="application/octet-stream")
 
 
 class _Timelines:
@@ -172,8 +172,12 @@ class _Timelines:
         self._lock = threading.Lock()
         self._number = 0
 
-    def path(self, values: dict[str, str]) -> Path:
-        """Return the path of the Perfetto trace of a time window. Convert the window if it is not cached."""
+    def read(self, values: dict[str, str]) -> bytes:
+        """Return the Perfetto trace of a time window. Convert the window if it is not cached.
+
+        A window has at most ``windows.MAX_EVENTS`` events, so the whole file is read. A file that the answer reads
+        while it is sent would stay open if the browser disconnects, and could be deleted before.
+        """
         at = parse_aggregated(values, len(self._captures))
         trace = self._captures[at].at(at)
         window = windows.choose_window(trace, values.get("start", ""), values.get("end", ""))
@@ -189,7 +193,7 @@ class _Timelines:
                 while len(self._paths) > MAX_TRACES:
                     self._paths.popitem(last=False)[1].unlink(missing_ok=True)
             self._paths.move_to_end(key)
-            return self._paths[key]
+            return self._paths[key].read_bytes()
 
     def close(self) -> None:
         """Remove the temporary folder."""
