@@ -76,14 +76,14 @@ class IpcFile:
         self._columns = _column_layouts(self.schema) if self._is_stream and not self._is_compressed() else None
 
     def read(self, file: InputFile, columns: Sequence[str], budget: Budget) -> pa.Table:
-        """Read some columns of all record batches.
+        """Read columns of all record batches into a table.
 
-        Other columns are read as well if the file is a compressed stream, or a stream with nested or
+        pyarrow reads the other columns as well if the file is a compressed stream, or a stream with nested or
         dictionary-encoded columns.
 
         Raises:
             Damage: The columns exceed the memory budget.
-            ValueError: The columns are invalid.
+            ValueError: The data of a column is invalid.
             TracekitError: The file changed since it was opened.
         """
         self.reserve_buffers(file, budget)
@@ -91,13 +91,13 @@ class IpcFile:
         return pa.Table.from_batches(self.record_batches(file, columns), schema)
 
     def record_batches(self, file: InputFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield all record batches with only some of their columns.
+        """Yield all record batches with some of their columns.
 
-        Other columns are read as well if the file is a compressed stream, or a stream with nested or
+        pyarrow reads the other columns as well if the file is a compressed stream, or a stream with nested or
         dictionary-encoded columns.
 
         Raises:
-            ValueError: The columns are invalid.
+            ValueError: The data of a column is invalid.
             TracekitError: The file changed since it was opened.
         """
         if self._columns is not None:
@@ -214,7 +214,7 @@ def _file_messages(file: InputFile) -> Iterator[IpcMessage]:
 
 
 def _read_message(file: InputFile, at: int) -> IpcMessage | None:
-    """Read the metadata of the message at an offset. The result is None for the end marker of a stream."""
+    """Read the metadata of the message at an offset. Return None if the offset holds the end marker of a stream."""
     prefix, size = _PREFIX.unpack(_read_bytes(file, at, _PREFIX.size))
     if prefix != STREAM:
         raise Damage(f"no message begins at offset {at}")
@@ -246,7 +246,7 @@ def _require_table(block: IpcMessage, field: int) -> FlatTable:
 def _batch_table(block: IpcMessage) -> FlatTable | None:
     """Return the metadata of the record batch in a message.
 
-    A dictionary message contains a record batch as well. The result is None if that batch is absent.
+    A dictionary message contains a record batch as well. Return None if a dictionary message lacks its record batch.
     """
     header = _require_table(block, _HEADER)
     return header if block.metadata.number(_HEADER_TYPE, "<B") == _BATCH else header.table(_DATA)

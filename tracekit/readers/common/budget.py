@@ -28,7 +28,7 @@ _ITEMS_AT_ONCE = 128
 
 
 class Budget:
-    """A limit on the memory that reading a file may allocate. It is thread-safe.
+    """A limit on the memory that reading a file may allocate. The class is thread-safe.
 
     Attributes:
         limit: Maximum number of bytes that may be reserved.
@@ -54,7 +54,7 @@ class Budget:
         return self.limit - self.reserved
 
     def reserve(self, rows: int, row_bytes: int, what: str) -> None:
-        """Reserve memory that is about to be allocated. It stays reserved as long as the budget exists.
+        """Reserve memory before it is allocated. The memory remains reserved as long as the budget exists.
 
         Args:
             rows: Number of rows.
@@ -62,14 +62,14 @@ class Budget:
             what: Plural noun for the rows in the error message, such as "rows of kernels".
 
         Raises:
-            Damage: Fewer bytes are left.
+            Damage: The memory exceeds the remaining budget.
         """
         with self._lock:
             self._check(rows, row_bytes, what, self.left)
             self.reserved += rows * row_bytes
 
     def check(self, rows: int, row_bytes: int, what: str) -> None:
-        """Check the size of memory that is about to be allocated and will soon be released, without reserving it.
+        """Check that memory for temporary data is within the limit, without reserving it.
 
         Raises:
             Damage: The size exceeds the limit of the whole budget.
@@ -80,7 +80,7 @@ class Budget:
         """Yield items, reserving memory for the Python object that the caller creates from each item.
 
         Raises:
-            Damage: Fewer bytes are left than the items need.
+            Damage: The memory for the items exceeds the remaining budget.
         """
         for i, item in enumerate(items):
             if i % _ITEMS_AT_ONCE == 0:
@@ -96,7 +96,7 @@ class Budget:
 
 
 class Ledger:
-    """The memory that was reserved for all data read so far from an open file or folder.
+    """A record of the memory that was reserved for the data read so far from an open file or folder.
 
     Data that is read again is counted only once.
     """
@@ -111,7 +111,7 @@ class Ledger:
         self._kept: dict[tuple[int, Hashable], int] = {}
 
     def budget(self) -> Budget:
-        """Return a separate budget for data that is discarded after use. The ledger does not record it."""
+        """Create a separate budget for temporary data. The ledger does not record what is reserved from it."""
         return Budget(self._file_bytes)
 
     @contextlib.contextmanager
@@ -119,8 +119,8 @@ class Ledger:
         """Return a context manager that provides the budget for reading some data, and records how much was reserved.
 
         Args:
-            what: Key that identifies the data.
-            per_byte: Bytes of memory allowed per byte of the file. Reads with equal values share one budget.
+            what: Key that identifies the data, so that reading it again is not counted twice.
+            per_byte: Bytes of memory allowed per byte of the file. Reads with the same value share one limit.
         """
         others = sum(size for key, size in list(self._kept.items()) if key[0] == per_byte and key[1] != what)
         budget = Budget(self._file_bytes, per_byte, others)

@@ -29,19 +29,19 @@ def column_builder(kind: pa.DataType, capacity: int) -> NumberBuilder | Dictiona
 
 
 class Builder(Protocol):
-    """A builder that joins batches of several columns."""
+    """The interface of builders, which join batches of several columns."""
 
     def append(self, batch: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
-        """Add a batch, which must have the same columns as all other batches."""
+        """Add a batch of rows. All batches must have the same columns."""
         ...
 
     def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
-        """Return the complete columns by name."""
+        """Return the columns of all batches, by name."""
         ...
 
 
 class RowCounter:
-    """A builder that counts rows, and returns no columns.
+    """A builder that only counts the rows of its batches.
 
     Attributes:
         rows: Number of rows of all batches so far.
@@ -55,12 +55,12 @@ class RowCounter:
         self.rows += len(next(iter(batch.values())))
 
     def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
-        """Return no columns."""
+        """Return an empty mapping, because only rows are counted."""
         return {}
 
 
 class TableBuilder:
-    """A builder that joins batches of several columns.
+    """A builder that joins batches into columns with few chunks.
 
     The batches of a number column become one chunk. The dictionaries of a dictionary column become one dictionary,
     unless most of its strings are distinct. A string column keeps one chunk per batch.
@@ -77,7 +77,7 @@ class TableBuilder:
         self._builders: dict[str, NumberBuilder | DictionaryBuilder | StringBuilder] = {}
 
     def append(self, batch: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
-        """Add a batch, which must have the same columns as all other batches."""
+        """Add a batch of rows. All batches must have the same columns."""
         if self._first_batch is None:
             self._first_batch = batch
             return
@@ -90,7 +90,10 @@ class TableBuilder:
         self._append(batch)
 
     def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
-        """Return the complete columns by name. If only one batch was added, its columns are returned unchanged."""
+        """Return the columns of all batches, by name.
+
+        If only one batch was added, its columns are returned unchanged.
+        """
         if not self._builders:
             return dict(self._first_batch or {})
         return {name: self._builders.pop(name).finish() for name in list(self._builders)}
@@ -108,18 +111,18 @@ class ChunkBuilder:
         self._batches: list[Mapping[str, pa.Array | pa.ChunkedArray]] = []
 
     def append(self, batch: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
-        """Add a batch, which must have the same columns as all other batches."""
+        """Add a batch of rows. All batches must have the same columns."""
         if not self._batches or len(next(iter(batch.values()))):
             self._batches.append(batch)
 
     def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
-        """Return the complete columns by name, with one chunk or more per batch."""
+        """Return the columns of all batches, by name, with one chunk or more per batch."""
         batches, self._batches = self._batches, []
         return {name: as_chunks([batch[name] for batch in batches]) for name in batches[0]}
 
 
 def as_chunks(batches: Sequence[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArray:
-    """Return batches of a column as chunks. If the type of a batch is wider, it is the type of all chunks."""
+    """Join the batches of a column into a chunked array. All chunks are cast to the widest type of the batches."""
     kinds = {batch.type for batch in batches}
     kind = batches[0].type if len(kinds) == 1 else max(kinds, key=lambda k: k.bit_width)
     chunks = (batch.chunks if isinstance(batch, pa.ChunkedArray) else [batch] for batch in batches)
@@ -127,7 +130,7 @@ def as_chunks(batches: Sequence[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArray:
 
 
 def concatenate(chunks: Sequence[pa.Array], kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """Return the values of all chunks of a column, in one chunk if possible. A column of nulls takes no memory."""
+    """Concatenate the chunks of a column, into one chunk if possible. A column of nulls takes no memory."""
     rows = sum(map(len, chunks))
     if sum(chunk.null_count for chunk in chunks) == rows:
         return columns.nulls(rows, kind)
@@ -212,7 +215,7 @@ class DictionaryBuilder:
         self._numbers.append(data.indices)
 
     def finish(self) -> pa.ChunkedArray:
-        """Return the complete column: one chunk, or one chunk per batch if the dictionaries are not merged."""
+        """Return the complete column, in one chunk, or in one chunk per batch if the dictionaries are not merged."""
         if is_mostly_unique(sum(map(len, self._dictionaries)), self._numbers.rows):
             codes = self._numbers.finish().chunk(0)
             return pa.chunked_array([_dictionary_array(codes[rows], self._dictionaries[n]) for rows, n in self._chunks])
@@ -226,7 +229,12 @@ class DictionaryBuilder:
 
 
 def is_mostly_unique(strings: int, rows: int) -> bool:
-    """Return whether a column has so many distinct strings that merging them into one dictionary is not worthwhile."""
+    """Return whether a column has so many distinct strings that merging them into one dictionary is not worthwhile.
+
+    Args:
+        strings: Number of distinct strings.
+        rows: Number of rows of the column.
+    """
     return strings > max(MANY_STRINGS, rows // 2)
 
 

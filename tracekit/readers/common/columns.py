@@ -59,9 +59,11 @@ class StringTable:
 
 
 def dictionary_array(numbers: pa.Array, names: pa.Array) -> pa.DictionaryArray:
-    """Build a dictionary column from codes and the name of each code. Equal names are merged.
+    """Build a dictionary column. Rows with equal names get the same code.
 
-    The codes must be numbered in the order in which they first occur.
+    Args:
+        numbers: Code of each row. The codes must be numbered in the order in which they first occur.
+        names: Name of each code. Rows with a null name become null.
     """
     values = names.unique().drop_null()
     if len(values) != len(names):
@@ -70,16 +72,18 @@ def dictionary_array(numbers: pa.Array, names: pa.Array) -> pa.DictionaryArray:
 
 
 def compact_dictionary(codes: pa.Array | pa.ChunkedArray, names: pa.Array) -> pa.DictionaryArray:
-    """Build a dictionary column from codes and the name of each code.
+    """Build a dictionary column whose dictionary holds only names that occur in its rows.
 
-    The dictionary holds only the names that occur in the column, in the order in which they first occur.
+    Args:
+        codes: Code of each row.
+        names: Name of each code.
     """
     used = single_array(codes).dictionary_encode()
     return dictionary_array(used.indices, names.take(used.dictionary))
 
 
 def decode_dictionary(names: pa.DictionaryArray) -> pa.Array:
-    """Return the string of each row of a dictionary column.
+    """Convert a dictionary column to a string column.
 
     Raises:
         ValueError: The strings of all rows together exceed the limit for a column of this many rows.
@@ -93,7 +97,7 @@ def decode_dictionary(names: pa.DictionaryArray) -> pa.Array:
 def cast_numbers(data: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
     """Cast numbers to a type, or to 64-bit integers if any integer does not fit the type.
 
-    Other columns are unchanged.
+    The column is returned unchanged if it or the type is not numeric.
     """
     if data.type == kind or not is_number(kind) or not is_number(data.type):
         return data
@@ -111,7 +115,7 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def numpy_dtype(kind: pa.DataType) -> np.dtype[np.integer | np.floating]:
-    """Return the numpy type of a numeric Arrow type. The method ``to_pandas_dtype`` would import pandas."""
+    """Return the numpy type of a numeric Arrow type without importing pandas, which ``to_pandas_dtype`` does."""
     return _DTYPES[kind]
 
 
@@ -119,13 +123,13 @@ def numbers(
     values: np.ndarray[tuple[int], np.dtype[np.integer | np.floating]],
     valid: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None,
 ) -> pa.Array:
-    """Return a numpy array as an Arrow array without copying its values. Values that are not valid become null."""
+    """Convert a numpy array to an Arrow array without copying its values. Values that are not valid become null."""
     bitmap = None if valid is None else pack_bits(valid)
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [bitmap, pa.py_buffer(values)])
 
 
 def nulls(rows: int, kind: pa.DataType) -> pa.Array:
-    """Return a column of nulls. These columns share one buffer, because most columns of a file are often null."""
+    """Return a column of nulls. All such columns share one buffer, because most columns of a file are often null."""
     if pa.types.is_dictionary(kind):
         dictionary = pa.array([], kind.value_type)
         return pa.DictionaryArray.from_arrays(nulls(rows, kind.index_type), dictionary, safe=False)
@@ -155,7 +159,7 @@ def single_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def encode_rows(*columns: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, list[tuple[int | None, ...]]]:
-    """Give equal rows of integer columns the same code.
+    """Dictionary-encode the rows of integer columns, so that equal rows have the same code.
 
     Returns:
         The code of each row, and the distinct rows by code. A row is the tuple of its values.
@@ -173,7 +177,7 @@ def encode_rows(*columns: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, list[tu
 
 
 def _encode_column(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, list[int | None]]:
-    """Return the code of each value of a column, and the distinct values by code. Null has a code as well."""
+    """Return the dictionary code of each row of an integer column, and the distinct values, which may include null."""
     encoded = single_array(column).dictionary_encode(null_encoding="encode")
     return encoded.indices, encoded.dictionary.to_pylist()
 
@@ -182,7 +186,8 @@ def convert_column(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
     """Convert a source column to an Arrow type for numbers or strings.
 
     Returns:
-        The converted column, and the number of rows whose strings were repaired. A dictionary column stays one.
+        The converted column, and the number of rows in which invalid UTF-8 was replaced. A dictionary column remains a
+            dictionary column.
 
     Raises:
         TypeError: A numeric type is requested for a column that is not numeric. The message is the expected type:
@@ -199,9 +204,9 @@ def convert_column(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
 
 
 def _convert_dictionary(column: pa.DictionaryArray) -> tuple[pa.DictionaryArray, int]:
-    """Convert the dictionary of a column to valid UTF-8.
+    """Replace invalid UTF-8 in the dictionary of a column.
 
-    Return the column and the number of rows with repaired strings.
+    Return the converted column, and the number of rows whose strings changed.
     """
     names, broken = to_valid_utf8(column.dictionary)
     if broken:
@@ -230,7 +235,7 @@ def to_valid_utf8(column: pa.Array) -> tuple[pa.Array, int]:
 
 
 def coalesce_dictionaries(*columns: pa.DictionaryArray) -> pa.DictionaryArray:
-    """Return, for each row, the first value of several dictionary columns that is not null."""
+    """Return the first value of each row that is not null among several dictionary columns."""
     filled = [c for c in columns if not is_empty(c)] or list(columns[:1])
     if len(filled) == 1:
         return filled[0]
@@ -240,7 +245,7 @@ def coalesce_dictionaries(*columns: pa.DictionaryArray) -> pa.DictionaryArray:
 
 
 def coalesce(*columns: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return, for each row, the first value of several columns that is not null."""
+    """Return the first value of each row that is not null among several columns."""
     filled = [c for c in columns if not is_empty(c)] or list(columns[:1])
     return filled[0] if len(filled) == 1 else pc.coalesce(*filled)
 

@@ -105,7 +105,7 @@ def columns_of_long_strings(file: InputFile, metadata: Any, names: Collection[st
 
 
 def _column_chunks(metadata: Any, names: Collection[str]) -> Iterator[tuple[int, Any]]:
-    """Return the column chunks of some columns, each with the number of rows in its row group."""
+    """Return an iterator over the column chunks of some columns, each with the number of rows in its row group."""
     indices = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path in names]
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
     return ((group.num_rows, group.column(i)) for group in groups for i in indices)
@@ -172,7 +172,7 @@ def _page_of_header(header: dict[int, Any], size: int) -> PageHeader:
 
 
 def _read_header(file: InputFile, at: int, stop: int) -> tuple[dict[int, Any], int]:
-    """Read the header of a page. Return its fields by number, and its size in bytes."""
+    """Read the header of a page. Return the fields of the header by number, and the size of the header in bytes."""
     for most in _HEADER_BYTES:
         data = file.read(at, min(most, stop - at))
         try:
@@ -184,9 +184,9 @@ def _read_header(file: InputFile, at: int, stop: int) -> tuple[dict[int, Any], i
 
 
 def _read_struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """Read a struct in Thrift's compact protocol.
+    """Read a struct in the compact protocol of Thrift, skipping fields other than integers and structs.
 
-    Return its integers and structs by field number, and its end offset.
+    Return the values by field number, and the offset after the struct.
     """
     outer: list[tuple[dict[int, Any], int]] = []
     fields: dict[int, Any] = {}
@@ -216,7 +216,7 @@ def _read_struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
 
 
 def _skip_value(data: bytes, at: int, kind: int) -> int:
-    """Skip a value of a given type. Return the offset after it."""
+    """Return the offset after a value of a Thrift type."""
     if kind in (_TRUE, _FALSE):
         return at
     if kind == _BYTES:

@@ -26,8 +26,8 @@ BATCH_ROWS = 1 << 16
 class SpillingBuilder:
     """A builder that writes batches to a temporary Arrow stream and returns columns that are mapped into memory.
 
-    Columns have one chunk per ``BATCH_ROWS`` rows or more. The chunks of a dictionary column share one dictionary,
-    unless most of its strings are distinct.
+    All chunks of a column except the last one have at least ``BATCH_ROWS`` rows. The chunks of a dictionary column
+    share one dictionary, unless most of its strings are distinct.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class SpillingBuilder:
         self._streams: list[_Stream] = []
 
     def append(self, batch: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
-        """Add a batch, which must have the same columns as all other batches."""
+        """Add a batch of rows. All batches must have the same columns."""
         rows = len(next(iter(batch.values())))
         if rows or not self._pending:
             self._pending.append(batch)
@@ -47,7 +47,7 @@ class SpillingBuilder:
             self._write(self._take_pending())
 
     def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
-        """Return the complete columns by name."""
+        """Return the columns of all batches, by name."""
         tables = [table for stream in self._streams for table in stream.finish()]
         if self._pending:
             tables.append(self._take_pending())
@@ -55,14 +55,17 @@ class SpillingBuilder:
         return {name: as_chunks([self._decode(name, table[name]) for table in tables]) for name in names}
 
     def _take_pending(self) -> pa.RecordBatch:
-        """Return the batches that were not written yet as one batch, in which dictionaries are shared codes."""
+        """Remove the batches that have not been written from memory, and return them as one batch.
+
+        In this batch, a column with a shared dictionary consists of its codes.
+        """
         batches, self._pending = self._pending, []
         self._rows += self._pending_rows
         self._pending_rows = 0
         return pa.record_batch({n: self._encode(n, as_chunks([b[n] for b in batches])) for n in batches[0]})
 
     def _encode(self, name: str, column: pa.ChunkedArray) -> pa.Array:
-        """Return a column in one chunk, with shared codes instead of a dictionary of its own."""
+        """Return a column as one array: its codes in the shared dictionary if it has one, otherwise its values."""
         array = columns.single_array(column)
         if not pa.types.is_dictionary(array.type):
             return array
@@ -73,14 +76,17 @@ class SpillingBuilder:
         return shared.encode(array)
 
     def _decode(self, name: str, column: pa.Array) -> pa.Array:
-        """Return a chunk of a column with its dictionary."""
+        """Convert codes of the shared dictionary of a column to a dictionary array. Return other arrays unchanged."""
         shared = self._dictionaries.get(name)
         if shared is None or pa.types.is_dictionary(column.type):
             return column
         return pa.DictionaryArray.from_arrays(column, shared.values, safe=False)
 
     def _write(self, batch: pa.RecordBatch) -> None:
-        """Write a batch. If a column has another type than before, a new stream begins."""
+        """Write a batch to a temporary stream.
+
+        A new stream is started if the type of a column differs from the previous batch.
+        """
         if not self._streams or self._streams[-1].schema != batch.schema:
             self._streams.append(_Stream(batch.schema))
         self._streams[-1].write(batch)
@@ -99,7 +105,7 @@ class SharedDictionary:
         self.is_full = False
 
     def encode(self, array: pa.DictionaryArray) -> pa.Array:
-        """Return the codes of the values of a batch in this dictionary, to which new values are added."""
+        """Add the new values of a batch to this dictionary, and return the code of each row of the batch."""
         if array.dictionary.equals(self.values):
             return array.indices
         known = pc.is_in(array.dictionary, self.values)
@@ -112,7 +118,7 @@ class _Stream:
     """An Arrow stream in a temporary file.
 
     Attributes:
-        schema: Schema of its batches.
+        schema: Schema of the batches.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -123,26 +129,26 @@ class _Stream:
             self._writer = ipc.new_stream(self._file, schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add a batch."""
+        """Write a batch to the stream."""
         with _disk_errors():
             self._writer.write_batch(batch)
 
     def finish(self) -> list[pa.RecordBatch]:
-        """Return all batches, whose data is mapped into memory."""
+        """Finish writing, and return all batches. Their data is mapped into memory."""
         with _disk_errors():
             self._writer.close()
             return list(ipc.open_stream(map_file(self._file)))
 
 
 def _close(file: IO[bytes]) -> None:
-    """Close a temporary file, whose last bytes need not be written."""
+    """Close a temporary file, ignoring errors, because its content is no longer needed."""
     with contextlib.suppress(OSError):
         file.close()
 
 
 @contextlib.contextmanager
 def _disk_errors() -> Iterator[None]:
-    """Convert errors about temporary files to errors that say what to do."""
+    """Return a context manager that converts errors of temporary files to ``TracekitError`` with a hint."""
     try:
         yield
     except OSError as e:

@@ -30,7 +30,7 @@ class Header(NamedTuple):
     Attributes:
         page_size: Size of a page in bytes.
         reserved: Number of bytes at the end of each page that SQLite does not use.
-        pages: Number of pages, or 0 if SQLite would not trust the number in the header.
+        pages: Number of pages, or 0 if the number in the header is out of date.
         encoding: Python name of the encoding of strings.
     """
 
@@ -41,7 +41,7 @@ class Header(NamedTuple):
 
     @classmethod
     def parse(cls, head: bytes) -> Self:
-        """Parse the first 100 bytes of a file. Missing bytes count as zeros."""
+        """Parse the first 100 bytes of a SQLite file. Missing bytes are treated as zeros."""
         _, size, reserved, changes, pages, encoding, valid_for = _HEADER.unpack_from(head.ljust(HEADER_BYTES, b"\0"))
         is_known = changes == valid_for
         return cls(
@@ -66,7 +66,7 @@ def check_complete(source: Source, *, hint: str = EXPORT_AGAIN) -> None:
     """Check that a SQLite file is not truncated, and that no journal beside it holds unfinished changes.
 
     Args:
-        source: The file.
+        source: The file to check.
         hint: Hint for the error if the file is truncated.
 
     Raises:
@@ -95,7 +95,7 @@ def check_complete(source: Source, *, hint: str = EXPORT_AGAIN) -> None:
 
 
 def _check_path_length(path: Path) -> None:
-    """Raise an error with a clear message if a path is too long for SQLite."""
+    """Raise an error if a path is too long for SQLite, whose own error would not state the reason."""
     length = len(os.fsencode(os.path.realpath(path)))
     if length > LONGEST_SQLITE_PATH:
         what = f"its path has {length} bytes, but SQLite supports at most {LONGEST_SQLITE_PATH} bytes"

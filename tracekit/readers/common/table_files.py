@@ -32,14 +32,19 @@ _WRITE_AGAIN = "write it again with tracekit"
 
 
 class TablePath(NamedTuple):
-    """The path of a table file, and its state when it was found. The state is None if the file did not exist."""
+    """The path of a table file.
+
+    Attributes:
+        path: Path of the file.
+        state: Size and modification time of the file when it was listed, or None if it did not exist.
+    """
 
     path: Path
     state: FileState | None
 
 
 class TableFile(Protocol):
-    """A table file whose metadata was read.
+    """The metadata of a table file, and a method that reads its columns.
 
     Attributes:
         schema: Schema of the table.
@@ -50,7 +55,12 @@ class TableFile(Protocol):
     rows: int
 
     def read(self, file: InputFile, columns: Sequence[str], budget: Budget) -> pa.Table:
-        """Read columns, none of which may be nested, after reserving the memory that they need.
+        """Read columns into a table.
+
+        Args:
+            file: The open file.
+            columns: Names of the columns to read. None of them may be nested.
+            budget: Budget from which the memory for the columns is reserved before they are read.
 
         Raises:
             Damage: The columns exceed the memory budget.
@@ -59,10 +69,13 @@ class TableFile(Protocol):
 
 
 class TableFiles(Capture):
-    """Table files that are read by column. It is an error if a file changes after it was found."""
+    """A capture that consists of table files, which are read by column.
+
+    It is an error if a file changes after it was listed.
+    """
 
     def __init__(self, files: Mapping[str, TablePath], describe_file: Callable[[InputFile], TableFile]) -> None:
-        """Create a reader of table files, without opening any file.
+        """Create a capture of table files without opening them.
 
         Args:
             files: Path and state of the file of each table.
@@ -82,7 +95,7 @@ class TableFiles(Capture):
 
         Raises:
             CorruptTraceError: The file is damaged.
-            TracekitError: The file cannot be read, or changed.
+            TracekitError: The file cannot be read, or it changed after it was listed.
         """
         with open_table_file(*self._files[name], name) as file:
             return self._description(name, file).rows
@@ -92,7 +105,7 @@ class TableFiles(Capture):
 
         Raises:
             CorruptTraceError: The file is damaged, or its columns differ from the declared columns.
-            TracekitError: The file cannot be read, or changed.
+            TracekitError: The file cannot be read, or it changed after it was listed.
         """
         path, state = self._files[name]
         declared = schemas.table(name)
@@ -121,9 +134,10 @@ class TableFiles(Capture):
 
 
 def find_table_files(source: Source, suffix: str) -> dict[str, TablePath]:
-    """Return the files in a folder that have a suffix and are named after declared tables, by table name.
+    """Return the table files in a folder, by table name.
 
-    The mapping is empty if the source is a file.
+    A table file has the given suffix and is named after a declared table. The mapping is empty if the source is a
+    file.
     """
     names = schemas.table_names()
     paths = [source.path / n for n in sorted(source.names)]
@@ -131,13 +145,13 @@ def find_table_files(source: Source, suffix: str) -> dict[str, TablePath]:
 
 
 def single_table_file(source: Source, describe_file: Callable[[InputFile], TableFile]) -> dict[str, TablePath]:
-    """Return the single file of a source, by the name of its table.
+    """Return a mapping from the name of a table to its file, for a source that is a single table file.
 
     The name is taken from the schema in the file, or from the file name if the schema does not name a table.
 
     Raises:
         CorruptTraceError: The source is a folder, the file is damaged, or it holds no table that tracekit declares.
-        TracekitError: The file cannot be read, or changed.
+        TracekitError: The file cannot be read, or it changed after it was listed.
     """
     if not source.path.is_file():
         what, hint = describe(source)
@@ -156,13 +170,17 @@ def single_table_file(source: Source, describe_file: Callable[[InputFile], Table
 def open_table_file(
     path: Path, state: FileState | None, table: str | None, hint: str = _WRITE_AGAIN
 ) -> Iterator[InputFile]:
-    """Return a context manager that opens a table file.
+    """Return a context manager that opens a table file, and converts errors within the context to errors with its path.
 
-    Arrow errors and errors of type ``OSError`` become errors with the path of the file.
+    Args:
+        path: Path of the file.
+        state: State that the file must have, or None to accept any state.
+        table: Name of the table for the error message, or None if it is not known yet.
+        hint: Hint for the error if the file is damaged.
 
     Raises:
         CorruptTraceError: The file is damaged.
-        TracekitError: The file cannot be read, or changed since it was found.
+        TracekitError: The file cannot be read, or is not in the expected state.
     """
     try:
         with InputFile(path, state) as file:
@@ -196,7 +214,7 @@ def is_flat_type(kind: pa.DataType) -> bool:
 
 
 def value_bytes(kind: pa.DataType) -> int:
-    """Return the number of bytes to reserve for one value of an Arrow type. The bytes of strings are not included."""
+    """Return the number of bytes to reserve for one value of an Arrow type, not counting the bytes of strings."""
     return max(CELL_BYTES, kind.bit_width // 8) if pa.types.is_primitive(kind) else CELL_BYTES
 
 

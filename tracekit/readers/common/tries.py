@@ -44,10 +44,10 @@ BATCH = 1 << 18
 
 
 class Trie:
-    """A trie of sequences of integers from 0 to 2³² - 1. Node 0 is the root, for the empty sequence.
+    """A prefix tree of sequences of integers from 0 to 2³² - 1, which are called labels. Node 0 is the root.
 
     Attributes:
-        count: Number of nodes without the root.
+        count: Number of nodes, not counting the root.
     """
 
     def __init__(self, budget: Budget, what: str) -> None:
@@ -66,28 +66,26 @@ class Trie:
 
     @property
     def parents(self) -> UInt32Array:
-        """The parent of each node, by number. The root is its own parent."""
+        """The number of the parent of each node, in node order. The root is its own parent."""
         return self._node_array("PARENTS")
 
     @property
     def labels(self) -> UInt32Array:
-        """The last label of the sequence of each node, by number. That of the root is 0."""
+        """The label of each node, in node order, which is the last label of its sequence. The root has the label 0."""
         return self._node_array("LABELS")
 
     @property
     def depths(self) -> UInt32Array:
-        """The length of the sequence of each node, by number."""
+        """The length of the sequence of each node, in node order."""
         return self._node_array("DEPTHS")
 
     def add(self, edges: Int64Array, labels: UInt32Array) -> UInt32Array:
-        """Add sequences.
+        """Add sequences, and return the node of each sequence.
 
         Args:
-            edges: Indices of the first label of each sequence, followed by the number of labels.
-            labels: Labels of all sequences. The last label of a sequence is the child of the root.
-
-        Returns:
-            The node of each sequence.
+            edges: Index of the first label of each sequence in ``labels``, followed by the total number of labels.
+            labels: Labels of all sequences. Each sequence is in reverse order: its last label belongs to a child of
+                the root.
 
         Raises:
             Damage: The nodes exceed the memory budget.
@@ -102,10 +100,10 @@ class Trie:
         return nodes
 
     def merge(self, other: Trie) -> UInt32Array:
-        """Add all sequences of another trie.
+        """Add all sequences of another trie to this trie.
 
         Returns:
-            The node in this trie of each node of the other trie, by number.
+            For each node of the other trie, in node order, the node of the same sequence in this trie.
 
         Raises:
             Damage: The nodes exceed the memory budget.
@@ -120,7 +118,7 @@ class Trie:
         return sandbox.array(at[2], other.count + 1, np.uint32).copy()
 
     def _add(self, edges: Int64Array, labels: UInt32Array) -> UInt32Array:
-        """Add sequences that fit into the memory together."""
+        """Add a batch of sequences that fits into the memory of the sandbox."""
         rows, size = len(edges) - 1, int(edges[-1] - edges[0])
         at = [_INPUT, _INPUT + CELL * (rows + 1), _INPUT + CELL * (2 * rows + 1)]
         sandbox = self._reserve(size, at[2] + CELL * size - _INPUT)
@@ -131,7 +129,7 @@ class Trie:
         return sandbox.array(at[1], rows, np.uint32).copy()
 
     def _reserve(self, nodes: int, input_bytes: int) -> Sandbox:
-        """Return a sandbox with all nodes, and with room for more nodes and for the arrays of a call."""
+        """Return a sandbox that holds the trie and has room for additional nodes and for the arguments of a call."""
         if self._sandbox and self.count + nodes <= self._capacity and input_bytes <= self._input_bytes:
             return self._sandbox
         capacity = self._capacity

@@ -95,7 +95,7 @@ _PROGRAM = Program(
 
 
 class DecoderSandbox(Sandbox):
-    """A sandbox that decodes Protocol Buffers, and whose memory holds the messages.
+    """A sandbox that decodes protobuf messages in its memory.
 
     Attributes:
         data: The messages, followed by zeros.
@@ -109,10 +109,10 @@ class DecoderSandbox(Sandbox):
 
 
 def check_result(result: int) -> None:
-    """Check that a function of the sandbox succeeded.
+    """Raise an error if the result of a sandbox function reports a failure.
 
     Raises:
-        Damage: The function failed.
+        Damage: The result is not 0.
     """
     if result:
         raise Damage(error_message(result))

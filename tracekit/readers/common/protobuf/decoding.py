@@ -47,10 +47,10 @@ _PLACES, _CELL = 2 * WORD, 2 * WORD + 1
 
 
 class Buffer(DecoderSandbox):
-    """A sandbox that holds messages.
+    """A decoder sandbox whose memory can be accessed as 64-bit integers.
 
     Attributes:
-        words: The 64-bit integer at each offset. The elements overlap.
+        words: The 64-bit integer that begins at each offset. Consecutive integers overlap.
     """
 
     def __init__(self, size: int) -> None:
@@ -77,18 +77,24 @@ class Field:
         return None if self.valid is None else np.flatnonzero(self.valid)
 
     def spans(self) -> tuple[Int64Array, Int64Array]:
-        """Return the start and end offsets of the bytes, for the messages that have the field."""
+        """Return the start and end offsets of the bytes of the field, only for messages that have the field."""
         starts, stops = self.byte_ranges()
         return (starts, stops) if self.valid is None else (starts[self.valid], stops[self.valid])
 
     def byte_ranges(self) -> tuple[Int64Array, Int64Array]:
-        """Return the start and end offsets of the bytes. They are undefined for messages that lack the field."""
+        """Return the start and end offsets of the bytes of the field for all messages.
+
+        The offsets are undefined for messages that lack the field.
+
+        Raises:
+            Damage: The field holds numbers.
+        """
         if self.stops is None:
             raise Damage("a field holds a number instead of bytes")
         return self.values.view(np.int64), self.stops
 
     def take(self, rows: Int64Array) -> Field:
-        """Return the field of the messages at some indices."""
+        """Return the field for the messages at some indices."""
         stops = None if self.stops is None else self.stops[rows]
         return Field(self.values[rows], stops, None if self.valid is None else self.valid[rows])
 
@@ -102,9 +108,11 @@ def decode(
         buffer: Buffer that holds the messages.
         starts: Start offset of each message.
         stops: End offset of each message, within the buffer.
-        wanted: At most 255 field numbers below 2048. If a message has a field several times, the last value is decoded.
-        extent: One of these numbers, of a repeated, length-delimited field. Its byte range in a message extends from
-            the key of the first value to the end of the last value. Values with another wire type are ignored.
+        wanted: At most 255 field numbers below 2048. If a message has a field several times, the last value is
+            decoded.
+        extent: Number of a repeated, length-delimited field among these fields, or None. The byte range of this field
+            in a message extends from the key of the first value to the end of the last value, and values with another
+            wire type are ignored.
 
     Returns:
         The fields that occur in any message, by field number.
@@ -124,7 +132,7 @@ def decode(
 
 
 def decode_varints(buffer: Buffer, offsets: Int64Array) -> tuple[UInt64Array, Int64Array]:
-    """Decode the varint at each of many offsets. Return the values, and the lengths of the varints in bytes.
+    """Decode the varints at many offsets. Return their values, and their lengths in bytes.
 
     Raises:
         Damage: A varint is too long.
@@ -226,7 +234,7 @@ def extract_strings(
 
     Args:
         data: The buffer.
-        edges: Start and end offset of each string, one string after the other, ascending.
+        edges: Alternating start and end offsets of the strings, in ascending order.
     """
     if len(edges) and FAR_APART * int((edges[1::2] - edges[::2]).sum()) < edges[-1] - edges[0]:
         data, edges = _gather_strings(data, edges)
@@ -238,7 +246,10 @@ def extract_strings(
 def _gather_strings(
     data: np.ndarray[tuple[int], np.dtype[np.uint8]], edges: np.ndarray[tuple[int], np.dtype[np.int64]]
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Copy strings without the gaps between them into a new buffer. Return it, and the offsets of the strings in it."""
+    """Copy strings into a new buffer without the gaps between them.
+
+    Return the new buffer, and the alternating start and end offsets of the strings in the new buffer.
+    """
     sizes = edges[1::2] - edges[::2]
     ends = np.cumsum(sizes)
     offsets = np.repeat(edges[::2] - (ends - sizes), sizes) + np.arange(ends[-1])

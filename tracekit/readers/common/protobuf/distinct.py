@@ -23,7 +23,7 @@ MAX_ROWS, TABLE_ENTRIES = 1 << 14, 1 << 15
 
 
 def encode_distinct(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> tuple[Int32Array, Int64Array]:
-    """Number the distinct strings of a buffer in order of first use.
+    """Number the distinct strings in a buffer in the order in which they first occur.
 
     Args:
         buffer: Buffer that holds the strings.
@@ -32,7 +32,7 @@ def encode_distinct(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> tu
 
     Returns:
         The number of each string, and the index of the first string with each number. If there are many thousand
-        distinct strings, some of them may have several numbers.
+            distinct strings, some of them may have several numbers.
 
     Raises:
         Damage: An offset is beyond the end of the buffer.
@@ -59,9 +59,14 @@ def encode_distinct(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> tu
 
 
 def dictionary_encode(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.DictionaryArray:
-    """Dictionary-encode strings of a buffer, given the ascending start and end offsets of all strings.
+    """Return strings in a buffer as a dictionary array.
 
     If there are many thousand distinct strings, the dictionary may contain some of them more than once.
+
+    Args:
+        buffer: Buffer that holds the strings.
+        starts: Start offset of each string, in ascending order.
+        stops: End offset of each string.
 
     Raises:
         Damage: An offset is beyond the end of the buffer.

@@ -54,7 +54,7 @@ def field_numbers(file: str, message: str) -> FieldNumbers:
 
 
 def field_path(file: str, message: str, names: str) -> tuple[int, ...]:
-    """Return the field numbers along a path of nested fields: ``"kernel.grid_x"`` of ``GpuActivity`` is (101, 10).
+    """Return the field numbers along a path of nested fields: (101, 10) for ``kernel.grid_x`` of ``GpuActivity``.
 
     Args:
         file: Name of the schema file in ``schemas/proto``, without suffix.

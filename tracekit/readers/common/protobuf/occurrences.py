@@ -32,7 +32,7 @@ _MESSAGE_BYTES, _OCCURRENCE_BYTES = 16, 13
 
 @dataclass(frozen=True, slots=True)
 class Occurrences:
-    """Occurrences of one field in many messages, in order, with one array element per occurrence.
+    """The occurrences of one field in many messages. Each array has one element per occurrence, in message order.
 
     Attributes:
         rows: Index of the message that contains each occurrence, ascending.
@@ -90,7 +90,7 @@ _Part = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64
 
 
 def _occurrence_batches(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Iterator[_Part]:
-    """Yield batches of occurrences: message indices, start offsets, end offsets and slots."""
+    """Yield the message indices, start offsets, end offsets and field slots of the occurrences, in batches."""
     for first in range(0, len(starts), MAX_ROWS):
         rows = min(MAX_ROWS, len(starts) - first)
         after = SCRATCH + _MESSAGE_BYTES * rows

@@ -53,7 +53,7 @@ def encode_delimited(data: bytes) -> bytes:
 
 
 def encode_field(number: int, value: int | bytes) -> bytes:
-    """Encode a field whose value is a number or bytes."""
+    """Encode a field with its key. A number is encoded as a varint, and bytes are encoded with their length."""
     if isinstance(value, int):
         return encode_varint(number << 3 | VARINT) + encode_varint(value)
     return encode_varint(number << 3 | DELIMITED) + encode_delimited(value)
@@ -79,6 +79,11 @@ def field_spans(data: bytes) -> Iterator[FieldSpan]:
 def field_span_at(data: bytes, view: memoryview, at: int) -> FieldSpan:
     """Return the location of the field that begins at an offset of an encoded message.
 
+    Args:
+        data: The encoded message.
+        view: A view of the same bytes.
+        at: Offset of the key of the field.
+
     Raises:
         Damage: No valid field begins at the offset.
     """
@@ -99,7 +104,11 @@ def field_span_at(data: bytes, view: memoryview, at: int) -> FieldSpan:
 
 
 def message_edit(edits: Mapping[int, Edit]) -> Edit:
-    """Return a function that edits a message by applying edits to its length-delimited fields, by field number."""
+    """Return a function that edits length-delimited fields of an encoded message.
+
+    Args:
+        edits: Function from the old to the new value of a field, by field number.
+    """
 
     def edit(part: FieldSpan, value: bytes) -> bytes:
         return edits[part.number](value) if part.kind == DELIMITED and part.number in edits else value

@@ -87,15 +87,15 @@ class Message:
         return next(iter(self.int_values(field)), None)
 
     def bytes_values(self, field: int) -> list[memoryview]:
-        """Return the values of a repeated field that are bytes."""
+        """Return the values of a repeated field as bytes, skipping varints."""
         return [v for v in self._fields.get(field, ()) if isinstance(v, memoryview)]
 
     def bytes_value(self, field: int) -> memoryview:
-        """Return the first value of a field that is bytes, or empty bytes if the field is absent."""
+        """Return the first value of a field that holds bytes, or empty bytes if the field is absent."""
         return next(iter(self.bytes_values(field)), memoryview(b""))
 
     def text(self, field: int) -> str | None:
-        """Return the string value of a field with invalid UTF-8 replaced, or None if the field is absent."""
+        """Return the value of a string field with invalid UTF-8 replaced, or None if the field is absent."""
         values = self.bytes_values(field)
         return bytes(values[0]).decode("utf-8", "replace") if values else None
 
@@ -105,13 +105,13 @@ class Message:
         return float(struct.unpack("<d", value)[0]) if len(value) == struct.calcsize("<d") else 0.0
 
     def iter_messages(self, field: int) -> Iterator[Message]:
-        """Return an iterator that decodes the messages of a repeated field one by one."""
+        """Return an iterator over the messages of a repeated field, which are decoded one by one."""
         return map(Message, self.bytes_values(field))
 
     def messages(self, field: int) -> list[Message]:
-        """Return the decoded messages of a repeated field."""
+        """Return all messages of a repeated field, decoded."""
         return list(self.iter_messages(field))
 
     def message(self, field: int) -> Message:
-        """Return the decoded message of a field, or an empty message if the field is absent."""
+        """Return the first message of a field, decoded, or an empty message if the field is absent."""
         return Message(self.bytes_value(field))
