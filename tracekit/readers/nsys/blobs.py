@@ -1,9 +1,9 @@
-"""Format extended NVTX payloads of exports made with ``--include-blobs`` in the same way as those of reports.
+"""Format extended NVTX payloads of exports made with ``--include-blobs`` like the payloads of reports.
 
-A blob begins with the number of its payloads (8 bytes). Then follow the schema id, the size and the offset of each
-payload (8 bytes each), and then the bytes of the payloads. A payload is formatted as its schema id, a colon and its
-bytes in hexadecimal. The payloads of a blob are separated by commas. A blob with another layout is formatted as the
-hexadecimal digits of all its bytes.
+A blob begins with the number of its payloads (8 bytes). The schema id, the size and the offset of each payload follow
+(8 bytes each), and then the bytes of the payloads. A payload is formatted as its schema id, a colon and its bytes in
+hexadecimal. The payloads of a blob are separated by commas. A blob with another layout is formatted as the hexadecimal
+digits of all its bytes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _format_consecutive_blobs(data: Bytes, starts: Offsets, stops: Offsets) -> p
 def _payloads(data: Bytes, starts: Offsets, stops: Offsets) -> tuple[Offsets, npt.NDArray[np.uint64], Offsets, Offsets]:
     """Return the blob index, schema id, start offset and end offset of each payload in all blobs.
 
-    Blobs with another layout are skipped.
+    Blobs that do not have the layout of payloads are skipped.
     """
     counts = _payload_counts(data, starts, stops)
     owners = np.repeat(np.arange(len(starts)), counts)

@@ -42,7 +42,7 @@ _WHOLE_TABLES = frozenset({*machine.TABLES, stacks.TABLE, python_stacks.TABLE})
 
 
 class NsysCapture(Lookups, Capture):
-    """An open file whose declared tables are read on demand and by column."""
+    """An open Nsight Systems file whose declared tables are read on demand and by column."""
 
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)
@@ -51,7 +51,7 @@ class NsysCapture(Lookups, Capture):
         self._python_samples: dict[str, pa.Array] = {}
 
     def launch(self) -> Launch:
-        """Return the variables with which launchers number processes, and the name of the machine."""
+        """Return the environment variables with which launchers number processes, and the host name."""
         return read_launch(self)
 
     def names(self) -> list[str]:
@@ -67,9 +67,9 @@ class NsysCapture(Lookups, Capture):
         return self.count_many([name])[name]
 
     def count_many(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the number of rows of several tables by name.
+        """Return the number of rows of several tables, by name.
 
-        They are counted together if the file format allows that.
+        The tables are counted together if the file format allows that.
         """
         sources = [
             (name, table) for name in names if name not in _WHOLE_TABLES for table in schemas.table(name).source_tables
@@ -87,7 +87,8 @@ class NsysCapture(Lookups, Capture):
     def _count_with_stacks(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
         """Return the number of matching rows for each pair of source table and filter, and cache the call stacks.
 
-        If the call chains of the file are rows of frames, the stacks are not read, because counting needs no rows.
+        A report is read only once for both. An export counts rows without reading them, so its call stacks are read
+        later.
         """
         chains = [table for table in stacks.CHAIN_TABLES if table in self.tables.columns]
         if self._stacks is not None or not any(FRAMES in self.tables.columns[table] for table in chains):
@@ -141,7 +142,7 @@ class NsysCapture(Lookups, Capture):
     def _read_stacks(
         self, requests: Sequence[Request[dict[str, pa.Array]]], builders: Sequence[Builder | None] = ()
     ) -> tuple[stacks.Stacks, list[dict[str, pa.Array]]]:
-        """Return all call stacks, and the resulting columns of each request. Stacks are read once."""
+        """Return all call stacks, and the resulting columns of each request. Only the first call reads the stacks."""
         if self._stacks is not None:
             return self._stacks, self.read_requests(requests, builders)
         builder = stacks.StackBuilder(self, self.python_domains)
@@ -151,7 +152,7 @@ class NsysCapture(Lookups, Capture):
 
     @functools.cached_property
     def python_domains(self) -> python_stacks.Domains:
-        """The kind of the samples in each NVTX domain of Python samples."""
+        """The kind of Python samples in each NVTX domain of such samples, by process id and domain id."""
         return python_stacks.find_domains(self)
 
     def python_samples(self) -> dict[str, pa.Array]:
@@ -161,7 +162,7 @@ class NsysCapture(Lookups, Capture):
         return self._python_samples
 
     def _python_table(self, columns: Sequence[str], call_stacks: stacks.Stacks | None) -> pa.Table:
-        """Return columns of ``python_samples``."""
+        """Return columns of the declared table ``python_samples``."""
         data = dict(self.python_samples())
         if call_stacks is not None:
             data["stack_id"] = call_stacks.ids(python_stacks.TABLE, data["python_sample_id"])
@@ -186,14 +187,14 @@ class NsysCapture(Lookups, Capture):
         return self._machine_tables[name]
 
     def _resolve_column(self, name: str, table: str, column: str, raw: pa.Table) -> pa.ChunkedArray | pa.Array:
-        """Compute a declared column from the columns of a source table, which have the same rows."""
+        """Compute a declared column from the columns of a source table. Both have the same rows."""
         resolver = column_resolvers(name).get(column)
         if resolver is None:
             return self.resolve_by_declaration(name, table, column, raw)
         return resolver[1](self, name, raw)
 
     def resolve_by_declaration(self, name: str, table: str, column: str, raw: pa.Table) -> pa.ChunkedArray | pa.Array:
-        """Compute a declared column from the column of a source table that its declaration names."""
+        """Compute a declared column from the source column that its declaration names."""
         schema = schemas.table(name)
         declared = schema[column]
         source = source_column_name(table, schema, column)
@@ -212,7 +213,7 @@ class NsysCapture(Lookups, Capture):
     def _replace_keys_with_names(self, name: str, results: dict[str, pa.Array]) -> dict[str, pa.Array]:
         """Replace the keys of NVTX domains and categories in columns of a table with their names.
 
-        The events that define these names may come after the events that use them.
+        This is a separate step because the events that define the names may come after the events that use them.
         """
         return nvtx.resolve_names(self, results) if name in nvtx.RESOLVERS else results
 
@@ -242,7 +243,14 @@ class NsysCapture(Lookups, Capture):
         return where
 
     def _misfit_error(self, name: str, source: str, data: pa.Table, default: str) -> CorruptTraceError:
-        """Return the error for the first value from a source table that does not fit its declared type."""
+        """Return the error for the first value from a source table that does not fit its declared type.
+
+        Args:
+            name: Name of the declared table.
+            source: Name of the source table.
+            data: The columns, converted but not cast to their declared types.
+            default: Message of the error if no such value is found.
+        """
         columns = self.tables.columns
         column, message, index = first_misfit(name, data)
         schema = schemas.table(name)
@@ -259,9 +267,10 @@ class NsysCapture(Lookups, Capture):
 
 
 def join_source_tables(name: str, columns: Sequence[str], parts: list[pa.Table]) -> pa.Table:
-    """Return the rows of all source tables of a declared table. In a union, the rows are numbered from 1.
+    """Concatenate the rows of all source tables of a declared table.
 
-    The list ``parts`` is emptied, so that each column of the source tables is freed once it is joined.
+    If the declared table is a union, its rows are numbered from 1. The list ``parts`` is emptied, so that each column
+    of the source tables is freed once it is joined.
     """
     schema = schemas.table(name)
     if not parts:
@@ -281,7 +290,7 @@ def join_source_tables(name: str, columns: Sequence[str], parts: list[pa.Table])
 
 
 def source_types(schema: schemas.TableSchema, table: str, columns: Sequence[str]) -> dict[str, pa.DataType]:
-    """Return the types of the columns of a source table from which declared columns are computed, by source column.
+    """Return the columns of a source table that are needed to compute declared columns, with their Arrow types.
 
     The result has at least one column, because a batch without columns has no number of rows.
     """
@@ -294,7 +303,7 @@ def source_types(schema: schemas.TableSchema, table: str, columns: Sequence[str]
 
 
 def source_type(column: schemas.Column, source: str) -> pa.DataType:
-    """Return the type for reading the source column of a declared column."""
+    """Return the Arrow type with which the source column of a declared column is read."""
     if column.source in INLINE_NAMES:
         return col.DICTIONARY
     if column.type in ("string", "float64"):
@@ -321,13 +330,16 @@ def source_column_name(table: str, schema: schemas.TableSchema, column: str) -> 
 
 
 def column_enum(table: str, column: str) -> str | None:
-    """Return the enum with the labels of a source column, or None if the column holds ids of strings."""
+    """Return the name of the enum whose values a source column holds, or None if the column holds string ids."""
     return ENUM_OF_COLUMN.get(f"{table}.{column}") or ENUM_OF_COLUMN.get(column)
 
 
 @functools.cache
 def column_resolvers(name: str) -> dict[str, Resolver]:
-    """Return the resolvers of a declared table by column. Other columns are resolved by their declaration."""
+    """Return the functions that compute columns of a declared table, by column.
+
+    All other columns of the table are computed from the source columns that their declarations name.
+    """
     by_table: dict[str, dict[str, Resolver]] = {
         **nvtx.RESOLVERS,
         **machine.RESOLVERS,
@@ -341,9 +353,9 @@ def column_resolvers(name: str) -> dict[str, Resolver]:
 
 
 def first_misfit(name: str, data: pa.Table) -> tuple[str | None, str | None, int | None]:
-    """Find the first value that does not fit its declared type.
+    """Return the column, error message and row index of the first value that does not fit its declared type.
 
-    Return its column, an error message and the index of its row. Each of them is None if all values fit.
+    All of them are None if every value fits.
     """
     for field in schemas.arrow_schema(schemas.table(name), data.column_names):
         values = data[field.name]

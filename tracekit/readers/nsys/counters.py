@@ -1,4 +1,4 @@
-"""Resolve the names, times and values of counters.
+"""Compute the names, times and values of counters.
 
 Exports store the values of generic events in one table, the time and the thread of each event in a second table, and
 the names of counters and of their fields in further tables.
@@ -28,35 +28,38 @@ _VALUES = {"intVal": "int64", "uintVal": "uint64", "floatVal": "float", "doubleV
 
 
 def _event_column(capture: Lookups, name: str, raw: pa.Table) -> pa.ChunkedArray:
-    """Return a column of the event of each value. Reports have it next to the value."""
+    """Return the event column with a given name, with one row per counter value.
+
+    Reports store this column in the table of values. In exports, it is looked up in the table of events.
+    """
     if name in capture.tables.columns[DATA]:
         return raw[name]
     return capture.generic_events.column(name, raw["genericEventId"])
 
 
 def times(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the time of each value."""
+    """Return the time of each counter value in ns."""
     return _event_column(capture, "timestamp", raw)
 
 
 def process_ids(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the process that took each sample."""
+    """Return the id of the process that sampled each counter value."""
     return ids.process_ids(_event_column(capture, "globalTid", raw))
 
 
 def thread_ids(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the thread that took each sample."""
+    """Return the id of the thread that sampled each counter value."""
     return ids.thread_ids(_event_column(capture, "globalTid", raw))
 
 
 def type_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the name of the counter of each value. An empty name is null."""
+    """Return the counter name of each counter value. Empty names are null."""
     types = _columns_as_lists(capture, TYPES, "typeId", "nameId")
     return _names_by_key(capture, dict(zip(*types, strict=True)), _event_column(capture, "typeId", raw))
 
 
 def source_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the name of the source of each value."""
+    """Return the name of the event source from which each counter value comes, such as ``GenericCounters``."""
     sources = dict(zip(*_columns_as_lists(capture, SOURCES, "sourceId", "nameId"), strict=True))
     types, owners = _columns_as_lists(capture, TYPES, "typeId", "sourceId")
     names = {number: sources.get(owner) for number, owner in zip(types, owners, strict=True)}
@@ -64,7 +67,7 @@ def source_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
 
 
 def field_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the name of the field of each value."""
+    """Return the name of each counter value within its group of counters."""
     types, fields, names = _columns_as_lists(capture, FIELDS, "typeId", "fieldIdx", "fieldNameId")
     by_field: dict[tuple[int | None, ...], int | None] = dict(zip(zip(types, fields, strict=True), names, strict=True))
     numbers, keys = col.encode_rows(_event_column(capture, "typeId", raw), raw["fieldIdx"])
@@ -72,7 +75,7 @@ def field_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
 
 
 def value_types(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return the type of each value, by the column that holds it."""
+    """Return the data type of each counter value: ``int64``, ``uint64``, ``float`` or ``double``."""
     found = pa.nulls(len(raw), pa.int32())
     for number, column in enumerate(_VALUES):
         found = pc.if_else(pc.is_valid(raw[column]), pa.scalar(number, pa.int32()), found)
@@ -81,22 +84,22 @@ def value_types(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
 
 def integers(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return the column of integer values, which are null for counters of another type."""
+    """Return the integer counter values. They are null for counters of another type."""
     return pc.coalesce(raw["intVal"], raw["uintVal"])
 
 
 def floats(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return the column of floating-point values, which are null for counters of another type."""
+    """Return the floating-point counter values. They are null for counters of another type."""
     return pc.coalesce(raw["doubleVal"], raw["floatVal"])
 
 
 def component_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the name of the component of each interval."""
+    """Return the name of the component whose events were counted in each interval."""
     return _look_up_names(raw["componentId"], *_columns_as_lists(capture, COMPONENTS, "componentId", "name"))
 
 
 def component_instances(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the number of the component of each interval among those with its name."""
+    """Return the number that distinguishes the component of each interval from other components with the same name."""
     listed = dict(zip(*_columns_as_lists(capture, COMPONENTS, "componentId", "instance"), strict=True))
     numbers, keys = col.encode_rows(raw["componentId"])
     values = pa.array([listed.get(key) for (key,) in keys], pa.int64())
@@ -121,20 +124,32 @@ def _columns_as_lists(capture: Lookups, table: str, *columns: str) -> list[list[
 
 
 def _names_by_key(capture: Lookups, names: dict[int | None, int | None], keys: pa.ChunkedArray) -> pa.DictionaryArray:
-    """Look up the name of each key, given the string id of each name by key."""
+    """Return the name of each key.
+
+    Args:
+        capture: The capture, in whose string table the names are looked up.
+        names: String id of the name of each known key.
+        keys: The keys to look up.
+    """
     numbers, distinct = col.encode_rows(keys)
     return col.dictionary_array(numbers, _look_up_strings(capture, [names.get(key) for (key,) in distinct]))
 
 
 def _look_up_names(keys: pa.ChunkedArray, listed: list[int | None], names: list[int | None]) -> pa.DictionaryArray:
-    """Return the name of each key, given the listed keys and their names."""
+    """Return the name of each key, or null for an unknown key.
+
+    Args:
+        keys: The keys to look up.
+        listed: All known keys.
+        names: Name of each known key.
+    """
     by_key = dict(zip(listed, names, strict=True))
     numbers, distinct = col.encode_rows(keys)
     return col.dictionary_array(numbers, pa.array([by_key.get(key) for (key,) in distinct], pa.string()))
 
 
 def _look_up_strings(capture: Lookups, string_ids: list[int | None]) -> pa.Array:
-    """Return the strings with the given ids. Empty strings are null."""
+    """Return the strings with given ids. Empty strings are replaced with null."""
     names, _ = capture.strings.look_up(pa.chunked_array([pa.array(string_ids, pa.int64())]))
     decoded = names.cast(pa.string())
     decoded = decoded.combine_chunks() if isinstance(decoded, pa.ChunkedArray) else decoded

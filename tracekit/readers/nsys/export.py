@@ -20,7 +20,7 @@ _NO_RECORDS = ("ENUM_", "sqlite_")
 
 
 class Export(NsysCapture):
-    """An open export whose declared tables are read on demand and by column."""
+    """An open Nsight Systems export whose declared tables are read on demand and by column."""
 
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)

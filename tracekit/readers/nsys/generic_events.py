@@ -30,7 +30,7 @@ class GenericEvents:
 
     @classmethod
     def read(cls, raw: pa.Table) -> GenericEvents:
-        """Return the events, given their source columns ``COLUMNS`` in any order."""
+        """Create a lookup table from the source columns ``COLUMNS`` of events in any order."""
         raw = raw.filter(pc.is_valid(raw["genericEventId"]))
         keys = raw["genericEventId"].to_numpy()
         if len(keys) > 1 and not (keys[1:] >= keys[:-1]).all():
@@ -39,7 +39,7 @@ class GenericEvents:
         return cls(keys, raw.drop_columns("genericEventId"))
 
     def column(self, name: str, keys: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return a source column of the events with the given ids. It is null where there is no such event."""
+        """Return a source column of the events with given ids. It is null for unknown ids."""
         wanted = pc.fill_null(keys, -1).to_numpy()
         rows = np.searchsorted(self.ids, wanted)
         known = rows < len(self.ids)

@@ -1,4 +1,4 @@
-"""Read how the program of a capture was launched: the variables with which launchers number processes, and the host.
+"""Read the environment variables with which launchers number processes, and the host name.
 
 Environments are private. Of all variables, only those in ``RANK_VARIABLES`` are used, and only if they are numbers.
 """
@@ -26,10 +26,13 @@ _VARIABLE = re.compile(rf'({_NAMES})="?([0-9]{{1,9}})"?')
 
 
 def rank_variables(*environments: str) -> dict[str, int]:
-    """Return the variables with which launchers number processes, by name. Variables with several values are omitted.
+    """Return the environment variables with which launchers number processes, by name.
+
+    A variable is omitted if it has several values.
 
     Args:
-        environments: Entries ``NAME=VALUE``. Reports separate them by zeros, exports by semicolons or ends of lines.
+        environments: Environments with entries ``NAME=VALUE``, which reports separate by NUL bytes, and exports by
+            semicolons or newlines.
     """
     values: dict[str, set[int]] = {}
     for environment in environments:
@@ -42,7 +45,7 @@ def rank_variables(*environments: str) -> dict[str, int]:
 def read_launch(capture: Lookups) -> Launch:
     """Return the facts that a capture records about the launch of its program.
 
-    The environment of the launched program precedes that of the profiler.
+    A variable in the environment of the program takes precedence over the same variable of the profiler.
     """
     properties = _property_values(capture)
     variables = rank_variables(*properties.get(_ENVIRONMENT, ())) | _launched_variables(capture)
@@ -51,7 +54,7 @@ def read_launch(capture: Lookups) -> Launch:
 
 
 def _launched_variables(capture: Lookups) -> dict[str, int]:
-    """Return the variables in the environment of the launched program."""
+    """Return the variables that number processes, from the environments of the launched processes."""
     if _CAPTURE not in capture.tables.columns:
         return {}
     raw = capture.fetch(_CAPTURE, ["name", "value"])
@@ -62,7 +65,7 @@ def _launched_variables(capture: Lookups) -> dict[str, int]:
 
 
 def _property_values(capture: Lookups) -> dict[int, list[str]]:
-    """Return the recorded environment and machine name, by the number of the property."""
+    """Return the environments and host names among the machine properties, by property number."""
     if not {"nameEnum", "value"} <= set(capture.tables.columns.get(_PROPERTIES, ())):
         return {}
     rows = capture.fetch(_PROPERTIES, ["nameEnum", "value"], Where("nameEnum", (_ENVIRONMENT, _HOST)))

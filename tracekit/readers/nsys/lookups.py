@@ -57,7 +57,7 @@ FLOAT_COLUMNS = frozenset({"doubleValue", "floatValue", "doubleVal", "floatVal"}
 
 
 class Collector(Protocol):
-    """An object that collects the batches of a request."""
+    """An object that collects the results of a request, batch by batch."""
 
     @property
     def request(self) -> Request[dict[str, pa.Array]]:
@@ -65,7 +65,7 @@ class Collector(Protocol):
         ...
 
     def append(self, batch: dict[str, pa.Array]) -> None:
-        """Add the result for a batch."""
+        """Add the result of one batch."""
         ...
 
 
@@ -92,7 +92,8 @@ class Lookups:
         """Reserve the memory that the strings of a dictionary column take once they are decoded.
 
         Raises:
-            CorruptTraceError: The columns of all calls together take more memory than a file of this size may.
+            CorruptTraceError: The columns of all calls together take more memory than tracekit allows for the file
+                size.
         """
         lengths = pc.binary_length(column.dictionary).cast(pa.int64())
         with damage_as_error(self.path, table):
@@ -112,14 +113,15 @@ class Lookups:
         builders: Sequence[Builder | None] = (),
         collectors: Sequence[Collector] = (),
     ) -> list[dict[str, pa.Array]]:
-        """Return the resulting columns of each request. The results for all batches of a request are joined.
+        """Read several requests in one pass, and return the resulting columns of each request.
 
-        The requests of the collectors are read at the same time, and their batches are appended to the collectors.
+        The requests of the collectors are read in the same pass, and their results are appended to the collectors.
 
         Args:
             requests: Columns of source tables to read.
-            builders: Builders that join the batches of the first requests. Another builder is used if it is None.
-            collectors: Collectors whose requests are read, too.
+            builders: Builders that join the results of the batches, in the order of the requests. If a builder is
+                missing or None, a suitable one is created.
+            collectors: Collectors whose requests are also read.
         """
         chosen = [*builders, *(None for _ in requests[len(builders) :])]
         rows = [self.tables.max_rows(r.table) for r in requests]
@@ -136,8 +138,8 @@ class Lookups:
 
         Args:
             name: Name of the declared table.
-            column: Name of the declared column. Its unknown string ids, except ``NO_STRING``, are
-                counted for a warning.
+            column: Name of the declared column. Its unknown string ids, except ``NO_STRING``, are counted for a
+                warning.
             ids: The ids or enum values.
             strings: String table of the file, or labels of an enum.
         """
@@ -167,14 +169,14 @@ class Lookups:
 
     @functools.cached_property
     def generic_events(self) -> GenericEvents:
-        """The generic events of an export, in which the times of counters are looked up."""
+        """The generic events of an export, in which the times and threads of counter values are looked up."""
         columns, table = GenericEvents.COLUMNS, GenericEvents.TABLE
         if table in self.tables.columns:
             return GenericEvents.read(self.fetch(table, columns))
         return GenericEvents.read(pa.table({column: pa.array([], pa.int64()) for column in columns}))
 
     def labels(self, enum: str) -> col.StringTable:
-        """Return the labels of an enum. Values without a label in the file have the label that nsys 2025.3 uses."""
+        """Return the labels of an enum. If the file has no label for a value, the label of nsys 2025.3 is used."""
         if enum not in self._labels:
             labels: dict[int, str | None] = dict(LABELS[enum])
             if enum in self.tables.columns:
@@ -201,12 +203,17 @@ def _total_file_size(path: Path) -> int:
 
 
 def _builder(rows: int, *, spills: bool) -> Builder:
-    """Return a builder for a table with at most a given number of rows, in temporary files if it may be large."""
+    """Return a builder for a table, which writes temporary files if ``spills`` is true and the table may be large.
+
+    Args:
+        rows: Upper limit for the number of rows.
+        spills: Whether the columns of the largest table may not fit into memory.
+    """
     return SpillingBuilder() if spills and rows > BATCH_ROWS else TableBuilder(rows)
 
 
 def row_bytes(request: Request[dict[str, pa.Array]]) -> int:
-    """Return the size in bytes of one row of the requested columns."""
+    """Return the estimated size in bytes of one row of the requested columns."""
     return sum(_STRING_BYTES if not col.is_number(kind) else kind.bit_width // 8 for kind in request.types.values())
 
 
@@ -220,7 +227,7 @@ def source_request(table: str, columns: Sequence[str], where: Where | None = Non
 
 
 def arrow_type(table: str, column: str) -> pa.DataType:
-    """Return the Arrow type for reading a source column."""
+    """Return the Arrow type with which a source column is read."""
     if column == "text" or f"{table}.{column}" in INLINE_NAMES:
         return col.DICTIONARY
     if column in STRING_COLUMNS or f"{table}.{column}" in STRING_COLUMNS:

@@ -199,9 +199,9 @@ def _named_values(capture: Lookups, table: str) -> dict[str, str | None]:
 
 
 def _first_row(capture: Lookups, table: str, *columns: str) -> dict[str, Any]:
-    """Return some values of the first row of a source table by column. The value of a missing column is None.
+    """Return the first row of a source table as a mapping from some of its columns to Python objects.
 
-    The mapping is empty if the table is missing or has no rows.
+    The mapping is empty if the table is missing or has no rows. The value of a missing column is None.
     """
     if table not in capture.tables.columns:
         return {}
@@ -210,7 +210,7 @@ def _first_row(capture: Lookups, table: str, *columns: str) -> dict[str, Any]:
 
 
 def _origin_columns(capture: Lookups, origin: SourceTable) -> Columns:
-    """Return the declared columns that a source table provides.
+    """Return the declared columns that one source table provides.
 
     If a declared column has several source columns, the first value that is not null is used.
     """
@@ -221,7 +221,12 @@ def _origin_columns(capture: Lookups, origin: SourceTable) -> Columns:
 
 
 def _fill_nulls(rows: Columns, others: Columns, key: str | None) -> Columns:
-    """Replace nulls in rows with the values of the first row with the same key in another table.
+    """Replace nulls in columns with the values of the first row of another table that has the same key.
+
+    Args:
+        rows: The columns to complete.
+        others: The columns of the other table.
+        key: Name of the column by which rows are matched, or None to change nothing.
 
     Raises:
         ValueError: The strings in a resulting column exceed the limit for a column of this many rows.
@@ -238,7 +243,7 @@ def _fill_nulls(rows: Columns, others: Columns, key: str | None) -> Columns:
 
 
 def _take_rows(values: pa.Array, rows: pa.Array) -> pa.Array:
-    """Return the value at each row index. The value is null where the index is null."""
+    """Return the values at some row indices. A null index yields null."""
     if pa.types.is_string(values.type):
         return col.decode_dictionary(pa.DictionaryArray.from_arrays(rows, values))
     return values.take(rows)

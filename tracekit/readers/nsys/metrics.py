@@ -1,4 +1,4 @@
-"""Resolve the metric names and GPU numbers of GPU metric samples."""
+"""Compute the metric names and GPU numbers of GPU metric samples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def device_ids(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
 
 def metric_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the metric name of each sample, which is looked up by type id and metric id."""
+    """Return the metric name of each sample, looked up by its type id and metric id."""
     names: dict[tuple[int | None, ...], str] = {}
     if METRICS in capture.tables.columns:
         types, metrics, listed = (c.to_pylist() for c in capture.fetch(METRICS, ["typeId", "metricId", "metricName"]))

@@ -58,17 +58,17 @@ def domain_ids(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
 
 def domain_keys(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return a string with the process and domain id of each event.
+    """Return a key for the domain of each event, made of its process id and domain id.
 
-    ``resolve_names`` replaces it with the domain name.
+    ``resolve_names`` later replaces the key with the domain name.
     """
     return _key_strings(raw["globalTid"], raw["domainId"])
 
 
 def category_keys(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return a string with the process, domain and category id of each event.
+    """Return a key for the category of each event, made of its process id, domain id and category id.
 
-    ``resolve_names`` replaces it with the name of the category.
+    ``resolve_names`` later replaces the key with the category name.
     """
     return _key_strings(raw["globalTid"], raw["domainId"], raw["category"])
 
@@ -131,7 +131,10 @@ class NameDefinition(NamedTuple):
     keys: tuple[str, ...]
 
     def request(self) -> Request[dict[str, pa.Array]]:
-        """Return the request that reads these events. It reserves memory for the Python objects of each event."""
+        """Return the request that reads the events that define names.
+
+        The request reserves memory for the Python objects that are created from each event.
+        """
         columns = ["start", "globalTid", "textId", "text", *self.keys]
         return replace(
             source_request(SOURCE_TABLE, columns, Where("eventType", self.types)), row_bytes=_DEFINITION_BYTES
@@ -145,13 +148,13 @@ DEFINITIONS = (
 
 
 def missing_definitions(capture: Lookups, columns_by_table: Mapping[str, Sequence[str]]) -> list[NameDefinition]:
-    """Return the definitions of names that the requested columns contain and that were not read yet."""
+    """Return the definitions of names in the requested columns, except for names that were already read."""
     columns = {c for table in RESOLVERS for c in columns_by_table.get(table, ())}
     return [d for d in DEFINITIONS if d.column in columns and d.column not in capture.defined_names]
 
 
 def store_names(capture: Lookups, definition: NameDefinition, raw: pa.Table) -> None:
-    """Store the names that events define, by key. If several events define the name of a key, the earliest is used."""
+    """Store the names that events define. If several events define the same name, the earliest one is used."""
     named = raw.append_column("name", event_names(capture, SOURCE_TABLE, raw).cast(pa.string()))
     named = named.append_column("process", ids.process_ids(raw["globalTid"]))
     named = named.take(pc.sort_indices(named["start"]))  # Table.sort_by imports pyarrow.dataset, which takes 20 ms
@@ -181,9 +184,9 @@ def _resolve_keys(keys: pa.Array | pa.ChunkedArray, names: Mapping[str, str]) ->
 
 
 def _key_strings(threads: pa.ChunkedArray, domains: pa.ChunkedArray, *rest: pa.ChunkedArray) -> pa.Array:
-    """Return the key of each row as a string. It is null if the thread or any number in ``rest`` is null.
+    """Return a key for each row: its process id, its domain id and further numbers, joined by slashes.
 
-    A null domain counts as the default domain 0.
+    The key is null if the thread or a further number is null. A null domain counts as the default domain 0.
     """
     if any(col.is_empty(c) for c in rest):
         return pa.nulls(len(threads), col.DICTIONARY)

@@ -1,4 +1,4 @@
-"""Look up the name of the kind of each profiler overhead."""
+"""Compute the kind of each profiler overhead."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def overhead_types(capture: Lookups, name: str, raw: pa.Table) -> pa.Array:
-    """Return the kind of each overhead. Exports up to schema 3.23 store it as the return value of a function."""
+    """Return the kind of each overhead. Exports up to schema 3.23 store it in the column ``returnValue``."""
     numbers = col.coalesce(raw["overheadType"], raw["returnValue"])
     return capture.look_up(name, "overhead_type", numbers, capture.labels("ENUM_CUPTI_OVERHEAD_TYPE"))
 

@@ -1,8 +1,8 @@
 """Read the call stacks of Python threads, which nsys stores as payloads of NVTX marks in two domains of its own.
 
 A payload consists of the number of the thread in the interpreter (8 bytes), the state of the thread and the number of
-frames (4 bytes each), and the frames from the innermost one to the outermost one. A frame consists of the string ids of
-its function and of its file (8 bytes each), its line (4 bytes), and 4 bytes without meaning.
+frames (4 bytes each), and the frames from the innermost one to the outermost one. A frame consists of the string ids
+of its function and of its file (8 bytes each), its line (4 bytes), and 4 unused bytes.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ class PythonFrames(NamedTuple):
 
 
 def find_domains(capture: Lookups) -> Domains:
-    """Return the kind of the samples in each domain of Python samples, by process id and domain id.
+    """Return the kind of Python samples in each domain that contains such samples, by process id and domain id.
 
-    The kind is an index of ``KINDS``. If the file has no payload schemas with their names, no events are read.
+    The kind is an index of ``KINDS``. If no payload schema of the file has the name of such a domain, no events are
+    read.
     """
     if "name" not in capture.tables.columns.get(SCHEMAS, ()):
         return {}
@@ -91,7 +92,7 @@ def stack_request(capture: Lookups, domains: Domains) -> Request[Batch]:
 def _marks_request(
     capture: Lookups, domains: Domains, columns: Sequence[str], convert: Callable[[Batch], Batch] = dict
 ) -> Request[Batch]:
-    """Return the request that reads columns of the NVTX marks in some domains, and the kind of each mark."""
+    """Return the request that reads columns of the NVTX marks in the given domains, and the kind of each mark."""
     types = {c: pa.string() if c == PAYLOAD else pa.int64() for c in (*columns, "domainId")}
 
     def convert_marks(raw: pa.Table) -> Batch:
@@ -106,9 +107,10 @@ def _marks_request(
 
 
 def decode_frames(payloads: pa.Array) -> PythonFrames:
-    """Decode payloads, which are formatted as a schema id, a colon and hexadecimal digits.
+    """Decode the call stacks in payloads. A payload that is not a valid call stack has no frames.
 
-    A payload of another form has no frames.
+    Args:
+        payloads: Payloads that are formatted as a schema id, a colon and hexadecimal digits.
     """
     sizes = np.zeros(len(payloads), np.int64)
     words = np.zeros(0, np.uint64)
@@ -141,7 +143,10 @@ def decode_frames(payloads: pa.Array) -> PythonFrames:
 
 
 def read_samples(capture: Lookups, domains: Domains) -> Batch:
-    """Return the columns of ``python_samples``, except ``stack_id``, with the number of the row in its source."""
+    """Return all columns of ``python_samples`` except ``stack_id``.
+
+    The ids of the samples are the row numbers of their marks in the source table.
+    """
     if not domains:
         return {c: pa.array([], kind) for c, kind in _SAMPLE.items()}
     (raw,) = capture.read_requests([sample_request(capture, domains)])

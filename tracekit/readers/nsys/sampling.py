@@ -1,4 +1,4 @@
-"""Resolve the columns of CPU scheduling whose declarations do not suffice to resolve them."""
+"""Compute the columns of CPU scheduling that are not copied from their source columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def is_scheduled_in(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return whether each context switch starts a thread. nsys exports a nonzero number for such a switch."""
+    """Return whether each context switch schedules a thread in, for which nsys exports a nonzero number."""
     return pc.not_equal(raw["isSchedIn"], 0)
 
 

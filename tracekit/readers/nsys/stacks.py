@@ -61,7 +61,10 @@ _LINE_BIT = 31
 
 
 def chain_ids(column: str) -> Resolver:
-    """Return the resolver of ``stack_id``. It returns numbers of call chains, which ``resolve_stacks`` replaces."""
+    """Return a function that returns the call chain numbers in a source column, as a resolver of ``stack_id``.
+
+    ``resolve_stacks`` later replaces these numbers with stack ids.
+    """
     return (column,), lambda _, __, raw: raw[column]
 
 
@@ -77,7 +80,7 @@ class Chains(NamedTuple):
 
     Attributes:
         ids: Number of each call chain, ascending.
-        stacks: Id of the stack of each call chain.
+        stacks: Stack id of each call chain.
     """
 
     ids: Int64Array
@@ -89,9 +92,9 @@ class Stacks:
     """All call stacks of a file.
 
     Attributes:
-        parents: Id of the parent of each stack. Those of outermost frames are 0.
+        parents: Id of the parent of each stack, or 0 for an outermost frame.
         depths: Number of frames of each stack.
-        frames: Row number of the innermost frame of each stack.
+        frames: Row number of the innermost frame of each stack in ``frame_columns``.
         frame_columns: Columns of the distinct frames, as integers.
         chains: Call chains by source table.
     """
@@ -110,7 +113,7 @@ class Stacks:
         return {name: _COLUMNS[name](self, capture) for name in names}
 
     def ids(self, table: str, chains: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """Return the id of the stack of each call chain of a declared table. It is null without a stack."""
+        """Return the stack id of each call chain number in a declared table, or null if the call chain is missing."""
         known = self.chains.get(_OF_COLUMN[table])
         numbers = col.single_array(chains)
         if known is None or not len(known.ids):
@@ -131,7 +134,7 @@ class Stacks:
 
 
 def resolve_stacks(stacks: Stacks | None, table: str, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
-    """Replace the numbers of call chains in the column ``stack_id`` of a declared table by ids of stacks."""
+    """Replace the call chain numbers in the column ``stack_id`` of a declared table with stack ids."""
     if stacks is None or table not in RESOLVERS or "stack_id" not in columns:
         return columns
     return {c: stacks.ids(table, data) if c == "stack_id" else data for c, data in columns.items()}
@@ -141,7 +144,7 @@ class StackBuilder:
     """A builder of all call stacks of a file.
 
     Attributes:
-        collectors: One collector of batches per source table of call chains that the file has.
+        collectors: Collectors of batches, one for each source table of call chains in the file.
     """
 
     def __init__(self, capture: Lookups, python_domains: python_stacks.Domains) -> None:
@@ -168,7 +171,7 @@ class StackBuilder:
             )
 
     def finish(self) -> Stacks:
-        """Return all stacks. The stacks of all source tables are numbered together."""
+        """Return the call stacks of all source tables, which are numbered together."""
         whole: Trie | None = None
         chains: dict[str, Chains] = {}
         for collector in self.collectors:
@@ -186,7 +189,7 @@ class StackBuilder:
 
 
 class _FrameBuilder:
-    """A builder of the distinct frames of all stacks, which are numbered from 0."""
+    """A builder of the distinct frames of all stacks. Frames are numbered from 0."""
 
     def __init__(self, budget: Budget) -> None:
         self._trie = Trie(budget, "distinct frames of call stacks")
@@ -222,7 +225,7 @@ class _FrameBuilder:
 
 
 def _frame_words(columns: Mapping[str, pa.Array], rows: int) -> UInt32Array:
-    """Return 32-bit numbers that identify each frame."""
+    """Return five 32-bit numbers for each frame, which are the same for equal frames."""
     words = np.zeros((rows, _WORDS), np.uint32)
     flags = np.zeros(rows, np.int64)
     for name in columns:
@@ -251,7 +254,7 @@ def _values_and_validity(column: pa.Array) -> tuple[Int64Array, npt.NDArray[np.b
 
 
 class _StackCollector:
-    """A collector of the call chains of a source table of a report, whose rows are whole stacks."""
+    """A collector of call chains from a source table of a report, in which each row is a whole stack."""
 
     def __init__(self, table: str, frames: _FrameBuilder, trie: Trie, capture: Lookups) -> None:
         self.table = table
@@ -266,7 +269,7 @@ class _StackCollector:
 
     @property
     def request(self) -> Request[Batch]:
-        """What to read from the source table. The results are passed to the collector."""
+        """The request that reads the call chains from the source table."""
         columns = {"id": pa.int64(), FRAMES: pa.dictionary(pa.int32(), pa.binary())}
         return Request(self.table, columns, None, lambda raw: dict(zip(raw.column_names, raw.columns, strict=True)))
 
@@ -287,7 +290,7 @@ class _StackCollector:
         self._ids.append(ids.to_numpy(zero_copy_only=False)[rows].astype(np.int64))
 
     def _add(self, encoded: pa.BinaryArray) -> UInt32Array:
-        """Add encoded stacks. Return the node of each stack."""
+        """Add encoded stacks to the trie, and return the node of each stack."""
         with damage_as_error(self._path, self.table):
             stacks = self._tables.decode_stacks(self.table, encoded)
             frames = stacks.values
@@ -295,7 +298,7 @@ class _StackCollector:
             return self.trie.add(stacks.offsets.to_numpy().astype(np.int64), numbers[frames.indices.to_numpy()])
 
     def _cache_nodes(self, encoded: pa.BinaryArray, nodes: UInt32Array) -> None:
-        """Keep encoded stacks and their nodes, so that equal stacks of later batches are not decoded."""
+        """Cache encoded stacks and their nodes, so that equal stacks of later batches are not decoded."""
         if self._known.nbytes + encoded.nbytes <= MAX_KNOWN_BYTES:
             self._known = pa.concat_arrays([self._known, encoded])
             self._known_nodes = np.concatenate((self._known_nodes[: len(self._known) - len(encoded)], nodes))
@@ -306,7 +309,7 @@ class _StackCollector:
 
 
 class _RowCollector:
-    """Collects call chains from a table of an export in which each row is one frame."""
+    """A collector of call chains from a source table of an export, in which each row is one frame."""
 
     def __init__(self, table: str, frames: _FrameBuilder, trie: Trie, capture: Lookups) -> None:
         self.table = table
@@ -316,7 +319,7 @@ class _RowCollector:
 
     @property
     def request(self) -> Request[Batch]:
-        """The request whose results are added to the collector."""
+        """The request that reads the frames from the source table."""
         return source_request(self.table, ["id", "stackDepth", *CHAIN_TABLES[self.table]])
 
     def append(self, batch: Batch) -> None:
@@ -380,12 +383,12 @@ def _symbol_names(stacks: Stacks, capture: Lookups) -> pa.Array:
 
 
 def _unescape_names(names: pa.Array) -> pa.Array:
-    """Restore the angle brackets in names. nsys escapes them in the names of Python functions: ``&lt;module&gt;``."""
+    """Replace ``&lt;`` and ``&gt;`` in names, such as ``&lt;module&gt;``, with angle brackets."""
     return pc.replace_substring(pc.replace_substring(names, "&lt;", "<"), "&gt;", ">")
 
 
 def _module_names(stacks: Stacks, capture: Lookups) -> pa.Array:
-    """Return the name of the module of each stack without the folder, which may be private."""
+    """Return the module name of the innermost frame of each stack, without the folder, which may be private."""
     paths = capture.look_up(TABLE, "module", stacks.frame_columns["module"], capture.strings)
     names = _unescape_names(machine.without_folders(paths.dictionary))
     return _innermost_frame_names(stacks, pa.DictionaryArray.from_arrays(paths.indices, names))

@@ -71,13 +71,13 @@ class Tables(Protocol):
     columns: Mapping[str, tuple[str, ...]]
 
     def counts(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
-        """Return the number of rows of each table that match its filter. The number is 0 if the table is missing."""
+        """Return the number of rows of each table that match its filter. The number is 0 for a missing table."""
         ...
 
     def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
-        """Return the row number of the row at ``index`` among the rows that match a filter.
+        """Return the row number of the row with a given index, counted from 0, among the rows that match a filter.
 
-        The result is None if fewer rows match.
+        Return None if fewer rows match.
         """
         ...
 
@@ -85,8 +85,8 @@ class Tables(Protocol):
         """Read columns of several tables in batches.
 
         Yields:
-            The index of a request, and what its function ``convert`` returned for a batch. The batches of a request are
-            in row order. Each request has at least one batch, which may have no rows.
+            The index of a request, and the result of its function ``convert`` for a batch. The batches of a request
+                are in row order. Each request has at least one batch, which may have no rows.
 
         Raises:
             CorruptTraceError: The file is damaged.
@@ -110,9 +110,9 @@ class StackTables(Tables, Protocol):
 
         Returns:
             The frames of each stack, from the innermost one to the outermost one, dictionary-encoded. A frame is a
-            struct of 64-bit integers with the names of the columns of exports.
+                struct of 64-bit integers with the names of the columns of exports.
 
         Raises:
-            Damage: A stack is invalid, or the frames take more memory than a file of this size may.
+            Damage: A stack is invalid, or the frames take more memory than tracekit allows for the file size.
         """
         ...

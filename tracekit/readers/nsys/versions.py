@@ -23,10 +23,10 @@ class SourceTable(NamedTuple):
 
     Attributes:
         table: Name of the source table.
-        columns: Source columns by declared column. Of several source columns, the first one that is not null is used.
+        columns: Source columns by declared column. If there are several, the first value that is not null is used.
         schemas: Schema versions in which the table was observed.
-        fill_key: Declared column by which rows are matched if an earlier source table has rows. The table then only
-            replaces nulls in these rows. None if it never does.
+        fill_key: Declared column by which rows are matched with those of an earlier source table, in order to replace
+            nulls there. None if the table does not replace nulls.
     """
 
     table: str
@@ -36,7 +36,7 @@ class SourceTable(NamedTuple):
 
 
 class AddedColumn(NamedTuple):
-    """A source column that exports have only since some schema version.
+    """A source column that was added to exports in some schema version.
 
     Attributes:
         column: Names of the table and the column, joined by a dot.

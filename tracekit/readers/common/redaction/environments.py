@@ -73,7 +73,7 @@ def variables(text: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _separator(text: bytes) -> bytes:
-    """Return a regular expression for the separator between the variables of an environment."""
+    """Return a regular expression that matches the separator between the variables of an environment."""
     if b"\0" in text:
         return rb"\0"
     if b"\n" in text.strip(b"\n"):

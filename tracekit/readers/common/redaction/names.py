@@ -55,12 +55,12 @@ If data has more escaped characters than the second number, nothing is decoded, 
 
 
 class Names:
-    """A matcher for the private names and values of a capture, and for all values in a private format.
+    """A matcher for the private names and values of a capture, and for values in formats of private values.
 
     Attributes:
         literals: The private names and values in lower case. A name may have several spellings.
         examined: Number of possible matches that ``candidates`` examined so far.
-        depth: Length of the longest chain of literals of which each is a prefix of the next.
+        depth: Length of the longest chain of literals in which each literal is a prefix of the next one.
     """
 
     def __init__(
@@ -157,9 +157,9 @@ class Names:
 
         Args:
             text: The bytes to redact.
-            shortest: Minimum length of the names and values to overwrite. 0 stands for decoded text, in which all names
-                and values are overwritten and the bytes of non-ASCII characters count as letters at the ends of words.
-                Otherwise, only ASCII letters do.
+            shortest: Minimum length of the names and values to overwrite. If it is 0, ``text`` must be decoded text,
+                and the bytes of non-ASCII characters count as letters at the ends of words. Otherwise, only ASCII
+                letters count as letters.
         """
         letters = _TEXT_LETTERS if shortest == 0 else _ASCII_LETTERS
         low, out, after = text.lower(), bytearray(text), 0
@@ -182,9 +182,9 @@ class Names:
         return starts if len(starts) <= _MANY_STARTS else self._literal_strings.find_starts(low)
 
     def _redact_printable(self, run: bytes, kinds: set[str]) -> bytes:
-        """Overwrite private values in a run of printable bytes in binary data.
+        """Overwrite private values in consecutive printable bytes of binary data.
 
-        The run is searched again without its first byte, because that byte may be a length prefix that happens to be
+        The bytes are searched again without the first one, because that may be a length prefix that happens to be
         printable.
         """
         redacted = self._redact_unescaped(run, kinds, shortest=LONG)
@@ -226,7 +226,7 @@ class Names:
     def _escape_candidates(self, data: bytes, places: list[tuple[int, int]]) -> Iterator[Candidate]:
         """Yield the ranges of escaped characters that may be part of a private value.
 
-        Unless there are very many, the bytes around each of them are decoded and searched.
+        If there are not very many, the bytes around each of them are decoded and searched.
         """
         if len(places) > _MANY_ESCAPES:
             yield from ((start, end, ANYTHING) for start, end in places)
@@ -255,7 +255,7 @@ def is_text(value: bytes) -> bool:
 
 
 class TooManyCandidates(Exception):  # noqa: N818 - never leaves the readers
-    """Data has more possible matches than the caller allows."""
+    """The data has more possible matches than the caller allows."""
 
 
 def _check_candidate_count(number: int, most: int | None) -> None:
@@ -287,12 +287,15 @@ def _environment_search_strings(*, homes: bool) -> SearchStrings:
 
 
 def _confirmed_patterns(pattern_bits: int, data: bytes, start: int) -> int:
-    """Return ``pattern_bits`` without the patterns that cannot match where their search string was found.
+    """Return the patterns that can match at the offset of a search string.
 
     Args:
-        pattern_bits: Bit mask of the patterns whose search string was found.
+        pattern_bits: Bit mask of the patterns that have this search string.
         data: The searched bytes.
-        start: Offset at which the search string was found.
+        start: Offset of the search string in the data.
+
+    Returns:
+        ``pattern_bits`` without the patterns that cannot match there.
     """
     for nth, confirm in _CONFIRMED:
         if pattern_bits >> nth & 1 and not confirm(data, start):
@@ -311,7 +314,7 @@ def _limit_matches(matches: Iterator[re.Match[bytes]], most: int | None) -> Iter
 
 
 def _prefilter_candidates(data: bytes, most: int | None) -> Iterator[Candidate]:
-    """Yield the ranges that match a prefilter."""
+    """Yield the ranges of data that match the prefilter of a pattern."""
     for prefilter, pattern_bits in PREFILTERS:
         for match in _limit_matches(prefilter.finditer(data), most):
             start, end = match.span()
@@ -353,9 +356,9 @@ def _ends_word(last: bytes, after: bytes, next_after: bytes, letters: frozenset[
 
 
 def _lower_case_encodings(name: bytes) -> Iterator[bytes]:
-    """Yield the spellings of a name as bytes with ASCII letters in lower case.
+    """Yield all spellings of a name in UTF-8, with ASCII letters in lower case.
 
-    A name with other letters has one spelling per case and Unicode normalization form.
+    A name with non-ASCII letters has one spelling per case and Unicode normalization form.
     """
     yield name.lower()
     if name.isascii():
@@ -373,7 +376,7 @@ def _interleave_zeros(text: bytes) -> bytes:
 
 
 def _decode_escapes(text: bytes) -> tuple[bytes, npt.NDArray[np.int8]]:
-    """Decode escaped characters.
+    """Decode the escaped characters in a string, such as ``%2F``.
 
     Returns:
         The decoded bytes, and the number of bytes that encode each of them in the original string.
@@ -389,9 +392,15 @@ def _decode_escapes(text: bytes) -> tuple[bytes, npt.NDArray[np.int8]]:
 
 
 def _encode_escapes(text: bytes, decoded: bytes, after: bytes, lengths: npt.NDArray[np.int8]) -> bytes:
-    """Apply the changes of a decoded string to the original string.
+    """Return a string with escaped characters after applying the changes of its decoded form.
 
     All bytes of an escaped character that changed are overwritten.
+
+    Args:
+        text: The original string.
+        decoded: The decoded string before the changes.
+        after: The decoded string after the changes, of the same length.
+        lengths: Number of bytes of ``text`` that encode each decoded byte.
     """
     before, now = (np.frombuffer(x, np.uint8) for x in (decoded, after))
     changed = np.repeat(before != now, lengths)

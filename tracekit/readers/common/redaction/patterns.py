@@ -65,7 +65,7 @@ class Pattern:
         return re.compile(b"|".join(map(re.escape, (*self.search_strings, *(start for start, _ in self.prefilters)))))
 
     def overwritten(self, text: bytes, low: bytes, pseudonyms: Pseudonyms) -> bytes:
-        """Overwrite every match in a string.
+        """Return a string in which every match is overwritten.
 
         Args:
             text: The string.
@@ -78,7 +78,7 @@ class Pattern:
 
 
 def overwrite_text(text: bytes) -> bytes:
-    """Return as many ``x`` as a string has bytes."""
+    """Return a string of the same length that consists of the letter ``x``."""
     return FILL * len(text)
 
 
@@ -92,7 +92,7 @@ def _overwrite_words(match: re.Match[bytes], _: Pseudonyms) -> bytes:
 
 
 def _overwrite_last_group(match: re.Match[bytes], _: Pseudonyms) -> bytes:
-    """Overwrite the last group of a match, and leave the rest of the match unchanged."""
+    """Overwrite the last group of a match, and leave the other bytes of the match unchanged."""
     group = match.lastindex or 0
     start, end = (place - match.start() for place in match.span(group))
     return match[0][:start] + overwrite_text(match[group]) + match[0][end:]

@@ -2,7 +2,7 @@
 
 A pseudonym is a keyed hash of a value, written in the format of the value. A value has the same pseudonym wherever it
 occurs, and programs can still parse it. Without the key, nobody can find the original value by hashing candidates.
-Pseudonyms can be told from original values, so that redacting a file again does not change them.
+Pseudonyms can be distinguished from original values, so that redacting a file again does not change them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _DEVICES = 1 << 13
 
 
 class Pseudonyms:
-    """Pseudonyms that are derived from one key."""
+    """A generator of pseudonyms, all of which are derived from one key."""
 
     def __init__(self, key: bytes | None = None) -> None:
-        """Create pseudonyms from a key, or from a random key that is not stored."""
+        """Create a generator with a key, or with a random key that is not stored."""
         self._key = hashlib.blake2b(key).digest() if key else secrets.token_bytes(64)
         self._devices: dict[bytes, int] = {}
 
@@ -59,7 +59,8 @@ class Pseudonyms:
     def bus(self, location: bytes) -> bytes:
         """Return the pseudonym of a PCI address.
 
-        All digits of the domain become ``f``, bus and device become other numbers, and the function stays unchanged.
+        All digits of the domain are replaced with ``f``, the bus and device with other numbers. The function is
+        unchanged.
         """
         parts = _BUS.fullmatch(location)
         if parts is None or not parts[1].strip(b"fF"):

@@ -18,8 +18,8 @@ class SearchStrings:
 
     Attributes:
         pattern_bits: By string, a bit mask of the patterns that may match where the string occurs.
-        depth: Length of the longest chain of strings of which each is a prefix of the next: 3 for ``/a``, ``/a/b`` and
-            ``/a/b/c``.
+        depth: Length of the longest chain of strings in which each string is a prefix of the next one: 3 for ``/a``,
+            ``/a/b`` and ``/a/b/c``.
     """
 
     def __init__(self, pattern_bits: Mapping[bytes, int]) -> None:
@@ -41,7 +41,10 @@ class SearchStrings:
         )
 
     def find_starts(self, data: bytes) -> list[int]:
-        """Return the ascending offsets at which the leading bytes of a string occur, ignoring case."""
+        """Return the ascending offsets in data at which one of the strings may begin, ignoring case.
+
+        Only the leading bytes of the strings are compared.
+        """
         import polars as pl
 
         text = pl.Series([data.translate(_TO_ASCII).decode("ascii")])

@@ -132,7 +132,7 @@ class Redaction:
         """Return a matcher for the names and values collected so far.
 
         Raises:
-            CorruptTraceError: Too many names are prefixes of one another.
+            CorruptTraceError: There is a chain of too many names that each begin with the previous one.
         """
         names = Names(self._names, self._values, self.pseudonyms)
         if names.depth > MAX_NESTED:
@@ -237,7 +237,7 @@ class Redaction:
 
 
 def _is_technical(value: bytes) -> bool:
-    """Return whether a value has words and all of them are common or technical."""
+    """Return whether a string contains words, and only common or technical ones."""
     words = [w.lower() for w in re.findall(rb"[A-Za-z]+", value)]
     return bool(words) and all(w in TECHNICAL or w in COMMON or is_known_folder(w) for w in words)
 
@@ -248,5 +248,5 @@ def program_name(path: bytes) -> bytes:
 
 
 def is_local_device(device: bytes) -> bool:
-    """Return whether a device name stands for the local machine or is empty, so that it is not a host name."""
+    """Return whether a device name is empty or denotes the local machine, and therefore contains no host name."""
     return device.startswith(b"Local") or not device

@@ -126,9 +126,13 @@ def read_schema(file: PageFile) -> Schema:
 
 
 def _assemble_record(file: PageFile, local: bytes, size: int, on_leaf: int) -> tuple[bytes, list[int]]:
-    """Join the parts of a record on its leaf page and its overflow pages.
+    """Return the bytes of a record that begins on a leaf page, and the numbers of its overflow pages.
 
-    Return the bytes of the record, and the numbers of the overflow pages.
+    Args:
+        file: The pages of the file.
+        local: Bytes of the record on its leaf page, followed by the number of the first overflow page.
+        size: Size of the whole record in bytes.
+        on_leaf: Number of bytes of the record that are on its leaf page.
     """
     parts, pages = [local[:on_leaf]], []
     page, left = int.from_bytes(local[on_leaf : on_leaf + _NEXT_PAGE_BYTES], "big"), size - on_leaf
@@ -153,10 +157,7 @@ def _schema_entry(record: bytes, encoding: str) -> Entry:
 
 
 def _record_values(record: bytes) -> Iterator[Value]:
-    """Yield the first five values of a record, which has one value per column of the schema table.
-
-    Strings are bytes.
-    """
+    """Yield the values of a record of the schema table, one per column. Strings are yielded as bytes."""
     end, at = _varint(record, 0)
     place = end
     for _ in range(_COLUMNS):

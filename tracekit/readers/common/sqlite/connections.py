@@ -57,7 +57,7 @@ class ConnectionPool:
         """Run a query with a small result. Return its rows as Python objects, with invalid UTF-8 replaced.
 
         Raises:
-            Damage: The query runs more virtual machine instructions than are allowed for the size of the file.
+            Damage: The query executes more virtual machine instructions than are allowed for the size of the file.
             sqlite3.Error: SQLite reports an error.
         """
         with self._lock:
@@ -79,11 +79,11 @@ class ConnectionPool:
         Args:
             sql: The query. The caller must have checked the pages that it reads.
             parameters: Values of the parameters of the query.
-            rows: Expected number of rows, and number of rows for which the driver reserves memory in a batch.
+            rows: Expected number of rows. The driver reserves memory for this many rows per batch.
 
         Yields:
             Record batches, in which strings have the type binary. There is one batch if the query returns the expected
-            number of rows.
+                number of rows.
 
         Raises:
             Damage: SQLite reports an error, or its driver returns invalid arrays.
@@ -121,7 +121,7 @@ class ConnectionPool:
         return connection
 
     def _count_steps(self) -> int:
-        """Count the instructions of a query. Return 1 to interrupt the query at the limit, and otherwise 0."""
+        """Count the instructions of the running query. Return 1 to interrupt the query at the limit, otherwise 0."""
         self._steps_left -= _STEPS_AT_A_TIME
         return int(self._steps_left <= 0)
 

@@ -63,9 +63,9 @@ class Condition(Protocol):
 
     @property
     def values(self) -> tuple[int, ...]:
-        """The values of the column in the rows to keep.
+        """The values of the column in the rows that the filter keeps.
 
-        If there are none, the column must not be null in these rows.
+        If this is empty, the filter keeps the rows in which the column is not null.
         """
         ...
 
@@ -120,7 +120,7 @@ class Database:
         return self.counts([(table, where)])[0]
 
     def counts(self, requests: Sequence[tuple[str, Condition | None]]) -> list[int]:
-        """Return the number of rows that match the filter of each request. The number is 0 if the table is missing.
+        """Return the number of matching rows for each pair of a table and a filter. It is 0 for a missing table.
 
         Raises:
             CorruptTraceError: A table is damaged.
@@ -132,9 +132,9 @@ class Database:
         return list(totals.values())
 
     def rowid(self, table: str, index: int, where: Condition | None = None) -> int | None:
-        """Return the rowid of the row at an index among the rows that match a filter.
+        """Return the rowid of the row with a given index, counted from 0, among the rows that match a filter.
 
-        The result is None if fewer rows match.
+        Return None if fewer rows match.
         """
         for batch in self.map_batches(table, [ROWID], where, lambda batch: batch):
             if index < batch.num_rows:
@@ -143,7 +143,7 @@ class Database:
         return None
 
     def first_row(self, table: str, columns: Sequence[str]) -> dict[str, Any]:
-        """Return some values of the first row of a table as Python objects, by column.
+        """Return the first row of a table as a mapping from some of its columns to Python objects.
 
         The mapping is empty if the table has no rows.
         """
@@ -202,7 +202,7 @@ class Database:
 
         Args:
             table: Name of the table.
-            columns: Names of the columns to read. The name ``rowid`` stands for the rowid.
+            columns: Names of the columns to read. The name ``rowid`` selects the rowid.
             where: Filter applied to the rows.
             convert: Function that is called with each record batch, in the thread that read the batch.
 
@@ -226,7 +226,10 @@ class Database:
         return itertools.chain.from_iterable(map_in_order(job, range(len(opened.runs))))
 
     def can_decode(self, table: str, column: str) -> bool:
-        """Return whether the table is large and the integers of a column can be decoded from its pages."""
+        """Return whether the integers of a column are decoded from the pages of its table rather than read by SQLite.
+
+        Only large tables are decoded.
+        """
         with self._checked_reading(table):
             opened = self._table(table)
             return len(opened.runs) > LARGE_RUNS and (column == ROWID or column in opened.decodable)
@@ -286,7 +289,7 @@ class Database:
 
     @contextlib.contextmanager
     def _checked_reading(self, table: str | None = None) -> Iterator[None]:
-        """Return a context manager that converts errors to public errors and checks that the file is unchanged."""
+        """Return a context manager that converts errors to public errors, and checks that the file has not changed."""
         self._file.check()
         try:
             yield
@@ -300,7 +303,10 @@ class Database:
         self._file.check()
 
     def _read_schema(self) -> dict[str, catalogue.Entry]:
-        """Read and check the schema and the statistics, which SQLite reads at its first statement."""
+        """Return the ordinary tables by name, after checking the schema and the tables of statistics.
+
+        SQLite reads both at its first statement, whatever their size.
+        """
         schema = catalogue.read_schema(self._file)
         self._used_pages.claim(np.concatenate([schema.tree.inner, schema.tree.leaves, schema.overflow_pages]))
         entries = schema.tables()
@@ -314,7 +320,7 @@ class Database:
         return entries
 
     def _column_infos(self) -> dict[str, list[ColumnInfo]]:
-        """Ask SQLite for the columns of each ordinary table. Return them by table name."""
+        """Return SQLite's description of the columns of each ordinary table, by table name."""
         sql = """SELECT m.name, c.cid, c.name, c.type, c."notnull", c.dflt_value, c.pk, c.hidden
                  FROM sqlite_schema m, pragma_table_xinfo(m.name) c
                  WHERE m.type = 'table' AND m.rootpage > 0 AND m.sql NOT LIKE 'create virtual%'
@@ -326,9 +332,9 @@ class Database:
         return infos
 
     def _table(self, name: str) -> SqliteTable:
-        """Return a table.
+        """Return an open table by name.
 
-        Its inner pages are checked by the first call, and if they are damaged, every call raises the error.
+        The first call checks the inner pages of the table. If they are damaged, every call raises the error.
         """
         with self._lock:
             if name not in self._tables:
@@ -352,7 +358,7 @@ class Database:
             return [sum(runs) for runs in zip(*map_in_order(count, range(len(opened.runs))), strict=True)]
 
     def _count_matching(self, table: SqliteTable, nth: int, conditions: Sequence[Condition | None]) -> list[int]:
-        """Return the number of rows of a run that match each of several filters."""
+        """Return the number of rows of one run of leaf pages that match each of several filters."""
         unknown = [w for w in conditions if w is not None and table.match_count(nth, _filter_key(w)) is None]
         columns = list(dict.fromkeys(w.column for w in unknown))
         values = self._decode_columns(table, nth, columns) if unknown else None
@@ -366,14 +372,14 @@ class Database:
         return [all_rows if w is None else table.match_count(nth, _filter_key(w)) or 0 for w in conditions]
 
     def _count_run(self, table: SqliteTable, nth: int, where: Condition) -> int:
-        """Let SQLite count the rows of a run that match a filter."""
+        """Return the number of rows of one run of leaf pages that match a filter, counted by SQLite."""
         table.summary(nth)
         run, (condition, values) = table.runs[nth], _sql_condition(where)
         source = f"{quote_identifier(table.name)} NOT INDEXED WHERE {table.rowid} BETWEEN {run.low} AND {run.high}"
         return int(self._connections.query(f"SELECT count(*) FROM {source} AND {condition}", values)[0][0])  # noqa: S608
 
     def _decode_columns(self, table: SqliteTable, nth: int, columns: Sequence[str]) -> list[pa.Array] | None:
-        """Decode columns from the pages of a run. The result is None if SQLite has to read them."""
+        """Decode columns from one run of leaf pages. Return None if SQLite has to read the columns."""
         numbers = [records.ROWID if c == ROWID else table.decodable.get(c) for c in columns]
         if None in numbers:
             return None
@@ -383,9 +389,9 @@ class Database:
     def _read_run(
         self, table: SqliteTable, nth: int, columns: Sequence[str], where: Condition | None
     ) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the rows of a run as record batches.
+        """Yield the rows of one run of leaf pages as record batches.
 
-        The rows are decoded from the pages if possible, or read by SQLite.
+        The rows are decoded from the pages if possible. Otherwise, SQLite reads them.
         """
         needed = list(columns) if where is None else [*columns, where.column]
         arrays = self._decode_columns(table, nth, needed) if len(table.runs) > LARGE_RUNS else None
@@ -401,9 +407,10 @@ class Database:
     def _fetch_run(
         self, table: SqliteTable, nth: int, columns: Sequence[str], where: Condition | None
     ) -> Iterator[pa.RecordBatch]:
-        """Let SQLite read the rows of a run, and yield record batches.
+        """Yield the rows of one run of leaf pages as record batches that SQLite reads.
 
-        Check that the pages hold the same number of rows.
+        Raises:
+            Damage: SQLite returns another number of rows than the pages hold.
         """
         (expected,), rows = self._count_matching(table, nth, [where]), 0
         if not expected:
@@ -436,7 +443,7 @@ def _sql_condition(where: Condition | None) -> tuple[str, tuple[int, ...]]:
 
 
 def _filter_mask(values: pa.Array, where: Condition) -> pa.Array:
-    """Return an array of booleans: whether each value matches a filter."""
+    """Return an array of booleans that are true for the values that match a filter."""
     return pc.is_in(values, pa.array(where.values, pa.int64())) if where.values else values.is_valid()
 
 

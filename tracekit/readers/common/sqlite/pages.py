@@ -122,7 +122,8 @@ class PageBlock:
     Attributes:
         data: All bytes of the pages, followed by the zeros.
         numbers: Page numbers.
-        head: Offset of the B-tree header in each page, which is not 0 only if the block begins with page 1.
+        head: Offset of the B-tree header in each page: the size of the file header if the block begins with page 1,
+            else 0.
         pages: Two-dimensional array with one row of bytes per page.
         kinds: Type byte of each page.
         counts: Number of cells of each page.
@@ -145,7 +146,7 @@ class PageBlock:
     def varints_at(self, at: Ints) -> tuple[Ints, Ints]:
         """Decode the varint at each position.
 
-        Return an array of values and an array of the positions after the varints.
+        Return an array of the values, and an array of the positions after the varints.
         """
         byte = self.bytes_at(at)
         more = byte >= _MORE
@@ -198,10 +199,10 @@ def _read_until_full(f: io.FileIO, view: memoryview) -> bool:
 
 
 def _increase_malloc_threshold() -> None:
-    """Make the C library keep freed memory for reuse. Returning it to the system would double the time of reads.
+    """Make the C library keep freed memory for reuse, because returning it to the system would double the read time.
 
-    In glibc, blocks up to a threshold are kept. The threshold grows to the size of the largest block that was freed, up
-    to 32 MiB. Therefore one large block is allocated and freed here.
+    glibc keeps blocks up to a threshold. The threshold grows to the size of the largest block that was freed, up to 32
+    MiB. Therefore, this function allocates and frees one large block.
     """
     np.empty(_KEPT_BYTES, np.uint8)
 

@@ -55,16 +55,16 @@ class UnsupportedRecordError(Exception):
 
 
 def decodable_columns(sql: str, columns: Sequence[ColumnInfo]) -> dict[str, int]:
-    """Return the columns whose integers can be decoded from the pages of a table.
+    """Return the columns whose integers can be decoded from the pages of a table, by name.
 
     Args:
         sql: The statement that creates the table, from ``sqlite_schema``.
         columns: All columns of the table.
 
     Returns:
-        The column numbers by name. The number of an alias of the rowid is :data:`ROWID`. Columns with real affinity are
-        not included, because SQLite converts their integers to doubles. The mapping is empty if the table has no rowids
-        or has generated columns.
+        The column numbers by name. The number of an alias of the rowid is :data:`ROWID`. Columns with real affinity
+            are not included, because SQLite converts their integers to doubles. The mapping is empty if the table has
+            no rowids or has generated columns.
     """
     if re.search(r"\bwithout\b", sql, re.IGNORECASE) or any(c.hidden for c in columns):
         return {}
@@ -83,7 +83,7 @@ def decode_integers(block: PageBlock, cells: Cells, columns: Sequence[int]) -> l
     Args:
         block: The leaf pages.
         cells: The rows on the pages.
-        columns: Column numbers, counted from 0. :data:`ROWID` stands for the rowid.
+        columns: Column numbers, counted from 0. :data:`ROWID` selects the rowid.
 
     Returns:
         The decoded columns in the order of ``columns``, or None if SQLite has to read these rows.
@@ -98,7 +98,7 @@ def decode_integers(block: PageBlock, cells: Cells, columns: Sequence[int]) -> l
 
 
 class _Cursor:
-    """One position per record, stored as an array of positions plus one offset that is added to all of them."""
+    """A position in each of many records, stored as an array plus one offset that is added to all its elements."""
 
     def __init__(self, block: PageBlock, at: Ints) -> None:
         self.block = block
@@ -114,8 +114,8 @@ class _Cursor:
         """Return the next bytes of each record.
 
         Returns:
-            An array with one row of bytes per record, the column at which the next ``size`` bytes begin, and whether
-            the array was read by this call rather than an earlier call.
+            An array with one row of bytes per record, the index of the array column at which the next ``size`` bytes
+                begin, and whether this call read the array. If it did not, an earlier call read it.
         """
         if self._window is not None:
             index = self.offset - self._window[0]
@@ -125,7 +125,7 @@ class _Cursor:
         return self._window[1], 0, True
 
     def skip(self, size: int | Ints) -> None:
-        """Advance all positions by one number of bytes, or each position by its own number."""
+        """Advance all positions by the same number of bytes, or each position by its own number."""
         if isinstance(size, int):
             self.offset += size
         else:
@@ -148,7 +148,11 @@ class _Record:
 
     @classmethod
     def of(cls, block: PageBlock, cells: Cells, last: int) -> _Record:
-        """Create a decoder, after checking that each header can hold the serial types up to the column ``last``."""
+        """Create a decoder for the columns up to the column number ``last``.
+
+        Raises:
+            UnsupportedRecordError: The header of a record cannot hold the serial types of these columns.
+        """
         length, at = block.varints_at(cells.starts)
         if _is_out_of_range(length, last + 2):
             raise UnsupportedRecordError
@@ -158,7 +162,11 @@ class _Record:
         return cls(block, at, content, cells.ends)
 
     def columns(self, wanted: set[int]) -> dict[int, DecodedColumn]:
-        """Decode the wanted columns, by column number."""
+        """Decode some columns, given their numbers. Return the decoded columns by number.
+
+        Raises:
+            UnsupportedRecordError: A column has other values than integers and nulls, or a length is invalid.
+        """
         decoded: dict[int, DecodedColumn] = {}
         for column in range(max(wanted) + 1):
             types = self._next_types()
@@ -170,7 +178,7 @@ class _Record:
         return decoded
 
     def _next_types(self) -> int | Ints | Bytes:
-        """Read the serial types of the next column.
+        """Return the serial types of the next column.
 
         The result is one number if all rows have the same serial type, otherwise an array with one number per row.
         """
@@ -227,7 +235,7 @@ def _value_sizes(types: int | Ints | Bytes) -> int | Ints:
 
 
 def _combine_rows(rows: Bytes, operation: np.ufunc) -> Bytes:
-    """Reduce an array of bytes over its rows with a bitwise operation. Each step halves the number of rows."""
+    """Combine the rows of an array of bytes into one row with a bitwise operation."""
     words = rows.view(np.uint64)
     while len(words) > 1:
         half = (len(words) + 1) // 2  # the middle row of an odd number is in both halves
@@ -241,7 +249,7 @@ def _is_out_of_range(values: Ints, low: int) -> bool:
 
 
 def _has_real_affinity(kind: str) -> bool:
-    """Return whether SQLite gives a column with a declared type real affinity."""
+    """Return whether a column with a given declared type has real affinity in SQLite."""
     if re.search("INT|CHAR|CLOB|TEXT|BLOB", kind, re.IGNORECASE):
         return False
     return re.search("REAL|FLOA|DOUB", kind, re.IGNORECASE) is not None

@@ -26,14 +26,14 @@ _LEAST_ROW_BYTES = 6
 
 
 class UsedPages:
-    """The pages of a file that a table already uses. No page may be used twice."""
+    """The pages of a file that are already assigned to a table. A page may be assigned only once."""
 
     def __init__(self, file: PageFile) -> None:
         self._used = np.zeros(file.count + 1, np.bool_)
         self._lock = threading.Lock()
 
     def claim(self, pages: Ints) -> None:
-        """Mark pages as used.
+        """Mark pages as used by a table.
 
         Raises:
             Damage: A page is already used or does not exist.
@@ -49,13 +49,15 @@ class UsedPages:
 
 
 class SqliteTable:
-    """A table. Its inner pages are checked when the object is created, and its leaf pages when they are first read.
+    """A table of a SQLite file.
+
+    Its inner pages are checked when the object is created, and its leaf pages when they are first read.
 
     Attributes:
         name: Name of the table.
         columns: Columns of the table by name.
         runs: Runs of leaf pages, in rowid order.
-        decodable: Columns that can be decoded from the pages, from ``decodable_columns``.
+        decodable: Numbers of the columns that can be decoded from the pages, by name.
     """
 
     def __init__(self, file: PageFile, used_pages: UsedPages, entry: Entry, columns: Sequence[ColumnInfo]) -> None:
@@ -79,7 +81,9 @@ class SqliteTable:
 
     @property
     def rowid(self) -> str:
-        """The first of SQLite's names for the rowid (``rowid``, ``_rowid_``, ``oid``) that no column hides.
+        """The name by which SQL statements can refer to the rowid: ``rowid``, ``_rowid_`` or ``oid``.
+
+        It is the first of these names that is not the name of a column.
 
         Raises:
             Damage: The table has columns with all three names.
@@ -91,7 +95,7 @@ class SqliteTable:
         return name
 
     def check_columns(self, names: Sequence[str]) -> None:
-        """Check that columns exist and that their values are stored in the rows.
+        """Check that columns exist, and that tracekit supports their definitions.
 
         Raises:
             Damage: A column is missing or generated, or has a long default value, which a small file could repeat in
@@ -110,7 +114,7 @@ class SqliteTable:
                 )
 
     def summary(self, nth: int) -> RunSummary:
-        """Return the totals of a run, after checking its pages if they were not checked before.
+        """Return the totals of one run of leaf pages. The first call checks the pages.
 
         Raises:
             Damage: A page is damaged.
@@ -121,7 +125,14 @@ class SqliteTable:
         return summary
 
     def decode(self, nth: int, columns: Sequence[int]) -> list[DecodedColumn] | None:
-        """Check the pages of a run and decode columns by number. The result is None if SQLite has to read them.
+        """Decode columns from one run of leaf pages, after checking the pages.
+
+        Args:
+            nth: Index of the run.
+            columns: Column numbers.
+
+        Returns:
+            The decoded columns, or None if SQLite has to read them.
 
         Raises:
             Damage: A page is damaged.
@@ -130,7 +141,7 @@ class SqliteTable:
         return records.decode_integers(block, cells, columns)
 
     def record_match_count(self, nth: int, condition: Hashable, rows: int) -> None:
-        """Record the number of rows of a run that match a condition.
+        """Record the number of rows of one run of leaf pages that match a condition.
 
         Raises:
             Damage: A different number was recorded for the run and the condition.
@@ -144,13 +155,13 @@ class SqliteTable:
             )
 
     def match_count(self, nth: int, condition: Hashable) -> int | None:
-        """Return the recorded number of rows of a run that match a condition, or None if no number was recorded."""
+        """Return the recorded number of matching rows of a run of leaf pages, or None if no number was recorded."""
         return self._matches.get((nth, condition))
 
     def max_rows(self) -> int:
-        """Return an upper limit for the number of rows, from the first and the last leaf page.
+        """Return an upper limit for the number of rows, computed from the first and last rowid of the table.
 
-        If the leaf pages form a single run of consecutive pages, all of them are read and the number is exact.
+        The number is exact if the table has only one run of leaf pages.
         """
         if len(self.runs) == 1:
             return self.summary(0).rows
@@ -162,7 +173,7 @@ class SqliteTable:
         return max(0, min(high - low + 1, fitting))
 
     def _first_and_last_rowid(self, run: Run) -> tuple[int, int]:
-        """Return the first and last rowid of a run, or 0 and -1 if the run is empty."""
+        """Return the first and last rowid of a run of leaf pages, or 0 and -1 if it has no rows."""
         rowids = trees.find_cells(self._file, self._file.read(run.pages), run).rowids
         return (int(rowids[0]), int(rowids[-1])) if len(rowids) else (0, -1)
 
@@ -174,9 +185,9 @@ class SqliteTable:
         return summary, block, cells
 
     def _store_summary(self, nth: int, summary: RunSummary) -> RunSummary:
-        """Store and return the summary of a run of pages, and mark its overflow pages as used.
+        """Store and return the totals of one run of leaf pages, and mark its overflow pages as used.
 
-        If another thread has already stored a summary of the run, change nothing and return that one.
+        If another thread has already stored the totals of the run, return these instead and change nothing.
         """
         with self._lock:
             stored = self._summaries[nth]

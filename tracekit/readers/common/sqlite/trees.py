@@ -47,7 +47,7 @@ class Tree(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Consecutive leaf pages in rowid order that are read together.
+    """Consecutive leaf pages of a table, in rowid order, that are read together.
 
     Attributes:
         pages: Page numbers.
@@ -86,7 +86,7 @@ class Cells(NamedTuple):
 
 
 class RunSummary(NamedTuple):
-    """Totals of a run whose pages were checked.
+    """Totals of one run of leaf pages.
 
     Attributes:
         rows: Number of rows.
@@ -105,7 +105,7 @@ class RunSummary(NamedTuple):
 
 
 def read_tree(file: PageFile, root: int) -> Tree:
-    """Read and check the inner pages of the tree of a table, level by level.
+    """Read and check the inner pages of the B-tree of a table, level by level.
 
     Raises:
         Damage: A page is outside the file or has two parents, keys are not in order, or the tree has too many levels.
@@ -125,10 +125,7 @@ def read_tree(file: PageFile, root: int) -> Tree:
 
 
 def split_runs(tree: Tree, page_size: int, size: int = RUN_BYTES) -> list[Run]:
-    """Split the leaf pages of a table into runs of about ``size`` bytes.
-
-    The rowid ranges of the runs are adjacent and do not overlap.
-    """
+    """Split the leaf pages of a table into runs of about ``size`` bytes, with adjacent rowid ranges."""
     step = max(1, size // page_size)
     cuts = range(0, len(tree.leaves), step)
     lows = [LOWEST, *(int(h) + 1 for h in tree.highs[step - 1 : -1 : step])]
@@ -139,7 +136,7 @@ def split_runs(tree: Tree, page_size: int, size: int = RUN_BYTES) -> list[Run]:
 
 
 def find_cells(file: PageFile, block: PageBlock, run: Run) -> Cells:
-    """Locate and check the rows on the pages of a run.
+    """Locate and check the rows on the pages of a run of leaf pages.
 
     Raises:
         Damage: A page is not a leaf, rows overlap or extend beyond their page, or rowids are not in order.
@@ -163,7 +160,7 @@ def find_cells(file: PageFile, block: PageBlock, run: Run) -> Cells:
 
 
 def summarize(file: PageFile, block: PageBlock, cells: Cells, run: Run) -> RunSummary:
-    """Return the totals of a run of pages.
+    """Return the totals of one run of leaf pages.
 
     Raises:
         Damage: The declared size of the records exceeds the size of the file.
@@ -184,7 +181,7 @@ def summarize(file: PageFile, block: PageBlock, cells: Cells, run: Run) -> RunSu
 
 
 def _rowid_ranges(cells: Cells, run: Run) -> tuple[tuple[int, int], ...]:
-    """Split a run into rowid ranges with about ``BATCH_BYTES`` of records each."""
+    """Split a run of leaf pages into rowid ranges with about ``BATCH_BYTES`` of records each."""
     before = np.cumsum(cells.payload) - cells.payload
     cuts = np.flatnonzero(np.diff(before // BATCH_BYTES))
     highs = [*cells.rowids[cuts].tolist(), run.high]
@@ -268,7 +265,7 @@ def _check_extents(file: PageFile, block: PageBlock, at: Ints, cells: Cells) -> 
 
 
 def _check_order(block: PageBlock, rowids: Ints, run: Run) -> None:
-    """Check that rowids ascend, and that those of each page are in the range that the inner pages declare for it."""
+    """Check that rowids ascend, and that each page holds only rowids in the range that its parent pages declare."""
     if not len(rowids):
         return
     ends = np.cumsum(block.counts)
@@ -299,7 +296,7 @@ def _raise_if_any_page(block: PageBlock, bad: Flags, what: str) -> None:
     Args:
         block: The pages.
         bad: Whether each page is invalid.
-        what: Predicate of the error message, whose subject is the page.
+        what: The error message without the page number at its beginning, such as "has no rows".
 
     Raises:
         Damage: A page is invalid.
@@ -314,7 +311,7 @@ def _raise_if_any_cell(block: PageBlock, bad: Flags, what: str) -> None:
     Args:
         block: The pages.
         bad: Whether each cell of all pages is invalid.
-        what: Predicate of the error message, whose subject is the page.
+        what: The error message without the page number at its beginning, such as "has rows that overlap".
 
     Raises:
         Damage: A cell is invalid.
