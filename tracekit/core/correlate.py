@@ -51,20 +51,24 @@ _API_CALL_COLUMNS = {
 
 @dataclass(frozen=True)
 class Correlation:
-    """Correlates the tables of one trace, and caches intermediate results that several tables need.
+    """The correlation of the tables of one trace. Intermediate results that several tables need are cached.
 
     Attributes:
-        frames: Function that returns the table with a given name.
+        frames: Function that returns the table with a given name as a LazyFrame.
     """
 
     frames: Frames
 
     def columns(self, table: str, names: Sequence[str]) -> pl.DataFrame:
-        """Compute columns that correlation adds to a table, with one value per row of the table, in the same order.
+        """Compute columns that correlation adds to a table.
 
         Args:
-            table: One of the tables in ``_correlation.toml``.
-            names: The columns to compute. ``_correlation.toml`` declares all of them.
+            table: Name of a table that is declared in ``_correlation.toml``.
+            names: Names of the columns, which ``_correlation.toml`` declares for this table.
+
+        Returns:
+            A frame that contains the columns, with one row per row of the table, in the same order. It may contain
+            further columns that correlation adds to the table.
         """
         if table in WITH_STACKS:
             return stacks.stack_paths(
@@ -85,7 +89,8 @@ class Correlation:
     def projections(self) -> pl.DataFrame:
         """Project each NVTX range onto each stream on which it launched activities.
 
-        The result has the rows of the table ``nvtx_projections``.
+        Returns:
+            The rows of the table ``nvtx_projections``.
         """
         launches = pl.concat([self.activities(t).launches_by_stream() for t in ACTIVITIES])
         totals = pl.concat(
@@ -98,7 +103,7 @@ class Correlation:
 
     @functools.cached_property
     def _memory_usage(self) -> pl.DataFrame:
-        """The columns ``memory.ADDED`` of the table ``memory_events``."""
+        """The columns ``used_bytes`` and ``freed_ns``, which correlation adds to ``memory_events``."""
         return memory.event_columns(self.frames("memory_events").select(memory.READ).collect())
 
     @functools.cached_property
@@ -117,7 +122,7 @@ class Correlation:
         return Ranges(self.frames)
 
     def activities(self, table: str) -> Activities:
-        """Return the activities in a table such as ``kernels``, with their API calls and NVTX ranges."""
+        """Return the activities of a table such as ``kernels``, joined to their API calls and NVTX ranges."""
         return Activities(self.frames, table, self.ranges)
 
 
@@ -132,13 +137,13 @@ class Ranges:
     frames: Frames
 
     def column(self, name: str) -> pl.Series:
-        """Compute one of the columns that correlation adds to ``nvtx_ranges``."""
+        """Return one of the columns that correlation adds to ``nvtx_ranges``."""
         if name.startswith("gpu_"):
             return self.projected[name]
         return _scatter(self.push_pop_column(name), self.push_pop_ranges["row"], self.count)
 
     def push_pop_column(self, name: str) -> pl.Series:
-        """Return the property of the push/pop ranges with a given name, such as ``range_id``, ``depth`` or ``path``."""
+        """Return a computed column of the push/pop ranges, such as ``range_id``, ``depth`` or ``path``."""
         column: pl.Series = getattr(self, name)
         return column
 
@@ -159,7 +164,7 @@ class Ranges:
 
     @functools.cached_property
     def nesting(self) -> intervals.NestingIndex:
-        """The push/pop ranges, nested within each thread across all domains."""
+        """The nesting of the push/pop ranges within each thread, regardless of their domains."""
         return intervals.NestingIndex.from_intervals(self.push_pop_ranges, THREAD)
 
     @functools.cached_property
@@ -200,12 +205,11 @@ class Ranges:
         return names.collect()["name"]
 
     def nodes_of_crossed_calls(self, tree: trees.Tree, calls: pl.DataFrame) -> tuple[trees.Tree, pl.Series]:
-        """Add to the tree the paths of calls for which an open range crosses the innermost one.
+        """Add to the tree the paths of API calls at which the innermost open range crosses another open range.
 
-        Some ranges that are open at such a call are not ancestors of the innermost range, so the path of the innermost
-        range is not the path of the call. The open ranges are visited from the innermost one outwards, until all
-        remaining open ranges are ancestors of the visited range. The path of this range is already in the tree, and the
-        ranges visited before it are added below.
+        The path of such a call differs from the path of its innermost range, because some open ranges are not ancestors
+        of the innermost one. The open ranges are visited from the innermost one outwards, until all remaining ones are
+        ancestors of the visited range. The ranges visited before are then added to the tree below that range.
 
         Args:
             tree: The tree of range names.
@@ -242,17 +246,17 @@ class Ranges:
         return both.sort("row").with_columns(pl.col("gpu_op_count", "gpu_time_ns").fill_null(0))
 
     def push_pop_stream_totals(self, launches: pl.DataFrame) -> pl.DataFrame:
-        """Return the totals of the activities that each push/pop range launched on each stream.
+        """Return the number and total duration of the activities that each push/pop range launched on each stream.
 
-        The sums are computed level by level, from the innermost ranges outwards. Launches in ranges deeper than
-        ``MAX_PATH_LEVELS`` count for their ancestor at that depth.
+        Launches in nested ranges are included. Launches in ranges deeper than ``MAX_PATH_LEVELS`` are attributed to the
+        ancestor at that depth.
 
         Args:
-            launches: Rows of ``Activities.launches_by_stream``.
+            launches: The launches, as ``Activities.launches_by_stream`` returns them.
 
         Returns:
             One row per range and stream: ``row`` (row number in ``nvtx_ranges``), the columns of ``STREAM``,
-            ``start_ns``, ``end_ns``, ``gpu_op_count``, ``gpu_time_ns``.
+            ``start_ns`` (first start), ``end_ns`` (last end), ``gpu_op_count``, ``gpu_time_ns``.
         """
         nearest = forests.nearest_ancestors(self.parent, self.depth <= MAX_PATH_LEVELS)
         inside = launches.drop_nulls("range_row").with_columns(row=nearest.gather(launches["range_row"].drop_nulls()))
@@ -268,9 +272,9 @@ class Ranges:
         return summed.with_columns(row=self.push_pop_ranges["row"].gather(summed["row"]))
 
     def start_end_stream_totals(self, launches: pl.DataFrame) -> pl.DataFrame:
-        """Return the totals of the activities launched in each start/end range on each stream of its process.
+        """Return the number and total duration of the activities launched during each start/end range, by stream.
 
-        The columns are those of ``push_pop_stream_totals``.
+        Only launches of the process of the range are included. The columns are those of ``push_pop_stream_totals``.
         """
         streams = launches.select("process_id", *STREAM).unique(maintain_order=True).drop_nulls()
         pairs = self.start_end_ranges.join(streams, on="process_id", maintain_order="left")
@@ -299,7 +303,7 @@ class Activities:
     ranges: Ranges
 
     def column(self, name: str) -> pl.Series:
-        """Compute one of the columns that correlation adds to the table."""
+        """Return one of the columns that correlation adds to the table."""
         if name in _API_CALL_COLUMNS:
             return self.call_column(name)
         if name == "start_end_range_id":
@@ -311,7 +315,7 @@ class Activities:
 
     @functools.cached_property
     def call_row(self) -> pl.Series:
-        """Row number of the API call that launched each activity, or null if the capture lacks the call."""
+        """Row number in ``api_calls`` of the call that launched each activity, or null if the call was not recorded."""
         calls, owners = (self.frames(t).select(CALL).collect() for t in ("api_calls", self.table))
         return find_first_rows(calls, owners)
 
@@ -340,7 +344,10 @@ class Activities:
         return self.ranges.nesting.enclosing_counts(self.calls, "api_start_ns")
 
     def open_path(self) -> pl.Series:
-        """Return the path of all push/pop ranges that were open when each activity was launched, even if they cross."""
+        """Return the path of all push/pop ranges that were open when each activity was launched.
+
+        The path contains all open ranges, even if some of them cross.
+        """
         tree, nodes = self.ranges.tree_and_nodes
         call_nodes = nodes.gather(self.range_row)
         incomplete = self.open_count != self.ranges.depth.gather(self.range_row).fill_null(0)
@@ -361,12 +368,18 @@ class Activities:
         return latest_enclosing(points, ranges, time="api_start_ns", by=THREAD[:1]).collect()["range_id"]
 
     def launches_by_stream(self) -> pl.DataFrame:
-        """Return ``launches`` with their stream and ``range_row``, the row number of their innermost push/pop range."""
+        """Return the rows of ``launches`` with the columns of the stream and ``range_row``.
+
+        ``range_row`` is the row number of the innermost push/pop range that was open at the launch.
+        """
         streams = self.frames(self.table).select(STREAM).collect()
         return self.launches().hstack(streams).with_columns(range_row=self.range_row)
 
     def launches(self) -> pl.DataFrame:
-        """Return the rows of ``calls`` with the time at which each activity ran: ``start_ns``, ``end_ns``."""
+        """Return the process, thread and time of each launch, and the time at which the launched activity ran.
+
+        The columns are those of ``calls``, ``start_ns`` and ``end_ns``.
+        """
         ran = self.frames(self.table).select("start_ns", "end_ns").collect()
         return self.calls.hstack(ran)
 
@@ -407,21 +420,18 @@ def range_paths(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Seri
         name: Name of each range (Categorical).
 
     Returns:
-        One path per range (Categorical). If a path would have more than 256 levels or 16 KiB, it is cut and ends in
-        "/…".
+        One path per range (Categorical). A path of more than 256 levels or 16 KiB is shortened and ends in "/…".
     """
     tree, nodes = trees.range_tree(parent, depth, name)
     return tree.paths().cast(pl.Categorical).gather(nodes)
 
 
 def project_onto_gpu(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Project ranges onto the GPU: sum the activities that were launched inside each range.
-
-    In order of time, the launches inside a range are a contiguous slice of the launches on the track of the range.
+    """Return the extent, number and total duration of the activities that were launched inside each range.
 
     Args:
-        launches: The columns ``by``, ``api_start_ns`` (time of the launch), ``start_ns`` and ``end_ns`` (of the
-            activity).
+        launches: One row per launched activity: the columns ``by``, ``api_start_ns`` (time of the launch), and
+            ``start_ns`` and ``end_ns`` of the activity.
         ranges: The columns ``by``, ``start_ns``, ``end_ns``.
         by: Columns that identify the track.
 
@@ -447,10 +457,10 @@ def project_onto_gpu(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[
 
 
 def _lookup_slots(keys: pl.DataFrame, lows: pl.DataFrame) -> pl.DataFrame:
-    """Return the index of each correlation id in a lookup array that has one slot per possible id: the column ``slot``.
+    """Return the index of each correlation id in a lookup array, as the column ``slot``.
 
-    The ids of a process, from the smallest to the largest, have consecutive slots. The slot is null if the id is
-    outside these bounds or the process is unknown.
+    The array has consecutive slots for all ids from the smallest to the largest one of each process. The slot is null
+    if the id is outside this interval or the process is unknown.
     """
     process, number = CALL
     joined = keys.join(lows, on=process, how="left", maintain_order="left")
@@ -459,14 +469,19 @@ def _lookup_slots(keys: pl.DataFrame, lows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sum_by_stream(launches: pl.DataFrame) -> pl.DataFrame:
-    """Sum launches by range (``row``) and stream, with the first start and the last end."""
+    """Sum the number and duration of activities by range and stream.
+
+    Returns:
+        One row per range (``row``) and stream: ``start_ns`` (first start), ``end_ns`` (last end), ``gpu_op_count``,
+        ``gpu_time_ns``.
+    """
     return launches.group_by("row", *STREAM).agg(
         pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("gpu_op_count", "gpu_time_ns").sum()
     )
 
 
 def _slice_sums(values: pl.Series, slices: pl.DataFrame) -> pl.Series:
-    """Return the sum of each slice of a column. A slice extends from the row ``first`` to the row before ``stop``."""
+    """Return the sum of the values in each slice, which extends from row ``first`` to the row before ``stop``."""
     totals = pl.concat([pl.Series([0], dtype=pl.Int64), values.cum_sum()])
     return totals.gather(slices["stop"]) - totals.gather(slices["first"])
 

@@ -74,7 +74,7 @@ PIECES: dict[str, pl.DataType | type[pl.DataType]] = {
 
 
 def idle_times(frames: Frames) -> pl.DataFrame:
-    """Return the times in which each GPU is idle between its first and its last activity.
+    """Return the intervals in which each GPU is idle between its first and its last activity.
 
     Returns:
         One row per idle interval, sorted: ``device_id``, ``start_ns``, ``end_ns``.
@@ -83,7 +83,7 @@ def idle_times(frames: Frames) -> pl.DataFrame:
 
 
 def divide_by_cause(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
-    """Divide idle intervals of GPUs by cause.
+    """Divide the idle intervals of GPUs by the cause of the idle time.
 
     Args:
         frames: Function that returns the declared table with a given name.
@@ -91,8 +91,8 @@ def divide_by_cause(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         Disjoint intervals that cover ``idle``, sorted by device and start, with the columns ``PIECES``. ``process_id``
-        and ``thread_id`` are those of the thread that was examined, and ``name`` is the innermost API call, OS call or
-        range of the cause. They are null if they are unknown.
+        and ``thread_id`` identify the thread whose events explain the interval. ``name`` is the innermost API call, OS
+        call or range that is the cause. These columns are null if they are unknown.
     """
     waits = _with_launching_threads(idle, _gpu_launches(frames))
     rest = waits.select(*_TRACK, "start_ns", end_ns=pl.col("launched_ns"))
@@ -115,7 +115,7 @@ def divide_by_cause(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
 
 
 def _cast_intervals(pieces: pl.DataFrame) -> pl.DataFrame:
-    """Cast intervals to the columns and types of ``PIECES``. If there is no column ``name``, it is null."""
+    """Return intervals with the columns and types of ``PIECES``. A missing column ``name`` is filled with nulls."""
     named = pieces if "name" in pieces.columns else pieces.with_columns(name=pl.lit(None))
     return named.select(pl.col(column).cast(dtype) for column, dtype in PIECES.items())
 
@@ -129,16 +129,20 @@ def _has_duration() -> pl.Expr:
 
 
 def _gpu_activities(frames: Frames) -> pl.DataFrame:
-    """Return all GPU activities with a positive duration: ``device_id``, the key of the API call, start and end."""
+    """Return all GPU activities that have a positive duration.
+
+    The columns are ``device_id``, ``start_ns``, ``end_ns`` and those of ``_CALL_KEY``, which identify the API call.
+    """
     rows = [frames(table).select("device_id", *_CALL_KEY, *_TIMES) for table in ACTIVITIES]
     return pl.concat(rows).filter(_has_duration()).collect()
 
 
 def _gpu_launches(frames: Frames) -> pl.DataFrame:
-    """Return all GPU activities in order of device and start, with the thread and the end of the launching call.
+    """Return all GPU activities in order of device and start, with the thread that launched them.
 
-    The columns are ``device_id``, ``process_id``, ``thread_id``, ``start_ns`` and ``call_end_ns``. If the call was not
-    recorded, ``call_end_ns`` is null, and the thread is that of the next or previous launch on the device.
+    The columns are ``device_id``, ``process_id``, ``thread_id``, ``start_ns`` and ``call_end_ns``, the end of the
+    launching call. If the call was not recorded, ``call_end_ns`` is null, and the thread is that of the next or
+    previous launch on the device.
     """
     calls = frames("api_calls").select(*_CALL_KEY, "thread_id", call_end_ns="end_ns").collect()
     calls = calls.unique(_CALL_KEY, keep="first", maintain_order=True)
@@ -153,11 +157,11 @@ def _gpu_launches(frames: Frames) -> pl.DataFrame:
 
 
 def _with_launching_threads(idle: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Add the thread that launched the activity after each idle interval, and the end of the launch.
+    """Add to each idle interval the thread that launched the next activity, and the time at which the launch returned.
 
     Returns:
-        The rows of ``idle`` with ``process_id``, ``thread_id`` and ``launched_ns``, the end of the call, clipped to the
-        interval. If the call is unknown, ``launched_ns`` is the end of the interval.
+        The rows of ``idle`` with ``process_id``, ``thread_id`` and ``launched_ns``, the end of the launching call,
+        clipped to the interval. If the call is unknown, ``launched_ns`` is the end of the interval.
     """
     first = launches.unique(["device_id", "start_ns"], keep="first", maintain_order=True).sort("start_ns")
     last = launches.group_by("device_id").agg(pl.col(_THREAD).last().name.suffix("_last"))
@@ -180,9 +184,9 @@ def _with_launching_threads(idle: pl.DataFrame, launches: pl.DataFrame) -> pl.Da
 
 
 def _cpu_events_by_cause(frames: Frames) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield the events of CPU threads by cause, in the order of ``CAUSES``.
+    """Yield each cause of idle time with the events of CPU threads that show it, in the order of ``CAUSES``.
 
-    The columns are those of the thread, ``start_ns``, ``end_ns`` and ``name``.
+    The columns of the events are ``process_id``, ``thread_id``, ``start_ns``, ``end_ns`` and ``name``.
     """
     calls = frames("api_calls").select(*_THREAD, *_TIMES, "name").collect()
     for cause, pattern in _CALL_CAUSES:
@@ -202,13 +206,13 @@ def _cpu_events_by_cause(frames: Frames) -> Iterator[tuple[str, pl.DataFrame]]:
 def name_matches(pattern: str) -> pl.Expr:
     """Return an expression for whether the Categorical column ``name`` matches a regular expression.
 
-    Each distinct name is matched only once. A null does not match.
+    The pattern is applied once to each distinct name. The result is false for a null.
     """
     return map_categories(pl.col("name"), lambda n: pl.when(n.str.contains(pattern)).then(n)).is_not_null()
 
 
 def _scheduled_out_times(frames: Frames) -> pl.DataFrame:
-    """Return the times in which threads did not run on any CPU: from each switch out to the next switch in."""
+    """Return the intervals in which threads did not run on any CPU: from each switch out to the next switch in."""
     columns = (*_THREAD, "timestamp_ns", "is_scheduled_in", "thread_state")
     switches = frames("cpu_scheduling").select(columns).collect().sort(*_THREAD, "timestamp_ns", maintain_order=True)
     back = pl.col("timestamp_ns").shift(-1).over(_THREAD)
@@ -217,7 +221,10 @@ def _scheduled_out_times(frames: Frames) -> pl.DataFrame:
 
 
 def _sampled_times(frames: Frames) -> pl.DataFrame:
-    """Return the time that each CPU sample represents, which is limited by ``MAX_SAMPLE_PERIODS``."""
+    """Return the interval that each CPU sample represents: the time until the next sample of the thread.
+
+    An interval is at most ``MAX_SAMPLE_PERIODS`` times as long as the median distance of the samples of its thread.
+    """
     samples = frames("cpu_samples").select(*_THREAD, "timestamp_ns").collect()
     samples = samples.sort(*_THREAD, "timestamp_ns")
     distance = (pl.col("timestamp_ns").shift(-1) - pl.col("timestamp_ns")).over(_THREAD)
@@ -229,14 +236,15 @@ def _sampled_times(frames: Frames) -> pl.DataFrame:
 
 
 def _split_by_overlap(times: pl.DataFrame, layer: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Divide disjoint intervals into the times in which an interval of another table is open, and all other times.
+    """Divide disjoint intervals into the parts that other intervals cover, and the parts that they do not cover.
 
     Args:
-        times: Disjoint intervals: the columns of the track, ``start_ns`` and ``end_ns``.
-        layer: Intervals of the other table, with the same columns. They may overlap, and a null end is infinite.
+        times: The disjoint intervals to divide: the columns of the track, ``start_ns`` and ``end_ns``.
+        layer: The other intervals, with the same columns. They may overlap. An interval with a null end never ends.
 
     Returns:
-        Both parts, as disjoint intervals. They are also divided at the start and end of each interval of ``layer``.
+        The covered intervals, and the uncovered ones. Intervals are also divided at the start and end of each interval
+        of ``layer``.
     """
     axis = Axis.from_intervals(times, layer, by=_TRACK)
     edges = [

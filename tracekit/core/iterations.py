@@ -2,11 +2,11 @@
 
 A *key op* delimits iterations. In a dialect whose key op is the backward pass, a key op ends an iteration, whichever op
 the user chooses as key op. In all other dialects, the key op is a range that repeats, and it begins an iteration. Each
-process is divided by its own key ops. Activities and ops outside the iterations that ``loop_iterations`` finds belong
-to no iteration.
+process is divided by its own key ops. Activities and ops outside the iterations that ``loop_iterations`` finds are not
+part of any iteration.
 
-DLProf divided all processes at the same times and left nothing out: its first iteration begins at 0, and the time after
-the last key op is one more iteration. The mode ``dlprof`` does the same.
+DLProf divided all processes at the same times and included the whole capture: its first iteration begins at 0, and the
+time after the last key op is one more iteration. The mode ``dlprof`` does the same.
 
 An op instance is part of the iteration in which it ends, that is, for which ``start < end_ns <= end``.
 """
@@ -74,7 +74,7 @@ class Iterations:
 
     @property
     def merged_times(self) -> pl.DataFrame:
-        """The times covered by the aggregated iterations, merged and in order: ``start_ns``, ``end_ns``."""
+        """The union of the aggregated iterations as disjoint intervals, in order: ``start_ns``, ``end_ns``."""
         return intervals.merge_intervals(self.aggregated.select(_TIMES), by=[])
 
     def instance_iterations(self, instances: pl.DataFrame) -> pl.Series:
@@ -94,8 +94,8 @@ class Iterations:
 def _iteration_at(bounds: pl.DataFrame, ends: pl.Series) -> pl.Series:
     """Return the number of the iteration that contains each of the given times.
 
-    If several iterations start before a time, only the one that starts last is considered. The result is null if no
-    iteration starts before the time, or if that iteration ends before it.
+    If several iterations overlap at a time, only the one that started last is considered. The result is null if no
+    iteration has started, or if the one that started last has already ended.
     """
     ordered = bounds.sort("start_ns", maintain_order=True)
     row = ordered["start_ns"].search_sorted(ends, side="left").cast(pl.Int64) - 1
@@ -137,7 +137,7 @@ def find_iterations(
 
 
 def _key_position(ops: Ops) -> KeyPosition:
-    """Return whether key ops are at the start or at the end of iterations in the dialect of the capture."""
+    """Return whether iterations start or end with the key op in the dialect of the capture."""
     return "end" if ops.dialect.key_op == "backward" else "start"
 
 
@@ -153,7 +153,8 @@ def _op_names_hint(ops: Ops, name: str) -> str:
 def _loop_instances(ops: Ops) -> pl.DataFrame:
     """Return the op instances with the columns that ``find_loop_iterations`` needs.
 
-    An instance can end an iteration early (``ends_loop``) if it is a range or has GPU activities.
+    The column ``ends_loop`` is true if the instance is a range or has GPU activities. Only such instances can end an
+    iteration early.
     """
     active = ops.calls.filter(pl.col("kind").is_in(ON_GPU))["instance"].unique()
     ends_loop = pl.col("associated") | pl.int_range(pl.len()).is_in(active.implode())
@@ -163,7 +164,7 @@ def _loop_instances(ops: Ops) -> pl.DataFrame:
 def _divide_capture(ops: Ops, row: int | None, mode: Mode) -> pl.DataFrame:
     """Divide the whole capture into contiguous iterations: ``iteration``, ``start_ns``, ``end_ns``.
 
-    A capture without ops has one iteration with the duration of the capture, because DLProf's viewer cannot draw an
+    A capture without ops has one iteration that lasts for the whole capture, because DLProf's viewer cannot draw an
     empty iteration.
     """
     last_end = ops.instances["end_ns"].max()
@@ -227,7 +228,7 @@ def _longest_repeated_op(ops: Ops, rows: pl.DataFrame) -> int | None:
     """Return the row number of the repeated op with the longest total duration, or None if no op is suitable.
 
     Three kinds of op are excluded: ops of the backward pass; ops with instances on several threads of one process,
-    because a training loop runs on a single thread; and the op "…", which stands for all ranges that are nested too
+    because a training loop runs on a single thread; and the op "…", which represents all ranges that are nested too
     deeply. If several ops have the same total duration, the outermost one is returned.
     """
     totals = ops.instances.group_by("op").agg(total=(pl.col("end_ns") - pl.col("start_ns")).sum())
@@ -247,11 +248,11 @@ def _longest_repeated_op(ops: Ops, rows: pl.DataFrame) -> int | None:
 
 
 def _bounds_of_iterations_ending_with_keys(keys: pl.DataFrame, last: int) -> list[int]:
-    """Return the bounds of iterations that end with key ops.
+    """Return the times at which iterations begin or end, if each iteration ends with a key op.
 
     The bounds are 0, the ends of the key ops, and the end of the capture if it is later than the last key op. If all
     processes have the same number of key ops, the n-th key ops of all processes give one bound, at which the last of
-    them ends. The same applies if one process has more key ops than the others (see ``_latest_key_ends``).
+    them ends. If one process has more key ops than the others, see ``_latest_key_ends``.
     """
     counts = keys.group_by("process_id").len()["len"]
     sizes = counts.unique().sort().to_list()
@@ -266,7 +267,7 @@ def _bounds_of_iterations_ending_with_keys(keys: pl.DataFrame, last: int) -> lis
 
 
 def _bounds_of_iterations_starting_with_keys(keys: pl.DataFrame, instances: pl.DataFrame, last: int) -> list[int]:
-    """Return the bounds of iterations that begin with key ops.
+    """Return the times at which iterations begin or end, if each iteration starts with a key op.
 
     The bounds are the start of the first op, the starts of all key ops except the first one, and the end of the
     capture. If all processes have the same number of key ops, the n-th key ops of all processes give one bound, at
@@ -282,19 +283,27 @@ def _bounds_of_iterations_starting_with_keys(keys: pl.DataFrame, instances: pl.D
 
 
 def _number_keys(keys: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Number the key ops of each process in order of the time in ``column``: ``process_id``, ``column``, ``nth``."""
+    """Number the instances of the key op in each process from 0, in order of the given time.
+
+    Args:
+        keys: The instances of the key op.
+        column: Column of the times, ``start_ns`` or ``end_ns``.
+
+    Returns:
+        The columns ``process_id``, ``column`` and ``nth`` (the number).
+    """
     return keys.sort(column).select("process_id", column, nth=pl.int_range(pl.len()).over("process_id"))
 
 
 def _latest_key_ends(keys: pl.DataFrame, most: int) -> pl.Series:
     """Return, for each n, the time at which all processes have ended their n-th key op.
 
-    One process has more key ops than the others. Its key op that ends nearest to the n-th key ops of the other
-    processes is regarded as its n-th key op.
+    This applies if one process has more key ops than the others. Of its key ops, the one that ends nearest to the n-th
+    key ops of the other processes is regarded as the n-th.
 
     Args:
-        keys: The instances of the key op.
-        most: Number of key ops of the process with additional key ops.
+        keys: The instances of the key op in all processes.
+        most: Number of key ops of the process that has more key ops than the others.
     """
     ends = _number_keys(keys, "end_ns").with_columns(count=pl.len().over("process_id"))
     late = ends.filter(pl.col("count") != most).group_by("nth").agg(pl.col("end_ns").max()).sort("end_ns")

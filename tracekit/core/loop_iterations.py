@@ -1,9 +1,10 @@
 """Find the iterations of a loop in each process.
 
-The iterations are delimited by *keys*, which are the instances of an op that runs once per iteration. If a key starts
-an iteration, the iteration lasts until the next key starts. It ends earlier if an op runs that is not part of the loop,
-such as an evaluation. An op is part of the loop if it runs in most of the intervals before, between and after the keys.
-No key follows the last iteration, so that iteration ends with its last op that is part of the loop.
+The iterations are delimited by *keys*, which are the instances of an op that runs once per iteration (the key op). If a
+key starts an iteration, the iteration lasts until the next key starts. It ends earlier if an op runs that is not part
+of the loop, such as an evaluation. An op is part of the loop if it runs in most of the *slots*, which are the times
+before, between and after the keys of a process. No key follows the last iteration, so that iteration ends with its last
+op that is part of the loop.
 
 If a key ends an iteration, the same rules apply with time reversed, with two exceptions. Between two keys, an iteration
 is not shortened by ops that are not part of the loop. If no process has more than one key, all ops before a key are
@@ -43,12 +44,12 @@ def find_loop_iterations(instances: pl.DataFrame, key: int, key_position: KeyPos
 
 
 def _reverse_time(frame: pl.DataFrame) -> pl.DataFrame:
-    """Reverse the direction of time in a frame of intervals. The order of the rows does not change."""
+    """Negate the times of intervals, which reverses the direction of time. The order of the rows does not change."""
     return frame.with_columns(start_ns=-pl.col("end_ns"), end_ns=-pl.col("start_ns"))
 
 
 def _iterations_started_by_key(instances: pl.DataFrame, key: int, *, ends_early: bool) -> pl.DataFrame:
-    """Return the iterations of a loop in which each iteration starts with a key.
+    """Return the iterations of a loop whose iterations start with an instance of the key op.
 
     With ``ends_early``, an iteration ends at the first op that is not part of the loop.
     """
@@ -69,10 +70,10 @@ def _iterations_started_by_key(instances: pl.DataFrame, key: int, *, ends_early:
 
 
 def _number_keys(keys: pl.DataFrame) -> pl.DataFrame:
-    """Number the keys of each process, in order of time.
+    """Number the instances of the key op in each process from 0, in order of time.
 
-    The columns are ``process_id``, ``thread_id``, ``start_ns``, ``end_ns``, ``slot`` (the number of the key) and
-    ``next`` (start of the next key).
+    The columns are ``process_id``, ``thread_id``, ``start_ns``, ``end_ns``, ``slot`` (the number) and ``next`` (start
+    of the next instance of the key op).
     """
     ordered = keys.sort("process_id", "start_ns", "end_ns", maintain_order=True)
     following = pl.col("start_ns").shift(-1).over("process_id")
@@ -85,10 +86,10 @@ def _number_keys(keys: pl.DataFrame) -> pl.DataFrame:
 
 
 def _outermost_instances_between_keys(instances: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
-    """Return the outermost instances before, between and after the keys, on the threads that run a key.
+    """Return the outermost op instances that overlap no instance of the key op, on the threads that run the key op.
 
-    The columns are those of ``instances``, ``row`` (row number in ``instances``) and ``slot``. The slot is the number
-    of the preceding key, or -1 before the first key. Instances that overlap a key are omitted.
+    The columns are those of ``instances``, ``row`` (row number in ``instances``) and ``slot``, which is the number of
+    the preceding instance of the key op, or -1 if there is none.
     """
     rows = instances.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     rows = rows.join(keys.select("process_id", "thread_id").unique(), on=["process_id", "thread_id"], nulls_equal=True)
@@ -98,9 +99,9 @@ def _outermost_instances_between_keys(instances: pl.DataFrame, keys: pl.DataFram
 
 
 def _instances_between_keys(rows: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
-    """Return the instances of one process that overlap none of its keys.
+    """Return the op instances of one process that overlap none of its instances of the key op.
 
-    The column ``slot`` is added, which is the number of the preceding key or -1.
+    The column ``slot`` is added: the number of the preceding instance of the key op, or -1 if there is none.
     """
     instances = rows.filter(pl.col("process_id").eq_missing(pl.lit(keys["process_id"][0], pl.Int64)))
     slot = keys["start_ns"].search_sorted(instances["start_ns"], side="right").cast(pl.Int64) - 1
@@ -113,7 +114,11 @@ def _instances_between_keys(rows: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFr
 
 
 def _loop_ops(between: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
-    """Return the ops that are part of the loop: those that run in more than half of the slots of all processes."""
+    """Return the ops that are part of the loop.
+
+    These are the ops that run in more than half of the slots of all processes. The slots are the times before, between
+    and after the instances of the key op.
+    """
     slots = keys.height + keys["process_id"].n_unique()
     counts = between.unique([*_SLOT, "op"]).group_by("op").len("slots")
     return counts.filter(2 * pl.col("slots") > slots)["op"]

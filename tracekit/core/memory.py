@@ -18,13 +18,13 @@ ADDED = ("used_bytes", "freed_ns")
 
 
 def event_columns(events: pl.DataFrame) -> pl.DataFrame:
-    """Return the memory in use after each event, and the time at which each allocation was freed.
+    """Return the memory in use after each memory event, and the time at which each allocation was freed.
 
     Args:
         events: The columns ``READ`` of the table ``memory_events``.
 
     Returns:
-        The columns ``ADDED``, with one row per event, in the same order.
+        The columns ``used_bytes`` and ``freed_ns``, with one row per event, in the same order.
     """
     rows = pair_allocations(events)
     used = memory_usage(rows).group_by("memory_event_id", *GROUP).agg(pl.col("used_bytes").last())
@@ -48,9 +48,10 @@ def pair_allocations(events: pl.DataFrame) -> pl.DataFrame:
         events: The table ``memory_events``.
 
     Returns:
-        One row per allocation: all columns of the table, without ``operation`` and with ``timestamp_ns`` renamed to
-        ``start_ns``; ``end_ns`` and ``end_event_id``, the time and id of the event that ends it, both null if the
-        memory is still allocated at the end of the capture; and ``is_freed``, whether it was deallocated.
+        One row per allocation, with all columns of the table except ``operation``. ``timestamp_ns`` is renamed to
+        ``start_ns``. ``end_ns`` and ``end_event_id`` are the time and id of the event that ends the allocation, and are
+        null if the memory is still allocated at the end of the capture. ``is_freed`` is true if the memory was
+        deallocated.
     """
     rows = events.with_columns(pl.col("operation", "memory_kind").cast(pl.String)).sort(_ORDER)
     following = [pl.col(c).shift(-1).over(_ADDRESS) for c in ("timestamp_ns", "memory_event_id", "operation")]
@@ -61,15 +62,15 @@ def pair_allocations(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def memory_usage(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the memory in use after each allocation and each end of an allocation.
+    """Return the memory in use after each start and end of an allocation.
 
     Args:
         rows: Allocations, as ``pair_allocations`` returns them.
 
     Returns:
         One row per change, in order: ``timestamp_ns``, ``memory_event_id``, ``device_id``, ``memory_kind``, ``bytes``
-        (the change, negative if memory is freed), ``used_bytes`` and ``peak_bytes``: the memory of this kind on this
-        device in use after the change, and its maximum so far.
+        (the change, negative if memory is freed), ``used_bytes`` (memory of this kind in use on this device after the
+        change) and ``peak_bytes`` (running maximum of ``used_bytes``).
     """
     ended = rows.filter(pl.col("end_ns").is_not_null())
     changes = pl.concat(
@@ -87,16 +88,17 @@ def memory_usage(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def changes_in_window(changes: pl.DataFrame, window: tuple[int | None, int | None]) -> pl.DataFrame:
-    """Return the changes in a window, after the last earlier change of each kind of memory on each device.
+    """Return the changes of the memory in use within a time window, and the memory in use at its start.
 
-    The earlier change states the memory in use at the start of the window. It is omitted if no memory is in use.
+    The memory in use at the start is given by the last earlier change of each kind of memory on each device. This row
+    is omitted if no memory is in use.
 
     Args:
-        changes: Memory in use, as ``memory_usage`` returns it.
+        changes: Changes of the memory in use, as ``memory_usage`` returns them.
         window: Start and end ``[a, b)`` in ns. Either may be None.
 
     Returns:
-        The selected rows in order. ``peak_bytes`` is the maximum since the start of the window.
+        The selected rows in order. ``peak_bytes`` is the running maximum since the start of the window.
     """
     low, high = window
     time = pl.col("timestamp_ns")
@@ -109,10 +111,10 @@ def changes_in_window(changes: pl.DataFrame, window: tuple[int | None, int | Non
 
 
 def memory_peaks(changes: pl.DataFrame) -> pl.DataFrame:
-    """Return the first peak of each kind of memory on each device.
+    """Return when the memory in use was first at its maximum, for each kind of memory on each device.
 
     Args:
-        changes: Memory in use, as ``memory_usage`` returns it.
+        changes: Changes of the memory in use, as ``memory_usage`` returns them.
 
     Returns:
         One row per device and kind, in this order: ``peak_ns``, ``peak_event_id`` and ``peak_bytes`` of the first
@@ -129,7 +131,7 @@ def memory_peaks(changes: pl.DataFrame) -> pl.DataFrame:
 
 
 def allocations_at_peak(rows: pl.DataFrame, highest: pl.DataFrame) -> pl.DataFrame:
-    """Return the allocations that exist at the peak of their kind of memory on their device.
+    """Return the allocations that exist when the memory of their kind on their device is at its peak.
 
     Args:
         rows: Allocations, as ``pair_allocations`` returns them.
@@ -145,6 +147,6 @@ def allocations_at_peak(rows: pl.DataFrame, highest: pl.DataFrame) -> pl.DataFra
 
 
 def _is_before(time: str, event: str) -> pl.Expr:
-    """Return whether an event precedes the event of the peak. Events with equal times are ordered by their ids."""
+    """Return an expression for whether an event precedes the event of the peak. Ids decide if times are equal."""
     earlier = pl.col(time) < pl.col("peak_ns")
     return earlier | ((pl.col(time) == pl.col("peak_ns")) & (pl.col(event) < pl.col("peak_event_id")))

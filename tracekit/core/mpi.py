@@ -2,8 +2,10 @@
 
 Messages between two ranks with the same communicator and tag arrive in the order in which they were sent. Therefore the
 n-th receive matches the n-th send. Messages to a rank that receives from any source or with any tag are not matched.
-Some calls, such as ``MPI_Sendrecv``, transfer messages that are not recorded. In their communicator, messages with
-their tag are not matched, nor are those of two ranks if the numbers of sends and receives differ.
+
+Some calls, such as ``MPI_Sendrecv``, transfer messages that are not recorded. Messages that have the same communicator
+and tag as such a call are not matched. Other messages in this communicator are matched only if the two ranks recorded
+equal numbers of sends and receives.
 
 Source: "MPI: A Message-Passing Interface Standard", section 3.5.
 """
@@ -31,7 +33,11 @@ _BEGINNING = -(1 << 62)
 
 
 def call_columns(frames: Frames) -> pl.DataFrame:
-    """Return the columns ``ADDED`` of the table ``mpi_calls``, with one row per call, in the same order."""
+    """Return the matching send and the number of the collective operation of each MPI call.
+
+    Returns:
+        The columns ``sender_call_id`` and ``collective_id``, with one row per row of ``mpi_calls``, in the same order.
+    """
     calls = calls_with_communicators(frames)
     senders = _completing_calls(_match_receives_to_sends(calls), calls)
     added = calls.select("mpi_call_id").join(senders, on="mpi_call_id", how="left", maintain_order="left")
@@ -39,7 +45,7 @@ def call_columns(frames: Frames) -> pl.DataFrame:
 
 
 def calls_with_communicators(frames: Frames) -> pl.DataFrame:
-    """Return the calls with the properties of their communicator, and the rank of their process in it."""
+    """Return the MPI calls with the properties of their communicator, and the rank of their process in it."""
     names = ("mpi_call_id", "start_ns", "process_id", "communicator", "tag", "remote_rank", "request")
     texts = [pl.col(c).cast(pl.String) for c in ("kind", "name")]
     calls = frames(CALLS).select(*names, *texts).collect()
@@ -57,7 +63,7 @@ def calls_with_communicators(frames: Frames) -> pl.DataFrame:
 
 
 def _match_receives_to_sends(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the receives whose send is known, with the columns ``mpi_call_id`` and ``sender_call_id``."""
+    """Return the receives for which the matching send is known, with the id of the send as ``sender_call_id``."""
     transfers = calls.filter(pl.col("kind") == "p2p", ~pl.col("name").is_in(_NO_TRANSFERS).fill_null(value=False))
     sends, receives = (pl.col("name").is_in(names).fill_null(value=False) for names in (_SENDS, _RECEIVES))
     hidden = transfers.filter(~sends & ~receives).select(*_COMMUNICATOR, "tag").unique()
@@ -82,9 +88,9 @@ def _match_receives_to_sends(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _completing_calls(receives: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the call that completes each receive with the call that sent the message.
+    """Return the call that completes each receive, with the call that sent the message.
 
-    It is the first wait for the request after the receive, or the receive itself if there is none.
+    A receive is completed by the first later wait for its request, or by itself if no call waits for it.
     """
     waits = calls.filter(pl.col("kind") == "start-wait", pl.col("name").str.starts_with("MPI_Wait"))
     by = ["process_id", "request"]
@@ -97,9 +103,13 @@ def _completing_calls(receives: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
 
 
 def _number_collectives(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the number of the collective operation of each collective call in a known communicator.
+    """Number the collective operations, and return the number of each call in a known communicator.
 
-    The processes of a communicator call its collective operations in the same order.
+    All processes of a communicator call its collective operations in the same order, so the n-th calls of all processes
+    are one operation.
+
+    Returns:
+        The columns ``mpi_call_id`` and ``collective_id``.
     """
     rows = calls.filter(pl.col("kind") == "collectives").drop_nulls(["size", "local_rank"])
     rows = rows.sort("start_ns", "mpi_call_id")

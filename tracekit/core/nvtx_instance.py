@@ -1,4 +1,4 @@
-"""Find one instance of an NVTX range by its name, domain and number."""
+"""Find one instance of an NVTX range by its name, domain and index."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def parse_range_name(text: str) -> RangeName:
 
 
 def find_instance(ranges: pl.LazyFrame, text: str, path: Path | None = None) -> Instance:
-    """Return the instance of a range that ``RANGE[@DOMAIN][/INDEX]`` names.
+    """Return the instance of a range that a string such as ``RANGE[@DOMAIN][/INDEX]`` specifies.
 
     Args:
         ranges: The table ``nvtx_ranges``.
@@ -101,7 +101,11 @@ def _format_domain(domain: str) -> str:
 
 
 def _ranges_hint(target: RangeName, domains: pl.Series, names: pl.Series) -> str:
-    """Return a hint with the domains that have such a range, else the ranges of the domain, else all domains."""
+    """Return a hint for a range that does not exist.
+
+    The hint lists the domains that have a range with this name. If there are none, it lists the ranges of the requested
+    domain, and if there are none either, all domains.
+    """
     elsewhere = domains.filter(names == target.name).unique().sort().to_list()
     if elsewhere:
         return f"the capture has {', '.join(f'{target.name}@{d}' if d else target.name for d in elsewhere[:_SHOWN])}"

@@ -31,10 +31,10 @@ def find_read_columns(
     Args:
         compute: The computation. It receives tables by name and collects them. The columns that it reads must not
             depend on the rows. If it raises a TracekitError, the columns that it read before are returned.
-        example: Function that returns a table with one row, given the name of the table. Empty tables would not do,
+        example: Function that returns a table with one row, given the name of the table. The table must not be empty,
             because polars does not read a table that is joined with an empty one.
-        key: A value that identifies the computation. The columns of computations with equal keys are determined only
-            once, as long as ``example`` returns the same frames. If None, they are not remembered.
+        key: A value that identifies the computation. The result is cached by this value for as long as ``example``
+            returns the same frames. It is not cached if the value is None.
 
     Returns:
         The names of the columns, in the order of the table, keyed by table. The tables are in the order of their first
@@ -87,7 +87,7 @@ class ReadRecorder:
         limit: int | None,
         _batch_rows: int | None = None,
     ) -> Iterator[pl.DataFrame]:
-        """Yield the columns that polars requests from a table, and record which ones. ``columns=None`` requests all."""
+        """Yield the columns that polars requests from a table (None for all columns), and record the request."""
         data = self._example(table)
         used = data.columns if columns is None else columns
         if used:

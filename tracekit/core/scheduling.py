@@ -10,13 +10,14 @@ READ = ("process_id", "thread_id", "timestamp_ns")
 
 
 def next_switch_times(switches: pl.DataFrame) -> pl.DataFrame:
-    """Return the time of the next switch of the thread of each switch.
+    """Return, for each context switch, the time of the next context switch of the same thread.
 
     Args:
         switches: The columns ``READ`` of the table ``cpu_scheduling``.
 
     Returns:
-        The column ``next_switch_ns``, with one row per switch, in the same order. It is null for the last one.
+        The column ``next_switch_ns``, with one row per switch, in the same order. It is null for the last switch of a
+        thread.
     """
     rows = switches.with_row_index("row").sort("timestamp_ns", "row")
     following = pl.col("timestamp_ns").shift(-1).over("process_id", "thread_id")

@@ -51,16 +51,16 @@ def row_condition(
 
 
 def _is_or_unknown(column: str, value: int) -> pl.Expr:
-    """Return the condition that a column has a value or is null."""
+    """Return an expression for whether a column has the given value or is null."""
     return (pl.col(column) == value).fill_null(value=True)
 
 
 def launch_condition(launches: pa.ChunkedArray, other: pl.Expr | None) -> pl.Expr:
-    """Return the condition that the launch id of a row is one of the given ids.
+    """Return an expression for whether the launch id of a row is one of the given ids.
 
     Args:
         launches: Ids of Nsight Compute results.
-        other: A further condition that rows must meet, or None.
+        other: A second condition that rows must also meet, or None.
     """
     in_launches = pl.col(LAUNCH).is_in(pl.Series("", launches).implode())
     return in_launches if other is None else in_launches & other

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def series_of(values: npt.NDArray[Any]) -> pl.Series:
-    """Return an array of numbers as a column without a name.
+    """Convert a numpy array of numbers to a polars column without a name.
 
-    ``pl.Series`` and ``pa.array`` import ``numpy.ma`` when they get an array, which takes 10 ms of the start.
+    ``pl.Series`` and ``pa.array`` would import ``numpy.ma``, which takes 10 ms.
     """
     import pyarrow as pa
 

@@ -49,7 +49,9 @@ def stack_paths(stacks: pl.DataFrame, ids: pl.Series) -> pl.Series:
 
 
 def stack_ids_of_calls(calls: pl.DataFrame, frames: Callable[[str], pl.LazyFrame]) -> pl.Series:
-    """Return the id of the call stack of API calls, or of their Python stack if they have no other.
+    """Return the id of the call stack of each API call.
+
+    If a call has no call stack of its own, the id of the Python call stack that was recorded with it is returned.
 
     Args:
         calls: The columns ``process_id`` and ``correlation_id`` of each call.
@@ -69,7 +71,10 @@ def stack_ids_of_calls(calls: pl.DataFrame, frames: Callable[[str], pl.LazyFrame
 
 
 def _distinct_paths(stacks: pl.DataFrame, ids: Int64Array) -> pa.ChunkedArray:
-    """Return the path of each id, in batches of a limited number of frames."""
+    """Return the path of each stack id.
+
+    The stacks are processed in batches with a limited number of frames, to limit memory use.
+    """
     names = stacks["symbol"].cast(pl.String).fill_null(UNKNOWN).str.slice(0, MAX_NAME_CHARS)
     encoded = names.str.replace_all(SEPARATOR, ":", literal=True).to_arrow().dictionary_encode()
     texts = pa.concat_arrays([pa.array([UNKNOWN, ELLIPSIS]), encoded.dictionary.cast(pa.string())])
@@ -87,13 +92,13 @@ def _distinct_paths(stacks: pl.DataFrame, ids: Int64Array) -> pa.ChunkedArray:
 
 
 def _parent_ids(stacks: pl.DataFrame) -> Int64Array:
-    """Return the parent of each stack by id, which is 0 without a parent."""
+    """Return an array of the parents of all stacks, in which the index is the id of the stack. 0 means no parent."""
     parent = stacks["parent_id"].fill_null(0).to_numpy().astype(np.int64)
     return np.concatenate(([0], np.where((parent < 0) | (parent > len(parent)), 0, parent)))
 
 
 def _path_limit(parents: Int64Array, sizes: Int64Array, ids: Int64Array) -> int:
-    """Return the maximum size of a path, so that all distinct paths do not exceed ``MAX_TOTAL_BYTES``."""
+    """Return the maximum size of a path in bytes for which all paths together do not exceed ``MAX_TOTAL_BYTES``."""
     rows = pl.Series(np.where(parents[1:] > 0, parents[1:] - 1, -1))
     up = pl.select(pl.when(rows >= 0).then(rows)).to_series()
     whole = ancestor_sums(up, pl.Series(sizes[1:])).fill_null(MAX_PATH_BYTES).to_numpy()[ids - 1]
@@ -106,9 +111,16 @@ def _path_limit(parents: Int64Array, sizes: Int64Array, ids: Int64Array) -> int:
 def _shorten_paths(
     edges: Int64Array, labels: Int64Array, sizes: Int64Array, limit: int
 ) -> tuple[Int64Array, Int64Array]:
-    """Leave out the outer frames of stacks whose frames are larger than the limit, and put an ellipsis before the rest.
+    """Replace the outer frames of stacks whose paths exceed the limit with an ellipsis.
 
-    Return the index of the first frame of each stack followed by the number of frames, and the frames.
+    Args:
+        edges: Index of the first frame of each stack, followed by the total number of frames.
+        labels: Number of the function of each frame, outermost first within a stack.
+        sizes: Size of the name of each frame in bytes, including a separator.
+        limit: Maximum size of a path in bytes.
+
+    Returns:
+        The edges and labels of the shortened stacks.
     """
     total = np.concatenate(([0], np.cumsum(sizes)))
     counts = np.diff(edges)

@@ -114,7 +114,7 @@ def _matches_rule_expr(rule: Mapping[str, str]) -> pl.Expr:
 
 
 def _uses_by_dlprof_rules(names: pl.Series) -> pl.Series:
-    """Return whether kernels use Tensor Cores by the rules of DLProf 1.8.0."""
+    """Return whether each kernel uses Tensor Cores by the rules of DLProf 1.8.0."""
     rules: Mapping[str, Any] = _load_declarations()["dlprof"]
     instead: Mapping[str, Any] = rules["instead"]
     is_exception = names.str.contains(instead["when"], literal=True)
@@ -134,7 +134,7 @@ def _contains_substrings(names: pl.Series, rules: Mapping[str, Any]) -> pl.Serie
 
 
 def _expand_sizes(groups: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the substrings of all groups, with ``{n}`` replaced with each number of the group.
+    """Replace ``{n}`` in each substring with each number of its group, and return the resulting substrings.
 
     Args:
         groups: Each group has ``any``, a list of substrings, and ``n``, a list of numbers.

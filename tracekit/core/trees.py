@@ -1,8 +1,8 @@
 """Build trees of names, in which each node refers to its parent instead of storing its path.
 
-A node has a parent and a *part*, which is the last part of its path and may contain any character. Node 0 is the root
-and has the part "". The path of a node consists of the parts of its ancestors below the root, in order, and its own
-part, joined by "/".
+A node has a parent and a *part*, which is its own component of the path and may contain any character. Node 0 is the
+root and has the part "". The path of a node consists of the parts of its ancestors below the root, in order, and its
+own part, joined by "/".
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class ExpertFinding(NamedTuple):
 
 
 def findings(model: ModelSummary) -> list[ExpertFinding]:
-    """Return the findings of all detectors, in DLProf's order."""
+    """Return the problems that all detectors found, in DLProf's order."""
     rows = [f for detect in _DETECTORS for f in detect(model)]
     if _is_dlprof_mode(model):
         return rows
@@ -71,9 +71,9 @@ def _is_dlprof_mode(model: ModelSummary) -> bool:
 
 
 def _advise_findings(model: ModelSummary, reporting: set[str]) -> Iterator[ExpertFinding]:
-    """Yield the findings of ``advise``, except those whose problem a detector already reported.
+    """Yield the findings of ``advise`` about problems that no detector has reported.
 
-    ``reporting`` has the names of the detectors that reported a problem.
+    ``reporting`` contains the names of the detectors that have reported a problem.
     """
     rows = advise(model.rollup).select("rule", "problem", "evidence", "advice").iter_rows()
     for rule, problem, evidence, recommendation in rows:

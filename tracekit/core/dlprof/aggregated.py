@@ -29,9 +29,10 @@ class AggregatedTables(RecordedTables):
 
     @property
     def aggregations(self) -> pl.DataFrame:
-        """The single aggregation, in one row.
+        """The only aggregation, in one row.
 
-        User, host and times are empty because they are private. Exporters set them on request.
+        The names of the user and the host and the times are empty because they are private. Exporters fill them in on
+        request.
         """
         blank = {"server_user_name": "", "server_host_name": "", "start_timestamp": "", "end_timestamp": 0}
         return pl.DataFrame([blank])
@@ -46,7 +47,7 @@ class AggregatedTables(RecordedTables):
 
     @property
     def iteration_key(self) -> pl.DataFrame:
-        """The op that delimits iterations."""
+        """The op that delimits iterations, in one row."""
         return pl.DataFrame({"aggr_id": [1], "key_node_id": [self._key_op_name_id]})
 
     @property
@@ -96,7 +97,7 @@ class AggregatedTables(RecordedTables):
 
     @property
     def metric(self) -> pl.DataFrame:
-        """The distinct metrics, in the order of their ids."""
+        """The distinct metrics, each a tuple of count, maximum, minimum, sum and average, in the order of their ids."""
         return self.metrics.frame
 
     @property

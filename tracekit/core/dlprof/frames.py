@@ -71,7 +71,7 @@ class DatabaseFrames:
 
     @functools.cached_property
     def _groups(self) -> pl.DataFrame:
-        """The group nodes, except the root, which stands for the whole model."""
+        """The group nodes without the root, which represents the whole model."""
         return self.rollup.dlprof_groups.filter(pl.col("level") > 0)
 
     @functools.cached_property
@@ -123,7 +123,7 @@ class DatabaseFrames:
         return int(self.strings.ids(pl.Series([self.rollup.iterations.key]))[0])
 
     def _string_uses(self) -> Iterator[pl.DataFrame]:
-        """Yield the strings of ops, op instances and API calls, with the positions of their first uses."""
+        """Yield the distinct strings of ops, op instances and API calls, with the position of their first use."""
         for slot, c in enumerate(OP_STRINGS):
             yield first_uses(self._ops[c], self._ops["op"], 0, slot)
         for slot, c in enumerate(INSTANCE_STRINGS):

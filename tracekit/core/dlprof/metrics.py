@@ -44,7 +44,7 @@ class MetricTable:
 
     @classmethod
     def build(cls, uses: Sequence[tuple[pl.DataFrame, Sequence[str]]]) -> MetricTable:
-        """Assign ids to metrics.
+        """Collect the distinct metrics of several frames, and number them in the order of their first use.
 
         Args:
             uses: Pairs of a frame and the names of the metrics that its rows have, in the order in which DLProf writes
@@ -55,7 +55,7 @@ class MetricTable:
         return cls(distinct.with_columns(avg=round_to_six_decimals(distinct.select(average()).to_series())))
 
     def ids(self, frame: pl.DataFrame, metric: str) -> pl.Series:
-        """Return the id of one metric of each row of a frame."""
+        """Return the ids of the metric with a given name, one for each row of a frame."""
         values = frame.select(pl.col(f"{metric}_{s}").alias(s) for s in _KEY)
         entries = self.frame.select(*_KEY, id=pl.int_range(1, pl.len() + 1))
         return values.join(entries, on=_KEY, how="left", maintain_order="left")["id"]

@@ -36,9 +36,10 @@ class ModelSummary:
 
     @functools.cached_property
     def part_times(self) -> pl.DataFrame:
-        """Times of the aggregated iterations by what ran, such as Tensor Core kernels, averaged over the used GPUs.
+        """Time of each aggregated iteration, divided by what ran, such as Tensor Core kernels.
 
-        The columns are ``iteration`` and one column of ns per part, named as in ``rollup.breakdown``.
+        The columns are ``iteration`` and one column of ns per part, named as in ``rollup.breakdown``. Times are
+        averaged over the used GPUs.
         """
         chosen = self.rollup.iterations.aggregated["iteration"].implode()
         rows = self.rollup.breakdown.filter(pl.col("iteration").is_in(chosen))
@@ -46,12 +47,12 @@ class ModelSummary:
 
     @functools.cached_property
     def percentages(self) -> dict[str, float]:
-        """Time of each part as a percentage of the time of the aggregated iterations."""
+        """Time of each part of ``part_times``, as a percentage of the time of the aggregated iterations."""
         return {p: self.percentage_of_iteration_time(sum(self.part_times[p].to_list())) for p in PARTS}
 
     @functools.cached_property
     def device_utilization(self) -> dict[int, float]:
-        """Percentage of the time of the aggregated iterations in which each GPU of the capture ran kernels."""
+        """Percentage of the time of the aggregated iterations in which each GPU ran kernels, keyed by device id."""
         listed = self.rollup.devices.filter(pl.lit("name" in self.rollup.devices.columns))["device_id"]
         chosen = self.rollup.iterations.aggregated["iteration"].implode()
         kernels = pl.col("tensor_core").sum() + pl.col("other_kernel").sum()

@@ -64,11 +64,14 @@ class DlprofReport:
         return self.data.height
 
     def frame(self) -> pl.DataFrame:
-        """Return the rows with DLProf's column titles. Unlike in the CSV, averages are not rounded."""
+        """Return the rows with DLProf's column titles. Averages are not rounded, unlike in the CSV."""
         return self.data.select(pl.col(c.source).alias(c.title) for c in self.columns)
 
     def csv(self, sink: BinaryIO) -> None:
-        """Write the report as CSV that equals DLProf's byte for byte. The summary is written section by section."""
+        """Write the report as CSV that equals DLProf's byte for byte.
+
+        The report ``summary`` is divided into sections, which are separated by empty lines.
+        """
         if self.name == SUMMARY:
             sink.write(_format_sections(self.data).encode())
             return

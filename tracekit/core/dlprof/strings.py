@@ -14,11 +14,11 @@ _OP_BITS, _ROW_BITS, _SLOT_BITS = 35, 3, 33
 
 
 def first_uses(values: pl.Series, op: pl.Series, section: int, slot: int) -> pl.DataFrame:
-    """Return the position at which each distinct string is first used when DLProf writes the ops.
+    """Return the position of the first use of each distinct string, in the order in which DLProf writes the ops.
 
     Args:
         values: One string per row, in the order in which DLProf writes them.
-        op: Row number of the op that each string belongs to.
+        op: Row number of the op to which each string belongs.
         section: 0 for strings of ops, 1 for strings of op instances, 2 for strings of API calls.
         slot: Number of the string within its row, from 0 to 7.
 
@@ -43,7 +43,7 @@ class StringDictionary:
 
     @classmethod
     def build(cls, first: str, uses: Iterable[pl.DataFrame], last: Iterable[pl.Series]) -> StringDictionary:
-        """Assign ids to strings.
+        """Collect distinct strings, and number them in the order of their first use.
 
         Args:
             first: The string with id 1.

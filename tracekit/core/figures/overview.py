@@ -28,7 +28,10 @@ _AGGREGATED = pl.col("is_aggregated")
 
 
 def has_data(rollup: Rollup) -> bool:
-    """Return whether a roll-up has ops or GPU activities. Without either, its iterations only state the duration."""
+    """Return whether a roll-up has ops or GPU activities.
+
+    If it has neither, its only iteration merely shows the duration of the capture.
+    """
     return bool(rollup.measures.ops.ops.height or rollup.measures.gpu_activities.height)
 
 
@@ -52,7 +55,7 @@ def device_utilization(rollup: Rollup) -> pl.DataFrame:
 
 
 def time_breakdown(rollup: Rollup) -> pl.DataFrame:
-    """Return the time of the aggregated iterations by part, averaged over the used GPUs.
+    """Return how the time of the aggregated iterations is divided into parts, averaged over the used GPUs.
 
     Returns:
         One row per part, in the order of ``PART_COLUMNS``: ``part``, ``time_ns`` (the sum of the column of the table

@@ -19,13 +19,16 @@ _BUSY = {"device_id": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64, "busy_
 
 
 def gpu_activities(frames: Frames, device: int | None = None) -> pl.DataFrame:
-    """Return when activities ran: ``device_id``, ``start_ns``, ``end_ns``. If ``device`` is None, on all GPUs."""
+    """Return the start and end of each activity on one GPU, or on all GPUs if ``device`` is None.
+
+    The columns are ``device_id``, ``start_ns`` and ``end_ns``.
+    """
     rows = pl.concat([frames(table).select("device_id", *_TIMES) for table in ACTIVITIES])
     return (rows if device is None else rows.filter(pl.col("device_id") == device)).collect()
 
 
 def busy_times(activities: pl.DataFrame, bins: int) -> pl.DataFrame:
-    """Return for how long each GPU was busy in bins of equal duration.
+    """Return how long each GPU was busy in each bin of time.
 
     A GPU is busy while at least one activity runs on it. Times are exact: the busy times of all bins add up to the
     duration of the union of the activities.
@@ -54,10 +57,10 @@ def busy_times(activities: pl.DataFrame, bins: int) -> pl.DataFrame:
 
 
 def _busy_until(busy: pl.DataFrame, times: pl.Series) -> pl.Series:
-    """Return the busy time before each time.
+    """Return how long the GPU was busy before each of the given times, in ns.
 
     Args:
-        busy: Disjoint intervals in order: ``start_ns``, ``end_ns``.
+        busy: The times in which the GPU was busy, as disjoint intervals in order: ``start_ns``, ``end_ns``.
         times: Times in ns.
     """
     total = (busy["end_ns"] - busy["start_ns"]).cum_sum()
@@ -75,8 +78,8 @@ def sample_extremes(samples: pl.DataFrame, *, by: Sequence[str], value: str, bin
         samples: Samples in order of ``timestamp_ns``: the columns ``by``, ``timestamp_ns`` and ``value``.
         by: Columns that identify a series.
         value: Name of the column with the values.
-        bins: Number of bins between the first and the last sample. If at most three samples per bin and series are
-            expected, all samples are returned.
+        bins: Number of bins between the first and the last sample. If there are no more samples than bins, all samples
+            are returned.
 
     Returns:
         The selected rows, in their order.
@@ -94,14 +97,14 @@ def sample_extremes(samples: pl.DataFrame, *, by: Sequence[str], value: str, bin
 
 
 def memory_changes(frames: Frames, points: int, window: tuple[int | None, int | None] = (None, None)) -> pl.DataFrame:
-    """Return the memory in use on each device by kind after each change, reduced to about ``points`` rows.
+    """Return the memory in use by device and kind after each change, reduced to about ``points`` rows.
 
     Args:
-        frames: Function that returns the table with a given name. Its times are not limited to the window, because
-            memory that was allocated before may still be in use.
-        points: Number of rows.
-        window: Start and end ``[a, b)`` in ns. Either may be None. The memory in use at the start has a row with that
-            time.
+        frames: Function that returns the table with a given name. The tables must not be limited to the window, because
+            memory that was allocated earlier may still be in use.
+        points: Approximate number of rows to return.
+        window: Start and end ``[a, b)`` in ns. Either may be None. The memory in use at the start of the window is
+            returned as a row with that time.
 
     Returns:
         The columns ``timestamp_ns``, ``device_id``, ``memory_kind`` and ``used_bytes``, in order of time.
@@ -122,7 +125,10 @@ def metric_names(frames: Frames) -> list[str]:
 
 
 def highest_metrics(frames: Frames, limit: int) -> list[str]:
-    """Return the names of the metrics in percent with the highest values, or of any metrics if none is in percent."""
+    """Return the names of the GPU metrics in percent that reach the highest values, highest first.
+
+    If no metric is in percent, all metrics are considered.
+    """
     highest = frames("gpu_metrics").group_by("metric").agg(pl.col("value").max()).collect().drop_nulls("metric")
     names = highest.with_columns(pl.col("metric").cast(pl.String)).sort("value", "metric", descending=[True, False])
     percent = names.filter(pl.col("metric").str.ends_with("%]"))

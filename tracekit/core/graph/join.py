@@ -67,7 +67,9 @@ def match_ops(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
 def _candidate_matches(
     rows: pl.DataFrame, named: pl.DataFrame, normalized: pl.DataFrame
 ) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield the candidate matches of each step, in order of precedence. The first match of an op counts.
+    """Yield the candidate matches of each step, in order of precedence.
+
+    Only the first match of each op is used.
 
     Yields:
         The kind of the matches, and one row per match with the columns ``row``, ``node`` and ``scope``.
@@ -107,7 +109,7 @@ def _longest_suffix_matches(rows: pl.DataFrame, targets: pl.DataFrame) -> pl.Dat
 
 
 def _scope_paths(normalized: pl.DataFrame) -> pl.DataFrame:
-    """Return the paths of the scopes that are not nodes themselves: ``sub_path``, ``node`` (null), ``scope``."""
+    """Return the paths of all scopes except those that are also nodes: ``sub_path``, ``node`` (null), ``scope``."""
     ancestors = _sub_paths(normalized, "name", suffixes=False).filter(pl.col("sub_path") != pl.col("name"))
     scopes = ancestors.select("sub_path", node=pl.lit(None, pl.Int64), scope="sub_path").unique("sub_path")
     return scopes.join(normalized.select(sub_path="name"), on="sub_path", how="anti")
@@ -153,7 +155,7 @@ def node_columns(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _columns_of_matches(matched: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns of ``node_columns``, given ops with the columns that ``match_ops`` returns."""
+    """Return the result of ``node_columns`` for ops that have already been matched by ``match_ops``."""
     rows = matched.with_columns(pl.col("op_id").cast(pl.String), support=_support_code_expr())
     rank = pl.col("match").replace_strict(MATCHES, range(len(MATCHES)), return_dtype=pl.Int64)
     rows = rows.drop_nulls("node").sort(rank, -pl.col("gpu_time_ns"), "op_id")
@@ -186,7 +188,7 @@ def _support_code_expr() -> pl.Expr:
 
 
 def match_counts(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Count ops by the kind of their match.
+    """Count ops by the way in which they matched the graph.
 
     Returns:
         One row per value of ``match``, which is null for unmatched ops: ``match``, ``ops`` (the number of ops),
@@ -200,13 +202,13 @@ def match_counts(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
 
 
 def scope_summary(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Sum nodes and ops by scope.
+    """Count the nodes of each scope, and sum the executions and GPU times of the ops that match them.
 
     Returns:
         One row per scope in order of its path, preceded by a row for the whole graph, whose ``path`` is "". The columns
         are ``path``, the numbers of nodes ``node_count``, ``executed_count``, ``eligible_count`` and
         ``tensor_core_count``, and the sums ``instance_count``, ``kernel_count`` and ``gpu_time_ns`` over the ops that
-        match the scope or a node in it. If some ops are not in the graph, the last row is for them and has a null path.
+        match the scope or a node in it. Ops that are not in the graph have a last row with a null path.
     """
     eligible = pl.col("tensor_core_support").cast(pl.String) == "eligible"
     matched = ops.hstack(match_ops(ops, nodes))

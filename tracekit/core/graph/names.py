@@ -59,7 +59,7 @@ def normalize_node_names(names: pl.Series) -> pl.Series:
 
 
 def number_duplicates(names: pl.Series) -> pl.Series:
-    """Append numbers to repeated names so that all names are distinct, as in ``conv`` and ``conv_1``."""
+    """Append numbers to repeated names, such as ``conv_1`` for the second ``conv``, so that all names are distinct."""
     rows = pl.DataFrame({"name": names, "row": range(len(names))})
     while True:
         repetition = pl.int_range(pl.len()).over("name")

@@ -78,7 +78,7 @@ def _main_devices(rollup: Rollup) -> pl.DataFrame:
 
 
 def _output_columns(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return ``output_shapes`` as lists, and ``output_bytes`` for rows whose data type is also known."""
+    """Return the columns ``output_shapes`` (lists) and ``output_bytes``, which is null if the data type is unknown."""
     described = rows.select(pl.col("output_shapes", "data_type").cast(pl.String))
     distinct = described.filter(pl.col("output_shapes").is_not_null()).unique(maintain_order=True)
     shapes = [parse_shapes(string) for string in distinct["output_shapes"]]

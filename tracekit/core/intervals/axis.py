@@ -80,10 +80,10 @@ class Axis:
     def nonempty_positions(self, intervals: pl.DataFrame) -> pl.DataFrame:
         """Return the positions of the intervals that are not empty, in the same order.
 
-        An interval without an end never ends.
+        Intervals without an end extend to the last position of their track.
 
         Returns:
-            The columns of ``positions``. Intervals that end where they start, or before, are omitted.
+            The columns of ``positions``. Intervals that end at or before their start are omitted.
         """
         return self._positions(intervals, pl.col("end_ns").fill_null(self.width - 1)).filter(
             pl.col("start") < pl.col("end")
@@ -189,7 +189,7 @@ class _IntegerTracks:
         return product
 
     def with_track(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Add ``track``, the number of the track of each row. It is null if a key is outside its bounds."""
+        """Add the column ``track``, the number of each row's track. It is null if a key is outside the bounds."""
         number = pl.lit(0, pl.Int64)
         for key, low in self.lows.items():
             high = low + self.sizes[key] - 1
@@ -198,7 +198,7 @@ class _IntegerTracks:
         return rows.with_columns(track=number)
 
     def keys(self, tracks: pl.Series) -> list[pl.Series]:
-        """Return the key columns of tracks, given the numbers of the tracks."""
+        """Return the values of the key columns of the tracks with the given numbers."""
         columns = []
         for key in reversed(self.lows):
             columns.append((tracks % self.sizes[key] + self.lows[key]).cast(self.schema[key]).alias(key))
@@ -228,26 +228,29 @@ class _ListedTracks:
         return self.numbers.height
 
     def with_track(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Add ``track``, the number of the track of each row. It is null if the track is not listed."""
+        """Add the column ``track``, the number of each row's track. It is null if the track is not listed."""
         keys = self.numbers.columns[:-1]
         if not keys:
             return rows.with_columns(track=pl.lit(0, pl.Int64))
         return rows.join(self.numbers, on=keys, how="left", maintain_order="left")
 
     def keys(self, tracks: pl.Series) -> list[pl.Series]:
-        """Return the key columns of tracks, given the numbers of the tracks."""
+        """Return the values of the key columns of the tracks with the given numbers."""
         return [key.gather(tracks) for key in self.numbers.drop("track")]
 
 
 def search_sorted(ordered: pl.Series, values: pl.Series, side: Literal["left", "right"]) -> pl.Series:
-    """Return the index at which each value belongs in a sorted column, like ``Series.search_sorted``. Null gives 0."""
+    """Return the index at which each value belongs in a sorted column, like ``Series.search_sorted``.
+
+    The index of a null is 0.
+    """
     return map_in_threads(lambda batch: ordered.search_sorted(batch, side).cast(pl.Int64), values)
 
 
 def map_in_threads(function: Callable[[Rows], pl.Series], rows: Rows) -> pl.Series:
-    """Apply a function to a frame or column. If it has many rows, several threads process batches of rows.
+    """Apply a function to a frame or column, in several threads if it has many rows.
 
-    The function must return one value per row, which must not depend on other rows.
+    The function is applied to batches of rows. It must return one value per row, which must not depend on other rows.
     """
     if len(rows) <= _ROWS_PER_THREAD:
         return function(rows)

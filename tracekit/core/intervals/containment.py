@@ -66,6 +66,10 @@ def split_into_chains(positions: pl.DataFrame) -> Iterator[pl.DataFrame]:
 def contained_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
     """Return the slice of a chain that each interval contains.
 
+    Args:
+        positions: The intervals, as ``axis_positions`` returns them.
+        chain: A chain, as ``split_into_chains`` yields it.
+
     Returns:
         One row per interval, in the same order: ``row`` (of the interval), ``first`` and ``stop``. The slice extends
         from the row ``first`` of the chain to the row before ``stop``. Intervals that contain no interval of the chain
@@ -78,7 +82,11 @@ def contained_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFra
 
 
 def slice_members(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
-    """List every pair of an interval and an interval in its slice.
+    """Return every pair of an interval and an interval of the chain that it contains.
+
+    Args:
+        slices: Slices of the chain, as ``contained_slices`` returns them.
+        chain: A chain, as ``split_into_chains`` yields it.
 
     Returns:
         One row per pair, in the order of ``slices`` and then of the chain: ``row`` of the interval, ``member`` (row of
@@ -133,12 +141,17 @@ def covering_maxima(values: pl.Series, slices: pl.DataFrame, length: int) -> pl.
 
 
 def _largest_power(slices: pl.DataFrame) -> int:
-    """Return the largest ``power`` of the slices, or -1 if there are no slices."""
+    """Return the largest value of the column ``power``, or -1 if there are no slices."""
     return -1 if slices.is_empty() else int(slices["power"].max())  # type: ignore[arg-type]
 
 
 def _updated_maxima(maxima: pl.Series, values: pl.DataFrame) -> pl.Series:
-    """Return the maxima, with the row ``at`` of each value replaced with ``value`` if ``value`` is larger."""
+    """Return the maxima after replacing those that are smaller than a new value.
+
+    Args:
+        maxima: The maxima, which may be null.
+        values: The new values: ``at`` (distinct row numbers in ``maxima``) and ``value``.
+    """
     higher = values.select(pl.max_horizontal("value", maxima.gather(values["at"]).alias("old")))
     return maxima.scatter(values["at"], higher.to_series())
 
@@ -152,7 +165,7 @@ def shortest_containers(intervals: pl.DataFrame, *, by: Sequence[str], among: pl
     Args:
         intervals: Columns ``by``, ``start_ns`` and ``end_ns``. The intervals may overlap in any way.
         by: Columns that identify the track.
-        among: Which intervals may be parents (Boolean). All of them if it is None.
+        among: Whether each interval may be a parent (Boolean), or None if all of them may.
 
     Returns:
         One row number per interval (UInt32). It is null if no other interval contains the interval.
@@ -197,7 +210,7 @@ def _parents_if_nested(ordered: pl.DataFrame) -> pl.DataFrame:
 def _parents_if_crossing(
     positions: pl.DataFrame, intervals: pl.DataFrame, among: pl.Series | None = None
 ) -> pl.DataFrame:
-    """Return ``row`` and ``parent`` of each interval, without any assumption about how the intervals overlap."""
+    """Return ``row`` and ``parent`` of each interval, however the intervals overlap."""
     # Positions cannot be subtracted because they may be ranks, and Int64 differences of times may overflow.
     start, end = (intervals[c].gather(positions["row"]).cast(pl.Int128) for c in ("start_ns", "end_ns"))
     ranked = positions.sort(end - start, "row", descending=True)
@@ -213,7 +226,7 @@ def _parents_if_crossing(
 
 
 def _exclude_self(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
-    """Exclude each interval from its own slice, which splits the slice into at most two slices."""
+    """Remove each interval from its own slice, which divides the slice into at most two slices."""
     own = chain.select("row", pl.int_range(pl.len()).alias("own"))
     slices = slices.join(own, on="row", how="left")
     before = slices.select("row", "first", pl.min_horizontal("stop", "own").alias("stop"))

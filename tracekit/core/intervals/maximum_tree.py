@@ -19,8 +19,8 @@ class MaximumTree:
     """A column of integers, and the maxima of its blocks of 2, 4, 8, … consecutive values.
 
     Attributes:
-        levels: The integers, the maxima of pairs of integers, the maxima of pairs of those maxima, and so on. Each
-            level is half as long as the previous one.
+        levels: One column per block size. The first level contains the integers, and each further level contains the
+            maxima of pairs of values of the previous level, so it is half as long.
     """
 
     levels: list[Numbers]
@@ -39,11 +39,11 @@ class MaximumTree:
         """Find the last row before a given row whose value is at least a given minimum.
 
         Args:
-            minimum: The minimum of each query.
-            before: The rows before this row are searched. It may equal the number of rows, but must not be null.
+            minimum: The minimum value, one per search.
+            before: The row before which each search ends. It may equal the number of rows, but must not be null.
 
         Returns:
-            One row number per query. It is null if all earlier values are less than the minimum.
+            One row number per search. It is null if all earlier values are less than the minimum.
         """
         end, least = before.to_numpy().astype(np.int64), minimum.to_numpy()
         node, level = np.full(len(end), -1), np.full(len(end), -1)

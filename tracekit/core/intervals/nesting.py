@@ -113,7 +113,7 @@ class NestingIndex:
         return null_unless(at.is_not_null(), started - ended).fill_null(0)
 
     def next_enclosing(self, points: pl.DataFrame, time: str, rows: pl.Series) -> pl.Series:
-        """Return the next interval outwards that encloses each point.
+        """Return the next interval that encloses each point, outwards from a given interval.
 
         Args:
             points: The columns ``by`` and ``time``.
@@ -179,7 +179,7 @@ def _last_at_depth(rows_by_depth: pl.Series, depth: pl.Series, before: pl.Series
 def _non_nested_tracks(frame: pl.DataFrame) -> pl.Series:
     """Return the numbers of the tracks that are not nested.
 
-    On such a track, the last earlier interval one level further up does not contain some interval.
+    A track is not nested if it has an interval that is not contained in the last earlier interval one level further up.
     """
     outer = frame.select(pl.col("track", "end", "depth").gather(pl.col("parent")))
     inside = (

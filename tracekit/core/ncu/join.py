@@ -44,11 +44,14 @@ def match_kernels(kernels: pl.LazyFrame, launches: pl.LazyFrame) -> pl.DataFrame
             if there are no single launches.
 
     Returns:
-        One row per kernel, in the same order: ``ncu_launch_id`` (null if no result matches) and ``ncu_match``, which
-        says how the result was matched. ``range``: it has the same kernel, grid, block and NVTX ranges, and was matched
-        in the order of launches. ``order``: the same, but the NVTX ranges differ or are unknown. ``group``: it is the
-        group of a summary to which the kernel belongs. ``shape``: it is another launch with the same kernel, grid and
-        block.
+        One row per kernel, in the same order: ``ncu_launch_id`` (null if no result matches) and ``ncu_match``, the kind
+        of the match:
+
+        - ``range``: The result has the same kernel name, grid, block and NVTX ranges, and was matched in the order of
+          launches.
+        - ``order``: The same, but the NVTX ranges differ or are unknown.
+        - ``group``: The result is the group of a summary that includes the kernel.
+        - ``shape``: The result is another launch with the same kernel name, grid and block.
     """
     named = launches.select(LAUNCH_COLUMNS).filter(pl.col("name").is_not_null()).collect()
     single = named.filter(pl.col("kind").cast(pl.String) == "kernel")
@@ -64,14 +67,14 @@ def match_kernels(kernels: pl.LazyFrame, launches: pl.LazyFrame) -> pl.DataFrame
 
 
 def match_counts(matches: pl.DataFrame | None, launches: pl.DataFrame | None) -> pl.DataFrame:
-    """Count kernels and Nsight Compute results by how they were matched.
+    """Count kernels and Nsight Compute results by the kind of their match.
 
     Args:
         matches: The result of ``match_kernels``, or None if nothing was joined.
         launches: All results, with the column ``launch_id``, or None if nothing was joined.
 
     Returns:
-        One row per kind of match that occurs: ``match``, ``kernels`` (their number), ``share`` (of all kernels),
+        One row per kind of match that occurs: ``match``, ``kernels`` (number of kernels), ``share`` (of all kernels),
         ``launches`` (number of distinct results). A row with a null ``match`` counts the kernels and results without a
         match. The frame has no rows if nothing was joined.
     """
@@ -97,12 +100,12 @@ def match_counts(matches: pl.DataFrame | None, launches: pl.DataFrame | None) ->
 
 
 def _encode_shapes(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Replace the locations, shapes and range paths in both frames with integers.
+    """Replace the locations, shapes and range paths of kernels and launches with integers.
 
     Returns:
-        The kernels whose name occurs among the launches, in launch order: ``row``, ``location``, ``shape`` and ``path``
-        (null if no launch has the path). The launches in file order: ``launch_id``, ``location``, ``shape``, ``path``,
-        ``ranged`` (whether the path is known).
+        Two frames. The first has the kernels whose name occurs among the launches, in launch order: ``row``,
+        ``location``, ``shape`` and ``path`` (null if no launch has the path). The second has the launches in file
+        order: ``launch_id``, ``location``, ``shape``, ``path``, ``ranged`` (whether the path is known).
     """
     rows, launches = _add_name_keys(rows, launches)
     rows, launches = _add_locations(rows, launches)
@@ -144,9 +147,10 @@ def _add_name_keys(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataF
 
 
 def _add_locations(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Add ``location`` to both frames, which combines the device id and the rank of the process id.
+    """Add the column ``location`` to both frames, which combines the device and the process.
 
-    The rank is used only if both captures have the same number of processes. Columns with nulls are ignored.
+    Processes are compared by the order of their ids, and only if both captures have the same number of processes.
+    Columns with nulls are ignored.
     """
     location = pl.lit(0, pl.Int64)
     for column in ("process_id", "device_id"):
@@ -196,16 +200,17 @@ def _pair_by_row(kernels: pl.DataFrame, results: pl.DataFrame) -> pl.DataFrame:
 
 
 def _pair_by_occurrence(kernels: pl.DataFrame, results: pl.DataFrame, keys: list[str], match: str) -> pl.DataFrame:
-    """Pair the n-th kernel with the n-th launch that has the same values in the columns ``keys``."""
+    """Pair the n-th kernel with the n-th launch among those with equal values in the columns ``keys``."""
     occurrence = pl.int_range(pl.len()).over(keys).alias("occurrence")
     pairs = kernels.with_columns(occurrence).join(results.with_columns(occurrence), [*keys, "occurrence"])
     return pairs.select("row", pl.col("launch_id").alias("ncu_launch_id"), pl.lit(match).alias("ncu_match"))
 
 
 def _best_window_start(kernels: pl.DataFrame, results: pl.DataFrame) -> int | None:
-    """Return the row at which the shapes of the launches occur as a consecutive sequence among the kernels, or None.
+    """Return the row at which a sequence of kernels begins that has the same shapes as the sequence of all launches.
 
-    If there are several such rows, the row at which the range paths of the most samples agree is returned.
+    If there are several such rows, the range paths of a sample of the launches are compared, and the row with the most
+    equal paths is returned. The result is None if there is no such row.
     """
     shapes, result_shapes = (_integer_codes(frame["shape"]) for frame in (kernels, results))
     starts = _sequence_positions(shapes, result_shapes)
@@ -243,7 +248,10 @@ def _sequence_positions(codes: Codes, sequence: Codes) -> Codes:
 
 
 def _match_groups(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Pair each kernel with the group of its shape. In a summary by range, the range path must also be the same."""
+    """Match each kernel to the group of launches with the same shape.
+
+    In a summary by range, the range paths must be equal as well.
+    """
     matched = [_empty_pairs()]
     for keys, groups in (
         (["shape", "path"], launches.filter("ranged")),
@@ -258,10 +266,10 @@ def _match_groups(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _match_by_shape(rows: pl.DataFrame, launches: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
-    """Pair the remaining kernels with launches of the same shape.
+    """Match the remaining kernels to launches of the same shape.
 
-    If there are several such launches, kernels are paired with them in rotation. The rotation starts at the first
-    kernel that is already paired, so that in a loop the n-th kernel of each iteration is paired with the same launch.
+    If there are several such launches, kernels are matched to them in rotation. The rotation starts at the first kernel
+    that is already matched, so that in a loop the n-th kernel of each iteration is matched to the same launch.
     """
     turn = pl.int_range(pl.len()).over("shape").cast(pl.Int64).alias("turn")
     turns = rows.filter(pl.col("shape").is_not_null()).with_columns(turn)

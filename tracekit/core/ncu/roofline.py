@@ -146,10 +146,11 @@ def derive_limits(sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def _disjoint_results(launches: pl.DataFrame, *, in_ranges: bool) -> pl.DataFrame:
-    """Return results that do not describe the same launch twice.
+    """Return results of which no two describe the same launch.
 
-    These are the single launches. If there are none, these are the groups of the summary by range if ``in_ranges``, and
-    otherwise the groups of the summary by kernel. If there are no such groups either, these are all results.
+    Single launches are returned if there are any. Otherwise, the groups of the summary by range are returned if
+    ``in_ranges``, and the groups of the summary by kernel if not. If there are no such groups, all results are
+    returned.
     """
     group = pl.col("kind").cast(pl.String) == "group"
     single = launches.filter(~group)
@@ -161,7 +162,7 @@ def _disjoint_results(launches: pl.DataFrame, *, in_ranges: bool) -> pl.DataFram
 
 
 def _launch_quantities(launches: pl.DataFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
-    """Return the quantities ``_SUMS`` of each launch, computed from its metrics."""
+    """Compute the quantities ``_SUMS`` of each launch from its metrics."""
     selected = most_precise_values(metrics.filter(pl.col("metric").cast(pl.String).str.contains(_METRIC_PATTERN)))
     valid = pl.when(pl.col("value").is_finite() & pl.col("value").is_between(0, _MAX_VALUE)).then(pl.col("value"))
     values = pivot_values(selected.with_columns(valid.alias("value")).drop_nulls("value"), "value")
@@ -205,7 +206,7 @@ def _add_quantities(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 class _MetricColumns:
-    """Expressions for the columns of metrics. A metric that was not collected is a null literal."""
+    """Expressions for metrics, by name. The expression is a null literal if the metric was not collected."""
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = frozenset(names)
@@ -289,7 +290,10 @@ def _sum_groups(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 
 
 def _enclosing_range_paths(ranges: pl.LazyFrame) -> pl.DataFrame:
-    """Return one row per launch and enclosing push/pop range: ``launch_id`` and ``name`` (the path of the range)."""
+    """Return the path of each push/pop range that encloses each launch.
+
+    There is one row per launch and enclosing range: ``launch_id`` and ``name`` (the path).
+    """
     name = pl.col("name").cast(pl.String).fill_null("")
     push_pop = ranges.filter(pl.col("kind").cast(pl.String) == "push_pop").select("launch_id", "depth", name)
     nested = (

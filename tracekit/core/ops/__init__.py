@@ -1,8 +1,8 @@
 """Find the ops of a capture. An op is an operation that a framework executed, with its API calls and GPU activities.
 
 ``dialect`` defines what a dialect is, and each dialect is a module. ``calls`` pairs API calls with GPU activities,
-``attach`` attributes API calls to op instances, ``identity`` folds instances into ops and numbers the ops, and
-``shapes`` derives the shapes of results.
+``attach`` attributes API calls to op instances, ``identity`` groups the instances that form one op and numbers the ops,
+and ``shapes`` derives the shapes of results.
 """
 
 from __future__ import annotations
@@ -69,12 +69,15 @@ class Ops:
 
     @functools.cached_property
     def timeline(self) -> Timeline:
-        """The op instances that the ranges describe."""
+        """The op instances that the NVTX ranges describe."""
         return self.dialect.timeline(self.capture)
 
     @functools.cached_property
     def calls(self) -> pl.DataFrame:
-        """The API calls that are attributed to an op instance: the columns of ``calls.calls``, and ``instance``."""
+        """The API calls that are attributed to an op instance.
+
+        The columns are those of ``calls.launching_calls``, and ``instance``, the row number of the op instance.
+        """
         return self._attributed_instances_and_calls[1]
 
     @functools.cached_property
@@ -97,7 +100,10 @@ class Ops:
 
     @functools.cached_property
     def _attributed_instances_and_calls(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """All op instances, and each API call with its op instance. Instances of API calls outside of ops are last."""
+        """All op instances, and the API calls with their op instances.
+
+        The op instances of API calls outside of ops are last.
+        """
         rows = launching_calls(self.frames)
         api_calls = rows.unique("call", keep="first", maintain_order=True)
         has_work = api_calls.with_columns(has_work=pl.col("kind") != "call")

@@ -42,17 +42,17 @@ def last_containing_intervals(items: pl.DataFrame, intervals: pl.DataFrame, *, b
 
 
 def _without_backward_ends(items: pl.DataFrame) -> pl.DataFrame:
-    """Replace each end that lies before its start with null."""
+    """Replace each end that is earlier than its start with null."""
     return items.with_columns(pl.when(pl.col("end_ns") >= pl.col("start_ns")).then("end_ns"))
 
 
 def attribute_calls(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
-    """Return the op instance to which each call is attributed.
+    """Return the op instance to which each API call is attributed.
 
     Args:
         calls: One row per call: ``call_id`` (ascending in time), ``process_id``, ``thread_id``, ``start_ns``,
             ``end_ns``, ``has_work`` (whether the call launches activities or waits for them).
-        instances: Rows in order of start: ``process_id``, ``thread_id``, ``start_ns``, ``end_ns``.
+        instances: Op instances in order of start: ``process_id``, ``thread_id``, ``start_ns``, ``end_ns``.
 
     Returns:
         One row per call: ``instance`` (row number in ``instances``) and ``root_call`` (row number of the call that is
@@ -83,7 +83,7 @@ def attribute_calls(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFram
 
 
 def _latest_container_of_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -> pl.Series:
-    """Return, for each call, the root that contains it, has a larger id than the call, and started last.
+    """Return, for each API call, the root call that contains it and started last, among those with a larger id.
 
     Calls are attributed from the last to the first, so all roots that exist when a call is attributed have larger ids.
 
@@ -113,7 +113,7 @@ def _latest_container_of_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -> 
 
 
 def _enclosing_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
-    """Return the slice of a chain that contains each interval, bounds included: ``first``, ``stop``."""
+    """Return the slice of a chain whose intervals contain each given interval, bounds included: ``first``, ``stop``."""
     first = chain["end"].search_sorted(positions["end"], side="left").cast(pl.Int64)
     stop = chain["start"].search_sorted(positions["start"], side="right").cast(pl.Int64)
     return pl.DataFrame({"first": first, "stop": stop})
@@ -122,8 +122,8 @@ def _enclosing_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFr
 def _last_rows_above_limit(values: pl.Series, slices: pl.DataFrame, limits: pl.Series) -> pl.Series:
     """Return the last row of each slice whose value is larger than the limit of the slice, or null if there is none.
 
-    The search starts at the end of the slice. In each step, it skips a block of rows if no value in the block is
-    larger. The size of the blocks is halved after each step.
+    The search starts at the end of the slice. In each step, it skips a block of rows if no value in the block is larger
+    than the limit. The size of the blocks is halved after each step.
     """
     maxima = [values]
     while (width := 1 << len(maxima)) <= len(values):
@@ -139,7 +139,14 @@ def _last_rows_above_limit(values: pl.Series, slices: pl.DataFrame, limits: pl.S
 
 
 def _replace_with_later(best: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
-    """Replace each best row with its candidate if that started later, or at the same time and has a smaller id."""
+    """Replace each row with its candidate if the candidate started later.
+
+    A candidate that started at the same time replaces the row if its id is smaller.
+
+    Args:
+        best: The rows to replace: ``start``, ``id`` and other columns.
+        candidates: The same columns, and ``row``, the row number in ``best``.
+    """
     old = best.select(pl.all().gather(candidates["row"]))
     same_start = candidates["start"] == old["start"]
     better = (candidates["start"] > old["start"]) | (same_start & (candidates["id"] < old["id"]))

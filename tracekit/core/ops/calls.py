@@ -48,7 +48,7 @@ def launching_calls(frames: Frames) -> pl.DataFrame:
 
 
 def _activities_of_calls(frames: Frames, kind: str, keys: pl.DataFrame) -> pl.DataFrame:
-    """Return the activities of one kind that an API call launched, with their call, times, device and kernel name."""
+    """Return the activities of one kind that API calls launched, with their times, devices and kernel names."""
     name = pl.col("short_name") if kind == "kernel" else pl.lit(None, pl.Categorical)
     on_gpu = kind in ON_GPU
     activities = (

@@ -2,12 +2,12 @@
 
 A dialect is a module that ends in ``DIALECT = Dialect(...)`` and is listed in ``tracekit.core.ops.DIALECTS``. It
 converts the ranges of a capture into a ``Timeline`` with one row per op instance. All later steps are the same for
-every dialect: ``attach`` attributes API calls to the instances, and ``identity`` folds instances into ops and numbers
-the ops.
+every dialect: ``attach`` attributes API calls to the instances, and ``identity`` groups the instances that form one op
+and numbers the ops.
 
 To write a dialect:
 
-1. Write ``matches``, which takes the distinct names of the ranges in the capture and returns whether they are of this
+1. Write ``matches``, which takes the distinct names of the ranges in the capture and returns whether they follow this
    dialect.
 2. Write ``timeline``, which takes the ``Capture`` and returns a ``Timeline``. ``timeline_instances`` adds missing
    columns of ``INSTANCE`` as nulls and sorts the rows.
@@ -68,12 +68,12 @@ class Timeline:
     Attributes:
         instances: One row per instance, with the columns of ``INSTANCE``. Rows are in order of start, the longest first
             if starts are equal.
-        folding: Which instances form one op. ``path``: all instances with the same op name. ``occurrence``: all
-            instances that have the same op name and stack trace, and the same number when the instances with this name
-            and stack trace are counted from the preceding op that computes all gradients.
+        folding: How instances are grouped into ops. With ``path``, all instances with the same op name form one op.
+            With ``occurrence``, instances with the same op name and stack trace are numbered from each op that computes
+            all gradients, and those with the same number form one op.
         has_arguments: Whether ``input_shapes`` and ``parameters`` are the arguments of the op in order, so that the
             shape of its result can be derived.
-        config: Settings of the profiled program that it recorded, keyed by name.
+        config: The settings of the profiled program that were recorded in its ranges, keyed by name.
         tree: The tree of op names, if instances have a ``node``. A "/" in the name of a range does not start a new
             level of this tree.
     """
@@ -133,12 +133,13 @@ _TIMED = ("nvtx_ranges", "api_calls")
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Describes how a framework writes ops into NVTX ranges.
+    """The conventions by which a framework writes its ops into NVTX ranges.
 
     Attributes:
         name: Kebab-case name, as in ``--dialect``.
         doc: Description of the ranges in one line.
-        matches: Function that returns whether distinct names of ranges (``Capture.texts``) are of this dialect.
+        matches: Function that returns whether the given distinct names of ranges (``Capture.texts``) follow this
+            dialect.
         timeline: Function that returns the op instances of a capture.
         key_op: How the default key op is chosen. ``backward``: the op of the backward pass, which ends iterations.
             ``repeats``: a range that repeats, which begins iterations.

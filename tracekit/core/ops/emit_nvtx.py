@@ -115,7 +115,7 @@ def _forward_ops(ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
 
 
 def _add_names_and_directions(ops: pl.DataFrame) -> pl.DataFrame:
-    """Name backward ops after their forward ops, and add the direction of each op of the framework."""
+    """Name each backward op after its forward op, and add the direction of each op of the framework."""
     own = ops.select(pl.col("op_name", "type").cast(pl.String))
     forward = own.select(pl.all().gather(ops["forward"]))
     node = pl.coalesce(ops["node"].gather(ops["forward"]).alias("forward_node"), "node")

@@ -1,4 +1,4 @@
-"""Fold op instances into ops, and number the ops.
+"""Group op instances into ops, and number the ops.
 
 Instances are processed in order of start. ``Timeline.folding`` determines which instances form an op. With ``path``, an
 op consists of all instances with the same name. With ``occurrence``, each occurrence of a name and stack trace in an
@@ -17,12 +17,12 @@ BACKWARD_SUFFIX = "_BPROP"
 
 
 def fold_instances(instances: pl.DataFrame, folding: str) -> pl.DataFrame:
-    """Return the op of each instance.
+    """Group op instances into ops, and return the op of each instance.
 
     Args:
         instances: Columns of ``INSTANCE``. Unassociated instances are at the end, in the order in which they are
             numbered.
-        folding: How instances are folded. See ``Timeline``.
+        folding: How instances are grouped, ``path`` or ``occurrence``. See ``Timeline``.
 
     Returns:
         One row per instance: ``op`` (a number from 0 in order of first appearance, with backward passes after all other
@@ -35,7 +35,7 @@ def fold_instances(instances: pl.DataFrame, folding: str) -> pl.DataFrame:
 
 
 def _forward_ops(rows: pl.DataFrame, folding: str) -> pl.DataFrame:
-    """Fold the instances that are not the backward pass of another instance: ``row``, ``op``, ``op_id``."""
+    """Group the instances that are not the backward pass of another instance into ops: ``row``, ``op``, ``op_id``."""
     by_start = rows.sort("start_ns", maintain_order=True)
     identity = ["op_name"]
     if folding == "occurrence":
@@ -50,9 +50,9 @@ def _forward_ops(rows: pl.DataFrame, folding: str) -> pl.DataFrame:
 
 
 def _number_occurrences(by_start: pl.DataFrame) -> pl.DataFrame:
-    """Add ``occurrence``, which numbers the instances with the same name and stack trace in each iteration from 0.
+    """Number the instances with the same name and stack trace in each iteration from 0.
 
-    It is null for the ops that end an iteration.
+    The numbers are added as the column ``occurrence``. It is null for the ops that end an iteration.
     """
     iteration = pl.col("ends_iteration").cast(pl.Int64).cum_sum().alias("_iteration")
     counted = pl.int_range(pl.len()).over("_iteration", "ends_iteration", "op_name", "stack_trace")
@@ -60,7 +60,7 @@ def _number_occurrences(by_start: pl.DataFrame) -> pl.DataFrame:
 
 
 def _backward_ops(rows: pl.DataFrame, forward: pl.DataFrame) -> pl.DataFrame:
-    """Fold backward passes into one op per forward op: ``row``, ``op``, ``op_id``."""
+    """Group the backward passes of each forward op into one op: ``row``, ``op``, ``op_id``."""
     pairs = rows.select("row", pl.col("forward").cast(pl.UInt32)).join(
         forward.rename({"row": "forward"}), on="forward", maintain_order="left"
     )

@@ -1,4 +1,4 @@
-"""Find the ops of libraries that any framework may use: file reads and writes, steps of DALI, calls of NCCL."""
+"""Find the ops of libraries that any framework may use: file reads and writes, DALI steps and NCCL calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLUMNS = ("start_ns", "end_ns", "process_id", "thread_id", "range_id", "op_nam
 
 
 def library_ops(capture: Capture) -> pl.DataFrame:
-    """Return the file reads and writes, the steps of DALI and the calls of NCCL in a capture.
+    """Return the file reads and writes, the DALI steps and the NCCL calls in a capture.
 
     Returns:
         One row per op: ``start_ns``, ``end_ns``, ``process_id``, ``thread_id``, ``range_id`` (null for file calls),

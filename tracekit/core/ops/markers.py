@@ -142,7 +142,7 @@ def _parse_call(literal: dict[str, Any]) -> dict[str, str | None]:
 
 
 def _is_last_argument(value: object) -> bool:
-    """Return whether DLProf ignores the arguments after one with this value, as it does for None, True and False."""
+    """Return whether the arguments after this value are ignored, as DLProf does after None, True and False."""
     return value is None or isinstance(value, bool)
 
 

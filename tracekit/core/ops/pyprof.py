@@ -74,7 +74,10 @@ def _library_ops(capture: Capture) -> pl.DataFrame:
 
 
 def _keep_outermost_ops(ops: pl.DataFrame) -> pl.DataFrame:
-    """Remove ops that are inside another op of their thread, add the direction, and sort the rest by start."""
+    """Remove ops that are inside another op of their thread, and sort the remaining ops by start.
+
+    The direction of each op is added.
+    """
     ordered = ops.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
     outer_end = latest_end_before(THREAD)
     outermost = ordered.filter(outer_end.is_null() | (pl.col("end_ns") > outer_end))

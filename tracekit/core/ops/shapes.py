@@ -23,7 +23,7 @@ _ARGUMENTS = ("op_type", "input_shapes", "parameters")
 
 
 class Formats(NamedTuple):
-    """Names of the dimensions of the operands, the result and the parameters of an op. Unknown names are empty."""
+    """The names of the dimensions of the operands, the result and the parameters of an op. Unknown names are empty."""
 
     operands: str = ""
     result: str = ""
@@ -107,7 +107,7 @@ def infer_formats_and_output_shape(
 def _parameter_values(parameters: Sequence[Any]) -> list[list[Any]]:
     """Return the values of the parameters, in order.
 
-    A parameter without a recorded data type is not a number, so an empty list is returned for it.
+    The result has an empty list for each parameter that has no recorded data type, because its value is not a number.
     """
     objects = [p if isinstance(p, dict) else {} for p in parameters]
     return [p["value"] if p.get("data_type") and isinstance(p.get("value"), list) else [] for p in objects]

@@ -43,7 +43,10 @@ def _parsed_names(texts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _start_end_ops(capture: Capture) -> pl.DataFrame:
-    """Return the ops of start/end ranges. They may end on another thread and therefore have no parent."""
+    """Return the ops that were written as start/end ranges.
+
+    They have no parent, because a start/end range may end on another thread.
+    """
     is_op = (pl.col("kind") == "start_end") & (pl.col("domain") == DOMAIN)
     columns = [
         "start_ns",

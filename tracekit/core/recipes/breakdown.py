@@ -54,7 +54,7 @@ def _combine_breakdown(tables: Tables, _: Mapping[str, Value]) -> Tables:
 
 
 def _add_overlaps(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add the times of equal combinations of kinds."""
+    """Sum the times in which each combination of kinds of activity ran at once."""
     return rows.group_by("kinds").agg(pl.col("time_ns").sum()).sort("kinds")
 
 
@@ -68,7 +68,7 @@ def _add_overlaps(rows: pl.DataFrame) -> pl.DataFrame:
     reductions={_OVERLAPS: _add_overlaps},
 )
 def gpu_time_breakdown(request: RankRequest) -> Tables:
-    """Time in which each GPU computes, communicates, copies and is idle, and how much of it overlaps.
+    """Time in which each GPU computes, communicates, copies memory and is idle, and how much of it overlaps.
 
     The time of a GPU is that from its first activity to the end of its last one. Activities of all streams count.
     """
@@ -93,10 +93,10 @@ def gpu_time_breakdown(request: RankRequest) -> Tables:
 
 
 def _idle_times(request: RankRequest, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return for how long each stream is idle between two of its activities, by cause.
+    """Return how long each stream is idle between its activities, by cause.
 
-    The cause is ``host_wait`` if the call that launched the second activity began after the end of the first one, else
-    ``kernel_wait`` if the time is shorter than the delay, else ``other``.
+    The cause is ``host_wait`` if the next activity was launched after the end of the previous one, ``kernel_wait`` if
+    it was launched earlier and the stream is idle for less than the option ``delay``, and ``other`` in all other cases.
     """
     calls = request.frames("api_calls").select(*_CALL_KEY, launch_ns="start_ns").collect()
     rows = rows.join(calls.unique(_CALL_KEY, keep="first"), on=_CALL_KEY, how="left")
@@ -121,7 +121,7 @@ def _idle_times(request: RankRequest, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _percent(part: pl.Expr, whole: pl.Expr) -> pl.Expr:
-    """Return a percentage with two decimals, which is null if the whole is 0."""
+    """Return an expression for a percentage with two decimals, which is null if the whole is not positive."""
     return pl.when(whole > 0).then(part * 100.0 / whole).round(2)
 
 
@@ -130,9 +130,9 @@ def _rank_first(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _read_activities(request: RankRequest) -> pl.DataFrame:
-    """Return all GPU activities of a rank, also executions of whole CUDA graphs, whose kernels are not known.
+    """Return all GPU activities of a rank, including CUDA graphs that were recorded as one activity.
 
-    The columns are those of the stream and the API call, ``start_ns``, ``end_ns``, ``name`` and ``kind``.
+    The columns are those that identify the stream and the API call, ``start_ns``, ``end_ns``, ``name`` and ``kind``.
     """
     columns = (*_STREAM, "correlation_id", *_TIMES)
     is_nccl = map_categories(pl.col("name"), lambda n: pl.when(n.str.contains(_NCCL)).then(n)).is_not_null()
@@ -161,9 +161,9 @@ def _counted(rows: pl.DataFrame, request: RankRequest) -> pl.DataFrame:
 
 
 def _last_launch(frames: Frames, steps: str) -> int | None:
-    """Return the time before which activities must have been launched. None if all count.
+    """Return the time in ns before which activities must have been launched to be counted, or None if all are counted.
 
-    As there is nothing to leave out if at most one step was recorded, all activities count in this case.
+    If the capture has at most one step, all activities are counted.
     """
     if steps == "all":
         return None
@@ -176,7 +176,7 @@ def _last_launch(frames: Frames, steps: str) -> int | None:
 
 
 def _combinations(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return how long each combination of kinds runs on each device.
+    """Return how long each combination of kinds of activity runs on each device.
 
     Returns:
         One row per device and combination: ``device_id``, ``kinds`` (the sum of the bits of the running kinds) and
@@ -192,7 +192,7 @@ def _combinations(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sums_by_name(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the durations of the activities with equal names, the longest sum of each kind first."""
+    """Return the total durations of activities by name, the longest total of each kind first."""
     duration = pl.col("end_ns") - pl.col("start_ns")
     sums = rows.group_by("kind", "name").agg(
         count=pl.len().cast(pl.Int64),

@@ -18,13 +18,13 @@ _DECIMALS = {"algorithm_gb_per_s": 3, "bus_gb_per_s": 3, "drift_ppm": 3}
 
 
 def _analysis_recipe(name: str, doc: str, read: Callable[..., Tables], *outputs: str) -> Recipe:
-    """Return a recipe whose output is some tables of the communication analysis.
+    """Declare a recipe that returns tables of the communication analysis.
 
     Args:
         name: Name of the recipe.
         doc: Description of the recipe.
         read: Function that returns the tables of one trace that the analysis needs.
-        outputs: Names of tables, which are attributes of ``Communication``.
+        outputs: Names of the returned tables, which are attributes of ``Communication``.
     """
 
     def per_rank(request: RankRequest) -> Tables:

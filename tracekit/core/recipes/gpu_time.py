@@ -43,7 +43,7 @@ def gpu_time_sum(request: RankRequest) -> Tables:
 
 
 def _times(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the parts of the time from the first to the last activity, one row per GPU.
+    """Return how the time from the first to the last activity is divided into parts, with one row per GPU.
 
     Args:
         rows: Activities: ``device_id``, ``start_ns``, ``end_ns``, ``is_kernel`` and ``is_nccl``.

@@ -44,18 +44,18 @@ Split = Callable[[pl.DataFrame], Sides]
 
 
 def combine_map(tables: Tables, _: Mapping[str, Value]) -> Tables:
-    """Concatenate the maps of all ranks."""
+    """Concatenate the heat maps of all ranks."""
     return {ANALYSIS: move_rank_to_end(tables[ANALYSIS], UNNAMED_INDEX)}
 
 
 def _map_groups(request: RankRequest, rows: pl.DataFrame, keys: list[str], split: Split) -> Tables:
-    """Return the percentages of one rank for each group, which is a process or a device of a process.
+    """Return the heat map of one rank, with the percentages of busy time in each bin for each group.
 
     Args:
         request: The input of the recipe.
         rows: The columns ``keys``, ``start_ns``, ``end_ns`` and those that ``split`` needs.
-        keys: Columns that identify a group.
-        split: Function that returns the intervals of each column of the map.
+        keys: Columns that identify a group: a process, or a process and a device.
+        split: Function that returns the intervals that each column of the map covers, given the rows of a group.
     """
     bins = Bins.from_request(request)
     groups = rows.sort(keys, maintain_order=True).partition_by(keys, maintain_order=True)
@@ -65,7 +65,7 @@ def _map_groups(request: RankRequest, rows: pl.DataFrame, keys: list[str], split
 
 
 def _map_group(bins: Bins, group: pl.DataFrame, keys: list[str], split: Split) -> pl.DataFrame:
-    """Return the percentages of busy time in one group, with one row per bin."""
+    """Return the heat map of one group: the percentages of busy time, with one row per bin."""
     shares = {title: bins.percentages(intervals) for title, intervals in split(group).items()}
     keyed = [pl.lit(group[key].first(), pl.Int64).alias(_TITLES[key]) for key in keys]
     return pl.DataFrame({"Duration": bins.starts, **shares}).with_columns(keyed)
@@ -90,15 +90,15 @@ class Bins:
 
     @classmethod
     def from_request(cls, request: RankRequest) -> Bins:
-        """Return the bins for the options and the clock of a rank."""
+        """Return the bins of a rank, whose number is the option ``bins`` of the recipe."""
         return cls(request.integer("bins"), request.clock)
 
     def percentages(self, intervals: pl.DataFrame) -> pl.Series:
-        """Return the percentage of the recorded time of each bin in which at least one interval runs.
+        """Return the percentage of each bin in which at least one interval runs, with one decimal.
 
-        The percentages have one decimal. They are null for bins in which nothing was recorded, before the start or
-        after the end of the capture. As in nsys, they are those of the whole bin if the common axis begins with the
-        capture and the capture ends in the first bin.
+        Only the recorded part of a bin counts, from the start to the end of the capture. The percentage is null if no
+        part of the bin was recorded. As in nsys, the whole first bin counts if the common axis begins with the capture
+        and the capture ends in the first bin.
         """
         covered = np.diff(CoveredTime(intervals).covered_before(self._edges))
         shares = pl.Series(covered * 100.0 / np.maximum(self._recorded, 1)).round(1)

@@ -53,7 +53,10 @@ def _is_percentage(name: pl.Expr) -> pl.Expr:
 
 
 def _read_percentages(frames: Frames) -> pl.LazyFrame:
-    """Read the samples of metrics in percent: ``Name`` (without unit), ``device_id``, ``timestamp_ns``, ``value``."""
+    """Read the samples of metrics in percent.
+
+    The columns are ``Name`` (without unit), ``device_id``, ``timestamp_ns`` and ``value``.
+    """
     name = pl.col("metric").cast(pl.String)
     plain = name.str.replace(_UNIT, "").alias(NAME)
     return frames("gpu_metrics").filter(_is_percentage(name)).select(plain, "device_id", "timestamp_ns", "value")
@@ -65,7 +68,7 @@ def _combine_metrics(tables: Tables, _: Mapping[str, Value]) -> Tables:
 
 @recipe(Output(_RANK_STATS, (_GPU, _METRIC_NAME)), combine=_combine_metrics)
 def gpu_metric_util_sum(request: RankRequest) -> Tables:
-    """Samples of the metrics of GPUs, by GPU and metric, without those from before the start of the capture."""
+    """Values of GPU metrics, by GPU and metric, without samples from before the start of the capture."""
     gpu, name = pl.col("device_id").cast(pl.Int64).alias(_GPU), pl.col("metric").alias(_METRIC_NAME)
     recorded = request.frames("gpu_metrics").filter(pl.col("timestamp_ns") >= 0)
     counts = count_values(recorded.select(gpu, name, pl.col("value").cast(pl.Float64)), [_GPU, _METRIC_NAME])
@@ -111,7 +114,7 @@ def network_sum(request: RankRequest) -> Tables:
 
 
 def _combine_utilization(tables: Tables, values: Mapping[str, Value]) -> Tables:
-    """Concatenate the maps of all ranks, and rename SM Active in all of them as in the first rank."""
+    """Concatenate the heat maps of all ranks. The metric SM Active has the name that the first rank uses."""
     name = str(tables[ANALYSIS][_SM_NAME].first() or _SM)
     return combine_map({ANALYSIS: tables[ANALYSIS].drop(_SM_NAME).rename({_SM: name})}, values)
 

@@ -40,13 +40,13 @@ def _pace_outputs(key: str) -> tuple[Output, ...]:
 
 
 def _occurrences(request: RankRequest, rows: pl.LazyFrame, key: str, dtype: PolarsDataType) -> Tables:
-    """Return the occurrences of one rank in order of start.
+    """Return the occurrences of a kernel or NVTX range in one rank, in order of start.
 
     Args:
-        request: The input of the recipe.
+        request: The input of the recipe. Its option ``name`` selects the kernel or range.
         rows: The columns ``name``, ``start_ns`` and ``end_ns``.
-        key: Title of the name.
-        dtype: Type of durations and ends. It is Float64 if ranges can be open, as in nsys.
+        key: Title of the column of names.
+        dtype: Type of durations and ends. As in nsys, it is Float64 if ranges can be open.
     """
     selected = rows.filter(pl.col("name").cast(pl.String) == request.text("name")).with_columns(
         pl.col("name").cast(pl.String).alias(key), pl.col("end_ns").cast(dtype)
@@ -89,7 +89,7 @@ def _pivot_by_rank(occurrences: pl.DataFrame, pace: str, ranks: list[int]) -> pl
 
 
 def _delta_stats(occurrences: pl.DataFrame) -> pl.DataFrame:
-    """Return statistics of the time between occurrences over all ranks, with one row per occurrence."""
+    """Return statistics over all ranks of the time since the previous occurrence, with one row per occurrence."""
     x = pl.col("delta").cast(pl.Float64)
     grouped = (
         occurrences.sort(_NTH, RANK)
@@ -115,19 +115,19 @@ def _delta_stats(occurrences: pl.DataFrame) -> pl.DataFrame:
     aligned=True,
 )
 def cuda_gpu_kern_pace(request: RankRequest) -> Tables:
-    """When the executions of one kernel start and end in each rank."""
+    """Start and end times of the executions of one kernel in each rank."""
     return _occurrences(request, kernels(request, "start_ns", "end_ns"), _SHORT_NAME, pl.Int64)
 
 
 @recipe(*_pace_outputs(_TEXT), combine=_combine_ranks, options=_OPTIONS, reductions=_REDUCTIONS, aligned=True)
 def nvtx_pace(request: RankRequest) -> Tables:
-    """When the NVTX ranges with one name start and end in each rank."""
+    """Start and end times of the NVTX ranges with one name in each rank."""
     return _occurrences(request, ranges(request.frames), _TEXT, pl.Float64)
 
 
 @recipe(*_pace_outputs(_TEXT), combine=_combine_ranks, options=_OPTIONS, reductions=_REDUCTIONS, aligned=True)
 def nvtx_gpu_proj_pace(request: RankRequest) -> Tables:
-    """When the GPU activities that the NVTX ranges with one name launched start and end in each rank."""
+    """Start and end times of the GPU activities that the NVTX ranges with one name launched, in each rank."""
     start = pl.col("gpu_start_ns")
     extents = project_ranges(request.frames).lazy().select("name", start_ns=start, end_ns=start + pl.col("gpu_ns"))
     return _occurrences(request, extents, _TEXT, pl.Int64)

@@ -55,7 +55,7 @@ def project_with_nodes(frames: Frames) -> pl.DataFrame:
 
 
 def _launches(frames: Frames) -> pl.DataFrame:
-    """Return the activities with the times of the API calls that launched them, once per call."""
+    """Return the API calls that launched activities, with the extent of these activities."""
     times = (
         frames(t).select(*CALL_KEY, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in (*_NODE_TABLES, _GRAPHS)
     )
@@ -87,7 +87,10 @@ def _created_graphs(frames: Frames) -> pl.DataFrame:
 
 
 def _extents(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return ``row``, ``gpu_start_ns``, ``gpu_first_end_ns`` and ``gpu_end_ns`` of each range with activities."""
+    """Return the first start, first end and last end of the activities of each range.
+
+    The columns are ``row``, ``gpu_start_ns``, ``gpu_first_end_ns`` and ``gpu_end_ns``.
+    """
     whole = gpu_extents(owners, launches)
     ends = gpu_extents(owners, launches.with_columns(gpu_start_ns="gpu_first_end_ns"))
     joined = whole.join(ends.select("row", first_end="low"), on="row", how="inner")
@@ -95,9 +98,10 @@ def _extents(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _single_projections(owners: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the projections of single activities of nodes, and the extents of the outer ranges.
+    """Return the projections of single activities of graph nodes, and the activities in all other ranges.
 
-    The innermost range in which a node was created has one projection per activity of the node.
+    The innermost range in which a node was created has one projection per activity of the node. The second frame has
+    one row per activity and other range in which its node was created.
     """
     pairs = range_launch_pairs(owners, nodes)
     times = nodes.select(_TIMES)[pairs["member"]]
@@ -116,7 +120,7 @@ def _created_nodes(frames: Frames, *, original: bool = True) -> pl.DataFrame:
 
     Args:
         frames: Function that returns the declared table with a given name.
-        original: Whether to use the creation of the original node instead of that of the copy.
+        original: Whether to return the creation of the original node instead of that of the copy.
     """
     columns = (*_NODE_KEY, "thread_id", *_BOUNDS, "original_graph_node_id")
     events = frames("cuda_graph_node_events").select(columns).collect()

@@ -1,6 +1,7 @@
 """Define recipes. A recipe has options, a computation for one rank, and a function that combines the results of ranks.
 
-The rows of a rank can be combined with those of other ranks in any grouping, so a large set can be reduced as a tree.
+The rows of a rank can be combined with those of other ranks in any grouping, so the results of many ranks can be
+combined in several steps.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class RankRequest:
-    """The input of the computation for one rank.
+    """The input from which a recipe computes the tables of one rank.
 
     Attributes:
         frames: Function that returns the declared table with a given name.
@@ -118,16 +119,16 @@ class RankRequest:
     clock: Clock = Clock()
 
     def integer(self, option: str) -> int:
-        """Return the value of an option that is an integer."""
+        """Return the value of the option with a given name, which must be an integer."""
         return cast("int", self.values[option])
 
     def text(self, option: str) -> str:
-        """Return the value of an option that is a string."""
+        """Return the value of the option with a given name, which must be a string."""
         return cast("str", self.values[option])
 
     @property
     def report(self) -> Request:
-        """The input of reports, with the option that selects the names of kernels."""
+        """The input for computing reports of this rank, with the option that selects the names of kernels."""
         kinds = {"short": ("base",), "mangled": ("mangled",)}
         return Request(self.frames, kinds.get(str(self.values.get("kernel_name")), ()))
 
@@ -194,9 +195,9 @@ def recipe(
 
 
 def move_rank_to_end(rows: pl.DataFrame, *index: str) -> pl.DataFrame:
-    """Return rows with the column ``Rank`` and the index after all other columns.
+    """Move the column ``Rank`` and the index columns after all other columns.
 
-    An unnamed index numbers the rows of each rank. As in nsys, there is none if all rows are of one rank.
+    An unnamed index numbers the rows of each rank. As in nsys, it is omitted if all rows are of one rank.
     """
     is_one_rank = RANK in rows.columns and rows[RANK].n_unique() == 1
     keys = [pl.col(c).cast(pl.Int64) if c == UNNAMED_INDEX else pl.col(c) for c in index]

@@ -37,12 +37,15 @@ _COPY_KINDS = {
 
 
 def kernels(request: RankRequest, *columns: str) -> pl.LazyFrame:
-    """Read kernels in file order: the given columns, and the ``name`` that the option ``kernel_name`` selects."""
+    """Read the given columns of kernels, and the ``name`` that the option ``kernel_name`` selects, in file order."""
     return read_kernels(request.report, *columns)
 
 
 def memory_operations(frames: Frames, *columns: str) -> pl.LazyFrame:
-    """Read memory copies, followed by memory sets: ``name``, such as ``CUDA_MEMCPY_KIND_HTOD``, and the columns."""
+    """Read memory copies, followed by memory sets.
+
+    The columns are ``name``, such as ``CUDA_MEMCPY_KIND_HTOD``, and the given columns.
+    """
 
     def kind(label: pl.Expr) -> pl.Expr:
         return pl.concat_str(pl.lit("CUDA_MEMCPY_KIND_"), label.replace_strict(_COPY_KINDS, default=label))
@@ -53,7 +56,7 @@ def memory_operations(frames: Frames, *columns: str) -> pl.LazyFrame:
 
 
 def ranges(frames: Frames, domain: str | None = None) -> pl.LazyFrame:
-    """Read NVTX ranges, or those of one domain. The end of an open range is null."""
+    """Read the NVTX ranges of one domain, or of all domains. The end of an open range is null."""
     rows = read_ranges(frames)
     return rows if domain is None else rows.filter(pl.col("domain") == domain)
 

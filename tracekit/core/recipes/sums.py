@@ -118,7 +118,7 @@ def _sum_ranges(rows: pl.LazyFrame) -> Tables:
 
 
 def _add_cpu_times(times: pl.DataFrame) -> pl.DataFrame:
-    """Sum the durations of ranges with equal texts."""
+    """Sum the durations of ranges by name."""
     return times.group_by(_TEXT).agg(pl.col(_CPU_SUM).sum()).sort(_TEXT)
 
 

@@ -171,9 +171,10 @@ def run(
             ``cuda_gpu_kern_sum:base``.
         prefetch: Function that is called with the computation before it runs. It may read everything that the
             computation needs in one pass over the file.
-        window: Selected time ``[a, b)`` in ns, of which ``frames`` returns the events. Either may be None.
-        unlimited: Function that returns the declared tables with the events of all times, for reports on a state that
-            earlier events cause. If it is None, ``frames`` returns the events of all times.
+        window: The time window ``[a, b)`` in ns to which the tables of ``frames`` are limited. Either bound may be
+            None.
+        unlimited: Function that returns the declared tables without the limits of the window, for reports that depend
+            on earlier events. If it is None, the tables of ``frames`` are not limited.
 
     Returns:
         The computed report. It has no rows if the capture has no data for it.

@@ -141,9 +141,9 @@ def _memset_rows(request: Request) -> pl.LazyFrame:
 
 
 def _throughput() -> pl.Expr:
-    """Return an expression for bytes per second as nsys computes them. It is null for a duration of 0.
+    """Return an expression for the throughput in bytes per second, as nsys computes it. It is null for a duration of 0.
 
-    nsys first divides a second by the duration with an integer division and then multiplies, which is imprecise.
+    nsys divides one second by the duration with an integer division before it multiplies, which is imprecise.
     """
     duration = pl.col("duration_ns")
     divisor = pl.when(duration != 0).then(duration)
@@ -157,7 +157,7 @@ def _gpu_activities(request: Request) -> tuple[pl.LazyFrame, pl.LazyFrame]:
 
 
 def _sum_by_name(*tables: pl.LazyFrame) -> pl.LazyFrame:
-    """Sum rows by name, as nsys does even if a name is in two categories.
+    """Sum the durations of rows by name, even if rows with one name are in two categories, as nsys does.
 
     The category of the longest row is printed. If several rows are equally long, it is the category of the first table.
     """

@@ -38,8 +38,8 @@ _KIND = (integer_column("Device", "device_id"), text_column("Kind", "memory_kind
 def gpu_memory_peak(request: Request) -> pl.LazyFrame:
     """Peak of each kind of memory on each device, allocations at the peak, and memory that was never freed.
 
-    In a selected time, memory that was allocated before it counts as well. A peak that was reached before is printed
-    with the start of the selected time.
+    If a time window is selected, memory that was allocated before the window is included. A peak that was reached
+    before the window is printed with the start of the window.
     """
     rows, peaks = _memory_peaks(request)
     at_peak = memory.allocations_at_peak(rows, peaks).group_by(memory.GROUP).agg(pl.len().alias("allocations"))
@@ -90,7 +90,7 @@ def gpu_memory_alive(request: Request) -> pl.LazyFrame:
 def gpu_memory_usage(request: Request) -> pl.LazyFrame:
     """Memory in use on each device by kind, after each allocation and deallocation.
 
-    In a selected time, memory that was allocated before it counts as well.
+    If a time window is selected, memory that was allocated before the window is included.
     """
     low, _ = request.window
     rows = _memory_changes(request, _allocations_of_capture(request))
@@ -166,7 +166,10 @@ def um_cpu_page_faults_sum(request: Request) -> pl.LazyFrame:
 
 
 def _allocations_of_capture(request: Request) -> pl.DataFrame:
-    """Return the allocations of the whole capture, because those before a selected time may still exist in it."""
+    """Return the allocations of the whole capture.
+
+    They are not limited to the time window, because memory that was allocated before the window may still be in use.
+    """
     columns = ("memory_event_id", "timestamp_ns", "process_id", "device_id", "correlation_id", "operation")
     more = ("memory_kind", "address", "bytes", "name")
     frames = request.unlimited or request.frames
@@ -174,18 +177,18 @@ def _allocations_of_capture(request: Request) -> pl.DataFrame:
 
 
 def _memory_changes(request: Request, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the changes of the memory in use in the selected time, and the last change before it."""
+    """Return the changes of the memory in use within the time window of the request, and the last change before it."""
     return memory.changes_in_window(memory.memory_usage(rows), request.window)
 
 
 def _memory_peaks(request: Request) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the allocations of a capture, and the peak of each kind of memory on each device in the selected time."""
+    """Return the allocations of a capture, and the peak of each kind of memory on each device in the time window."""
     rows = _allocations_of_capture(request)
     return rows, memory.memory_peaks(_memory_changes(request, rows))
 
 
 def _add_call_names(rows: pl.DataFrame, frames: Frames) -> pl.DataFrame:
-    """Add the API call that made each allocation, its innermost NVTX range and its call stack, as names."""
+    """Add the API call that made each allocation, its innermost NVTX range (both by name), and its call stack."""
     calls = read_api_calls(frames, "name").rename({"name": "function"}).unique(CALL_KEY, keep="first").collect()
     launches = rows.select("memory_event_id", *CALL_KEY).join(calls, on=CALL_KEY, how="inner")
     owners = read_owning_ranges(frames).sort("start_ns", "range_id").collect()
@@ -216,7 +219,7 @@ def _unified_memory(frames: Frames) -> tuple[pl.LazyFrame, pl.LazyFrame, pl.Lazy
 
 
 def _migrated_bytes() -> list[pl.Expr]:
-    """Return the number of bytes that migrated in each direction. It is null if nothing migrated."""
+    """Return expressions for the number of bytes that migrated in each direction. They are null if nothing migrated."""
     names = {"to_device_bytes": _TO_DEVICE, "to_host_bytes": _TO_HOST}
     sizes = {name: pl.col("bytes").filter(pl.col("copy_kind") == kind) for name, kind in names.items()}
     return [pl.when(s.len() > 0).then(s.sum()).alias(name) for name, s in sizes.items()]

@@ -231,9 +231,9 @@ def _kernel_launches(request: Request) -> pl.DataFrame:
 
 
 def _sum_kernels(owners: pl.DataFrame, launches: pl.DataFrame) -> list[pl.DataFrame]:
-    """Sum kernels in ranges by range and kernel name, and kernels outside all ranges by thread and kernel name.
+    """Sum the durations of kernels by name, separately for kernels inside and outside of ranges.
 
-    The two sums are separate frames.
+    The first frame has the kernels in ranges by range, and the second frame the kernels outside all ranges by thread.
     """
     pairs = range_launch_pairs(owners, launches)
     groups = _group_ranges(owners, pairs["row"].unique())
@@ -267,13 +267,16 @@ def _kernel_statistics_exprs() -> list[pl.Expr]:
 
 
 def range_launch_pairs(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return every pair of a range and a launch in it: ``row`` (of the range), ``member`` (row of the launch)."""
+    """Return every pair of a range and a launch that the range contains.
+
+    The columns are ``row`` (row number of the range) and ``member`` (row number of the launch).
+    """
     range_positions, launch_positions = axis_positions(owners, launches, by=THREAD)
     return _containment_pairs(range_positions, launch_positions)
 
 
 def _containment_pairs(range_positions: pl.DataFrame, launch_positions: pl.DataFrame) -> pl.DataFrame:
-    """Return every pair of a range and a launch that it contains: ``row``, ``member``."""
+    """Return every pair of a range and a launch that the range contains, given their positions on a common axis."""
     return pl.concat(
         [
             slice_members(contained_slices(range_positions, chain), chain)
@@ -336,7 +339,7 @@ def _gpu_extents(range_positions: pl.DataFrame, launch_positions: pl.DataFrame, 
 
 
 def _chain_extents(range_positions: pl.DataFrame, chain: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return the first GPU start, the last GPU end and the number of the launches of one chain inside each range."""
+    """Return the extent on the GPU and the number of the launches of one chain that each range contains."""
     inside = contained_slices(range_positions, chain)
     starts, ends = (launches[c].gather(chain["row"]) for c in ("gpu_start_ns", "gpu_end_ns"))
     low, high = slice_minima(starts, inside), -slice_minima(-ends, inside)

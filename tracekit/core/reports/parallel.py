@@ -88,6 +88,6 @@ _IS_COLLECTIVE = pl.col("kind") == "collectives"
 
 
 def _message_sizes(calls: pl.LazyFrame, column: str, source: str) -> pl.LazyFrame:
-    """Return the sizes of messages that are known: ``source``, ``name_id``, ``name`` and ``bytes``."""
+    """Return the known sizes of MPI messages: ``source``, ``name_id``, ``name`` and ``bytes``."""
     sizes = calls.filter(pl.col(column).is_not_null())
     return sizes.select(pl.lit(source).alias("source"), "name_id", "name", pl.col(column).alias("bytes"))

@@ -31,16 +31,18 @@ _EXACT_ROUNDING_SINCE = (2024, 5)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The input of a report.
+    """The input from which a report is computed.
 
     Attributes:
         frames: Function that returns the declared table with a given name.
-        options: Options of nsys, such as ``nvtx-name`` and ``base`` in ``cuda_gpu_kern_sum:nvtx-name:base``.
+        options: Options of nsys without a value, such as ``nvtx-name`` and ``base`` in
+            ``cuda_gpu_kern_sum:nvtx-name:base``.
         legacy_rounding: Whether averages are rounded as in nsys before 2024.5.
         parameters: Values of the options that have a value, such as ``rows`` in ``um_sum:rows=5``.
-        window: Selected time ``[a, b)`` in ns. Either may be None.
-        unlimited: Function that returns the declared tables with the events of all times, or None if no time is
-            selected.
+        window: The time window ``[a, b)`` in ns to which the tables of ``frames`` are limited. Either bound may be
+            None.
+        unlimited: Function that returns the declared tables without the limits of the window, or None if there is no
+            window.
     """
 
     frames: Frames
@@ -78,7 +80,7 @@ class Report:
     parameters: Mapping[str, int] = field(default_factory=dict)
 
     def __call__(self, request: Request) -> ReportTable:
-        """Compute the report. Parameters that the request lacks have their default values."""
+        """Compute the report for a request. Parameters that the request does not set have their default values."""
         request = replace(request, parameters={**self.parameters, **request.parameters})
         rows = self.build_rows(_without_table_rows(request) if self._lacks_tables(request) else request)
         return ReportTable(self.name, self.columns, rows.collect(), request.legacy_rounding)

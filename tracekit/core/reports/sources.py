@@ -82,7 +82,7 @@ def read_owning_ranges(frames: Frames) -> pl.LazyFrame:
 
 
 def _prefix_range_names(rows: pl.LazyFrame, frames: Frames) -> pl.LazyFrame:
-    """Prefix the name of each kernel with the name of the range in which it was launched.
+    """Prefix the name of each kernel with the name of the NVTX range in which it was launched.
 
     If it was launched in several ranges, the one that started last is used.
     """
@@ -96,9 +96,15 @@ def _prefix_range_names(rows: pl.LazyFrame, frames: Frames) -> pl.LazyFrame:
 
 
 def last_started_ranges(owners: pl.DataFrame, launches: pl.DataFrame, key: str) -> pl.DataFrame:
-    """Return the last row of ``owners`` that contains each launch: ``range`` (null if no row does).
+    """Return, for each launch, the range that contains it and is last in the order of ``owners``.
 
-    The argument ``key`` is the name of a column of launches, which is also returned.
+    Args:
+        owners: The ranges: the columns of the thread, ``start_ns`` and ``end_ns``.
+        launches: The launches, with the same columns and the column ``key``.
+        key: Name of a column that identifies launches.
+
+    Returns:
+        One row per launch: ``key``, ``range`` (row number in ``owners``, null if no range contains the launch).
     """
     range_positions, launch_positions = axis_positions(owners, launches, by=THREAD)
     frames = []
@@ -110,9 +116,9 @@ def last_started_ranges(owners: pl.DataFrame, launches: pl.DataFrame, key: str) 
 
 
 def _prepend_range_name(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Put ``range_name`` and a slash before ``name`` where ``range_name`` is not null.
+    """Prepend ``range_name`` and a slash to ``name`` where ``range_name`` is not null.
 
-    Each distinct pair of names is joined once.
+    Each distinct pair of names is joined only once.
     """
     keys = ["range_name", "name"]
     strings = (pl.col(k).cast(pl.String) for k in keys)

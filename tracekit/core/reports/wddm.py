@@ -65,7 +65,7 @@ def wddm_queue_sum(request: Request) -> pl.LazyFrame:
 
 
 def _packet_intervals(request: Request, number: int, name: str, start_key: str, stop_key: str) -> pl.LazyFrame:
-    """Return one row per start and later stop of a packet in queues of a type, from the start to the stop.
+    """Return the intervals from the start of each packet to each later stop of the packet, for one type of queue.
 
     Starts without a process are omitted, as in nsys.
     """

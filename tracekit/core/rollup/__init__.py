@@ -99,14 +99,14 @@ class Rollup:
 
     @functools.cached_property
     def iteration(self) -> pl.Series:
-        """Number of the aggregated iteration of each instance, null outside the aggregated iterations."""
+        """Number of the aggregated iteration of each op instance, null outside the aggregated iterations."""
         return self.iterations.instance_iterations(self.measures.ops.instances)
 
     @functools.cached_property
     def instances(self) -> pl.DataFrame:
-        """The instances in aggregated iterations.
+        """The op instances in aggregated iterations.
 
-        The columns are those of ``Measures.instances``, ``instance`` (row number there) and ``iteration``.
+        The columns are those of ``Measures.instances``, ``instance`` (row number in that frame) and ``iteration``.
         """
         rows = self.measures.instances.with_columns(instance=pl.int_range(pl.len()), iteration=self.iteration)
         return rows.drop_nulls("iteration")
@@ -125,7 +125,7 @@ class Rollup:
 
     @functools.cached_property
     def kernels(self) -> pl.DataFrame:
-        """The kernels of aggregated instances, in the order of ``children``.
+        """The kernels of the op instances in aggregated iterations, in the order of ``children``.
 
         ``kernel_gpu`` is the duration of the kernel in ns, and ``kernel_api`` the duration of its API call.
         """
@@ -133,7 +133,7 @@ class Rollup:
 
     @functools.cached_property
     def memory(self) -> pl.DataFrame:
-        """The memory copies and sets of aggregated instances, with the columns of ``kernels``."""
+        """The memory copies and sets of the op instances in aggregated iterations, with the columns of ``kernels``."""
         is_memory_op = pl.col("kind").is_in(["memset", "memcpy"]) & pl.col("iteration").is_not_null()
         return _add_durations(self.children.filter(is_memory_op))
 

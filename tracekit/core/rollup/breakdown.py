@@ -62,7 +62,7 @@ def breakdown(measures: Measures, iterations: Iterations, devices: pl.Series) ->
 
 
 def _gpu_times_by_part(measures: Measures) -> pl.DataFrame:
-    """Return the times in which each part that concerns a GPU applies, merged.
+    """Return the times in which kernels or memory operations run on each device, as disjoint intervals per part.
 
     The columns are ``device_id``, ``part`` (number of the part), ``start_ns`` and ``end_ns``.
     """
@@ -72,7 +72,7 @@ def _gpu_times_by_part(measures: Measures) -> pl.DataFrame:
 
 
 def loads_data(measures: Measures) -> pl.Series:
-    """Return whether each op loads data, according to its type or name. DLProf's mode considers only the type."""
+    """Return whether each op loads data, according to its type or, except in DLProf's mode, its name."""
     ops = measures.ops.ops
     by_type = ops["op_type"].cast(pl.String).str.to_lowercase().is_in(LOADER_OP_TYPES)
     by_name = ops["op_name"].cast(pl.String).str.extract(r"([^/]*)$").str.contains(LOADER_NAME_PATTERN)
@@ -80,7 +80,7 @@ def loads_data(measures: Measures) -> pl.Series:
 
 
 def _cpu_times_by_part(measures: Measures) -> pl.DataFrame:
-    """Return the times in which each part that concerns the CPU applies, merged.
+    """Return the times in which ops are open on the CPU, as disjoint intervals per part.
 
     The columns are ``part`` (number of the part), ``start_ns`` and ``end_ns``.
     """
@@ -99,9 +99,9 @@ def _time_by_part(parts: pl.DataFrame, iterations: Iterations, device: int) -> p
     """Return the time of each part in each iteration on one device, with the columns of ``_SCHEMA``.
 
     Args:
-        parts: The times in which each part applies, merged: ``part``, ``start_ns``, ``end_ns``.
-        iterations: The iterations.
-        device: Id of the device.
+        parts: Disjoint intervals of each part: ``part``, ``start_ns``, ``end_ns``.
+        iterations: The iterations whose time is divided.
+        device: Id of the device, which is added to the result.
     """
     bounds = pl.concat([iterations.frame["start_ns"], iterations.frame["end_ns"]]).unique()
     edges = [

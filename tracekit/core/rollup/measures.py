@@ -129,7 +129,7 @@ class Measures:
 
     @functools.cached_property
     def gpu_busy(self) -> pl.DataFrame:
-        """The times in which activities of each instance run on each device, merged.
+        """The times in which activities of each instance run on each device, as disjoint intervals.
 
         The columns are those of ``gpu_extents``.
         """
@@ -162,7 +162,7 @@ class Measures:
 
 
 def _unify_by_short_name(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Give kernels of one op with the same short name the same properties, as DLProf does.
+    """Set the same properties for all kernels of one op with the same short name, as DLProf does.
 
     All of them are regarded as using Tensor Cores if any of them does. All of them get the demangled name of one
     kernel: the last one in the first instance of the op that has such a kernel. The order of the result is undefined.

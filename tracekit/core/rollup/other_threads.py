@@ -46,9 +46,10 @@ def move_below_steps(ops: Ops, key: str, tree: Tree, nodes: pl.Series) -> tuple[
 
 
 def _ops_on_other_threads(ops: Ops, step: int) -> pl.Series:
-    """Return the ops of which more than half of the instances ran on other threads during a step.
+    """Return the ops for which more than half of the instances ran on other threads during a step.
 
-    This is true of an instance if it started on a thread without steps while a step was open in the same process.
+    An instance ran on another thread during a step if it started while a step was open in its process, on a thread that
+    runs no steps.
     """
     instances = ops.instances.select("op", *_THREAD, "start_ns", "end_ns")
     steps = instances.filter(pl.col("op") == step)
@@ -71,7 +72,7 @@ def _outermost_ancestors(tree: Tree, nodes: pl.Series) -> pl.Series:
 
 
 def _copy_below(tree: Tree, nodes: pl.Series, parent: int) -> tuple[Tree, pl.Series]:
-    """Copy nodes and their ancestors below the node ``parent``. Return the new tree and the copy of each node."""
+    """Copy nodes and their ancestors below the node ``parent``, and return the new tree and the copy of each node."""
     ancestors, here = [], pl.DataFrame({"node": nodes}).with_row_index("row").filter(pl.col("node") != 0)
     while here.height:
         ancestors.append(here)

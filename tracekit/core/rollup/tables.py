@@ -112,7 +112,10 @@ def group_nodes(rollup: Rollup) -> pl.DataFrame:
 
 
 def op_groups(rollup: Rollup) -> pl.DataFrame:
-    """Return the group of each op, which is that of its scope or, for ops of other threads, of a step of the loop.
+    """Return the group of each op.
+
+    This is the group of its scope. For an op of another thread, it is a group below the step of the loop in which it
+    ran.
 
     Returns:
         One row per op, in the order of ``ops``: ``op_id``, and ``group_path`` ("" for the root) and
