@@ -13,14 +13,15 @@ _METRIC_NAME = re.compile(r"[\w.:]*[A-Za-z]__\w+[\w.:]*")
 
 
 def metric_and_label(section: str | None, printed: str) -> tuple[str | None, str | None]:
-    """Return the metric and the label that a printed name represents.
+    """Return the name of a metric and its label, given the name that Nsight Compute prints.
 
     Args:
         section: Display name of the section that contains the printed name, or None outside of sections.
         printed: The printed name.
 
     Returns:
-        The metric, which is None if the label is unknown, and the label, which is None if the metric itself is printed.
+        The name of the metric, which is None if the label is unknown, and the label, which is None if the printed name
+        is the name of the metric.
     """
     if section in (None, COMMAND_LINE) or _METRIC_NAME.fullmatch(printed):
         return printed, None
@@ -33,7 +34,7 @@ def section_id(section: str | None) -> str | None:
 
 
 def section_name(identifier: str | None) -> str | None:
-    """Return the display name that newer versions use for the section with the given identifier, or None if unknown."""
+    """Return the display name of a section in recent versions of ncu, or None if the identifier is unknown."""
     return next((name for id_, name in _section_names() if id_ == identifier), None)
 
 

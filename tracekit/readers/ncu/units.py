@@ -18,13 +18,14 @@ _TIME_UNITS = {"ns": 0, "us": 3, "ms": 6, "s": 9, "nsecond": 0, "usecond": 3, "m
 
 @functools.cache
 def parse_unit(unit: str) -> tuple[str | None, int]:
-    """Return the base unit of a printed unit, and the power of ten by which values must be multiplied.
+    """Return the base unit of a printed unit, and the exponent of the factor that converts values to the base unit.
 
     Args:
         unit: The unit as printed, such as ``Kbyte`` or ``cycle/nsecond``.
 
     Returns:
-        The base unit, which is None for values without a unit, and the exponent of the power of ten.
+        The base unit, which is None for values without a unit, and the exponent of the power of ten by which values
+        must be multiplied.
     """
     if unit in _TIME_UNITS:
         return "ns", _TIME_UNITS[unit]

@@ -74,7 +74,12 @@ def no_rows_error(path: Path, pages: Collection[str], rows: RowCollector, messag
 
 
 def _explain_missing_rows(messages: frame.NcuMessages, content: str) -> tuple[str, str]:
-    """Return the reason why ncu printed no rows and a hint, given its messages and a description of other output."""
+    """Return the reason why ncu printed no rows, and a hint.
+
+    Args:
+        messages: Messages that ncu printed.
+        content: Description of the other content of the file.
+    """
     counts = messages.counts
     if counts[frame.PERMISSION]:
         guide = "https://developer.nvidia.com/ERR_NVGPUCTRPERM"
@@ -136,7 +141,7 @@ def _add_range_columns(typed: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFram
 
 
 def _rules_table(rules: pl.DataFrame, launch_of_run: pl.Series, style: NumberStyle) -> pl.DataFrame:
-    """Return the rows of ``ncu_rules``, which are the messages of rules."""
+    """Return the table ``ncu_rules`` from the collected messages of rules."""
     speedup = parse_numbers(rules["speedup_percent"].fill_null(""), np.zeros(rules.height, np.int64), style)["value"]
     sections = {s: section_name(s) for s in rules["section"].unique()}
     return rules.select(

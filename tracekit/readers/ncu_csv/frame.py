@@ -55,10 +55,11 @@ _SESSION = {"Launch Attribute", "Session Attribute", "Device Attribute", "Proces
 
 @dataclass(slots=True)
 class Page:
-    """One table of a file.
+    """One table of an Nsight Compute CSV file.
 
     Attributes:
-        layout: The layout: ``details``, ``raw``, ``per-kernel``, ``per-nvtx``, ``per-gpu``, ``session`` or ``source``.
+        layout: Layout of the table, which is ``details``, ``raw``, ``per-kernel``, ``per-nvtx``, ``per-gpu``,
+            ``session`` or ``source``.
         header: Names of the columns.
         number: Number of tables with the same layout that precede this table in the file.
         units: Printed units of the columns of a raw page, or None before they have been read.
@@ -152,7 +153,7 @@ def read_blocks(path: Path) -> Iterator[bytes]:
 def _utf8_converter(head: bytes) -> Callable[[bytes], bytes]:
     """Return a function that converts consecutive blocks of a file from UTF-16 to UTF-8, and removes a byte order mark.
 
-    Blocks without the byte order mark of UTF-16 in the head of the file are not converted.
+    If the file does not begin with a byte order mark of UTF-16, blocks are assumed not to be UTF-16.
     """
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         decoder = codecs.getincrementaldecoder("utf-16")("replace")
@@ -173,7 +174,7 @@ def _normalize_block(block: bytes) -> bytes:
 
 
 def rows_with_stray_quotes(text: bytes) -> list[int]:
-    """Return the numbers of the rows that contain a quote inside a cell that is not doubled.
+    """Return the numbers of the rows in which a cell contains a quote that is not doubled.
 
     Such quotes occur because ncu prints NVTX names without escaping them. A quote next to a comma, another quote or the
     end of the row is assumed to delimit a cell or to be doubled.
@@ -203,7 +204,12 @@ def _window_starts(data: ByteArray) -> range:
 
 
 def double_inner_quotes(text: bytes, row_numbers: Iterable[int] | None = None) -> bytes:
-    """Double the quotes inside the cells of the given rows, or of all rows if None. Cells are separated by ``","``."""
+    """Double the quotes inside the cells of CSV rows. Cells are separated by ``","``.
+
+    Args:
+        text: Rows, each in one line.
+        row_numbers: Numbers of the rows to change, or None for all rows.
+    """
     rows = text.split(b"\n")
     for row in range(len(rows)) if row_numbers is None else row_numbers:
         complete = rows[row].rstrip(b",")
@@ -216,8 +222,8 @@ def double_inner_quotes(text: bytes, row_numbers: Iterable[int] | None = None) -
 def iter_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[Page, bytes]]:
     """Yield the rows of all tables of a file in batches, together with the table that they belong to.
 
-    Rows are complete, and each row is one line. The first batch of each table is empty, so that a table without rows is
-    yielded, too.
+    Rows are complete, and each row is one line. The first batch of each table is empty, so that tables without rows are
+    also yielded.
 
     Args:
         path: The file.
@@ -316,7 +322,7 @@ def _is_complete_row(text: bytes, page: Page) -> bool:
 
 
 class _RowExtractor:
-    """Extracts the rows of a table from lines that also contain other output and rows that span several lines."""
+    """An extractor of table rows from lines that also contain other output or rows that span several lines."""
 
     def __init__(self, text: bytes, starts: Offsets, odd: np.ndarray, page: Page, messages: NcuMessages) -> None:
         self._text = text

@@ -17,10 +17,12 @@ _MONTHS = {name: f"{number:02}" for number, name in enumerate(_MONTH_NAMES, star
 
 
 def number_launches(runs: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
-    """Assign runs of rows to launches, or to groups of launches. Runs with equal identifying columns belong together.
+    """Number the launches or groups of launches, and assign each run of rows to one of them.
+
+    Runs with equal identifying columns belong to the same launch or group.
 
     Args:
-        runs: One row per run, in file order.
+        runs: One row per run, which consists of consecutive rows of the same launch or group, in file order.
 
     Returns:
         The first run of each launch with its ``launch_id``, and the ``launch_id`` of every run.
@@ -84,7 +86,7 @@ def strip_range_prefix(name: pl.Expr, range_name: pl.Expr) -> pl.Expr:
 
 
 def _split_dimensions(name: str) -> list[pl.Expr]:
-    """Return the sizes in strings such as ``(128, 1, 1)`` as three columns. Omitted sizes are 1."""
+    """Return expressions for the three sizes in strings such as ``(128, 1, 1)``. Omitted sizes are 1."""
     numbers = pl.col(name).str.extract_all(r"\d+")
     sizes = [numbers.list.get(i, null_on_oob=True).cast(pl.Int32, strict=False) for i in range(3)]
     has_any = numbers.list.len() > 0

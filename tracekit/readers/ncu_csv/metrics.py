@@ -32,7 +32,7 @@ class MetricKind(NamedTuple):
 
     @classmethod
     def from_printed(cls, section: str | None, name: str, unit: str | None) -> MetricKind:
-        """Decode the section, name and unit that are printed with a value."""
+        """Look up the metric and section that a printed section, name and unit identify, and the base unit."""
         metric, label = metric_and_label(section or None, name)
         return cls(metric, label, section or None, section_id(section), parse_unit(unit or "")[0], unit or None)
 
@@ -73,7 +73,7 @@ class Metrics:
 
 
 def _dictionary_column(values: list[str | None], numbers: np.ndarray) -> pa.DictionaryArray:
-    """Return a dictionary-encoded column of list elements. The argument ``numbers`` has the index of each element."""
+    """Return a dictionary-encoded column in which element ``i`` is ``values[numbers[i]]``."""
     unique: dict[str | None, int] = {v: i for i, v in enumerate(dict.fromkeys(v for v in values if v is not None))}
     codes = np.array([unique.get(v, -1) for v in values], np.int32)[numbers]
     indices = columns.numbers(np.maximum(codes, 0), codes >= 0) if None in values else columns.numbers(codes)

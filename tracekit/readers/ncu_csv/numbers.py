@@ -30,7 +30,7 @@ class NumberStyle:
 
     @property
     def distinctive_pattern(self) -> str:
-        """Pattern of numbers that determine the style. ``1,234`` does not, because it is a number in several styles."""
+        """Pattern of numbers that indicate the style. It does not match ``1,234``, which several styles allow."""
         both = (
             rf"\d{{1,3}}(?:{self.thousands}\d{{3}})+{self.decimal_point}\d+|\d{{1,3}}(?:{self.thousands}\d{{3}}){{2,}}"
         )

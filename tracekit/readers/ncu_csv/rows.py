@@ -203,12 +203,12 @@ class RowCollector:
             self._add_listed_metrics(pages[0], table, run)
 
     def style(self, cells: pl.Series) -> NumberStyle:
-        """Return the number style of the file, or ``ENGLISH`` if neither these nor earlier cells determine it."""
+        """Return the number style of the file, or ``ENGLISH`` if no earlier or given cell determines it."""
         self.number_style = self.number_style or detect_style(cells.head(STYLE_CELLS)) or detect_style(cells)
         return self.number_style or ENGLISH
 
     def _parse_rows(self, page: Page, text: bytes) -> pl.DataFrame:
-        """Parse rows into one string column per cell, and one more column for superfluous cells."""
+        """Parse rows into one string column per column of the header, and one column for superfluous cells."""
         self._parsed_batches += 1
         self._parsed_bytes += len(text)
         if self._parsed_batches > FREE_BATCHES + self._parsed_bytes // BYTES_PER_BATCH:

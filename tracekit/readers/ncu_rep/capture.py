@@ -1,4 +1,4 @@
-"""Build the declared tables of a report on demand."""
+"""Build the declared tables of an Nsight Compute report on demand."""
 
 from __future__ import annotations
 

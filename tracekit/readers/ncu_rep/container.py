@@ -1,4 +1,4 @@
-"""Parse the container format of a report, which consists of magic bytes, a header, and blocks.
+"""Parse the container format of an Nsight Compute report, which consists of magic bytes, a header, and blocks.
 
 A block consists of a header and the messages that the header describes. When a report is opened, only headers are read,
 and the locations of the messages are recorded. Every size is checked against the size of the file before the bytes are
@@ -46,7 +46,7 @@ message_class = functools.partial(message, "ncu_report")
 
 @dataclass(frozen=True, slots=True)
 class MessageLocation:
-    """The location in the file of a result, or of the code of a module.
+    """The location of a result, or of the code of a module, in a report file.
 
     Attributes:
         kind: What was profiled: ``kernel``, ``range``, ``cmdlist`` or ``graph``. The kind of a module is ``source``.
@@ -83,7 +83,7 @@ class SessionInfo:
 
 
 class ReportFile:
-    """An opened report file.
+    """An open Nsight Compute report file.
 
     Attributes:
         path: The file.
@@ -131,7 +131,10 @@ class ReportFile:
         return self._parse_message(self.sources[number], f"source {number}")
 
     def process_id_of_result(self, location: MessageLocation) -> int | None:
-        """Return the process id of a result or module. If its block has none, the session determines it."""
+        """Return the process id of a result or module.
+
+        If its block has no process id, the process id of the session is returned.
+        """
         return self.session.process_id if location.process_id is None else location.process_id
 
     def close(self) -> None:
@@ -215,7 +218,7 @@ class ReportFile:
 
 
 def _check_message_count(number: int, offset: int, label: str) -> None:
-    """Check the number of results or sources that end at an offset or before it.
+    """Raise an error if the part of a file up to an offset contains implausibly many results or sources.
 
     Raises:
         Damage: The number exceeds ``MAX_RESULTS``, or it exceeds ``UNCHECKED_RESULTS`` and the mean size of the
@@ -231,7 +234,7 @@ def _check_message_count(number: int, offset: int, label: str) -> None:
 
 
 def check_count(items: Sequence[Any], limit: int, label: str) -> Sequence[Any]:
-    """Return items of a message after checking their number. The limit is one that no real report reaches.
+    """Return items of a message after checking their number against a limit that no real report reaches.
 
     Raises:
         Damage: There are more items than the limit.

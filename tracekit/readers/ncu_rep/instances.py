@@ -52,8 +52,9 @@ def read_instances(report: ReportFile) -> pa.Table:
 def _iter_batches(report: ReportFile) -> Iterator[tuple[list[tuple[int, int, int]], list[bytes]]]:
     """Yield batches of encoded instance values.
 
-    The values are preceded by the owner of the values of each metric: launch id, dictionary code of the metric, and
-    number of values.
+    Yields:
+        The launch id, the dictionary code of the metric and the number of instance values for each metric, and the
+        encoded instance values of all these metrics.
     """
     owners: list[tuple[int, int, int]] = []
     messages: list[bytes] = []

@@ -38,7 +38,7 @@ class TableFile(Protocol):
     def __init__(self, file: InputFile) -> None: ...
 
     def batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one or several columns in batches. No column may be nested, and values are not validated.
+        """Yield batches of rows with the given columns, which must not be nested. Values are not validated.
 
         Raises:
             Damage: The columns exceed the memory budget.
@@ -65,10 +65,7 @@ class ParquetTable:
         self._string_columns = [field.name for field in self.schema if is_string_type(field.type)]
 
     def batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one or several columns in batches.
-
-        No column may be nested, and values are not validated.
-        """
+        """Yield batches of rows with the given columns, which must not be nested. Values are not validated."""
         parquet_pages.reserve_columns(file, self._metadata, columns, budget)
         options = {"page_checksum_verification": True, "read_dictionary": self._string_columns}
         with parquet.ParquetFile(file.native_path, metadata=self._metadata, **options) as opened:
@@ -78,16 +75,13 @@ class ParquetTable:
 
 
 class ArrowTable(arrow_ipc.IpcFile):
-    """An Arrow IPC stream, which is what nsys writes, or an Arrow IPC file."""
+    """A table in an Arrow IPC stream, which is the format that nsys writes, or in an Arrow IPC file."""
 
     kind: ClassVar[str] = "Arrow"
     magics: ClassVar[tuple[bytes, ...]] = (arrow_ipc.STREAM, arrow_ipc.FILE)
 
     def batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one or several columns in batches.
-
-        No column may be nested, and values are not validated.
-        """
+        """Yield batches of rows with the given columns, which must not be nested. Values are not validated."""
         self.reserve_buffers(file, budget)
         for batch in self.record_batches(file, columns):
             for start in range(0, batch.num_rows, BATCH_ROWS):

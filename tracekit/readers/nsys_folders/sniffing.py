@@ -16,7 +16,7 @@ STRINGS = "StringIds"
 
 
 def table_paths(source: Source, suffix: str) -> dict[str, Path]:
-    """Return the paths of the files in a folder that have a suffix, by table name. Hidden files are excluded.
+    """Return the paths of the files with a suffix in a folder, by table name. Hidden files are excluded.
 
     The mapping is empty if the source is a file.
     """

@@ -45,7 +45,7 @@ _SINGLE_FILE = "this is a single file from one", "pass the folder that contains 
 
 
 class FolderTables:
-    """The source tables of an export folder. It is an error if a file changes after the folder was opened.
+    """The source tables of an export folder. Files must not change after the folder was opened.
 
     Attributes:
         path: Path of the folder.
@@ -68,7 +68,7 @@ class FolderTables:
         self.columns: Mapping[str, tuple[str, ...]] = LazyColumns(self, self._paths)
 
     def file(self, table: str) -> TableFile:
-        """Return the file of a table, whose metadata is read by the first call.
+        """Return the file of a table. The first call reads its metadata.
 
         Raises:
             CorruptTraceError: The file has a different format, or it is damaged.
@@ -106,9 +106,9 @@ class FolderTables:
         return [self.count(table, where) for table, where in conditions]
 
     def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
-        """Return the row number of the row at ``index`` among the rows that match a filter.
+        """Return the ``rowid`` of the row at ``index`` among the rows that match a filter.
 
-        The result is None if fewer rows match.
+        The result is None if fewer rows match. Indices are counted from 0, and ``rowid`` from 1.
         """
         for batch in self._read_matching_rows(table, (ROWID,), where):
             if index < len(batch[ROWID]):
@@ -117,7 +117,11 @@ class FolderTables:
         return None
 
     def batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
-        """Read columns of several tables in batches. All values of a column that a file lacks are null."""
+        """Read columns of several tables in batches. All values of a column that a file lacks are null.
+
+        Yields:
+            The index of a request, and the result of its function ``convert`` for one batch.
+        """
         for nth, request in enumerate(requests):
             self._check_types(request)
             repaired: Counter[str] = Counter()
@@ -139,9 +143,10 @@ class FolderTables:
     def _read_matching_rows(
         self, table: str, requested: Sequence[str], where: Where | None, budget: Budget | None = None
     ) -> Iterator[dict[str, pa.Array]]:
-        """Yield batches of the rows that match a filter, as columns by name, including the row numbers.
+        """Yield batches of the rows that match a filter, as columns by name, including ``rowid``.
 
-        A batch has the requested columns that the file has, and may have others. There is at least one batch.
+        A batch contains the requested columns that exist in the file, and possibly other columns. At least one batch is
+        yielded.
         """
         names = self.file(table).schema.names
         needed = dict.fromkeys([*requested, *([where.column] if where else [])])
@@ -160,7 +165,7 @@ class FolderTables:
             yield {c: pa.nulls(0) for c in (*have, ROWID)}
 
     def _validated_batches(self, table: str, columns: Sequence[str], budget: Budget) -> Iterator[list[pa.Array]]:
-        """Yield batches of some columns of a table, with validated values that were converted to SQLite's types."""
+        """Yield batches of some columns of a table. Values are validated and converted to the types of SQLite."""
         if not columns:
             return
         rows, described = self._declared_rows(table), self.file(table)
@@ -210,7 +215,7 @@ class FolderTables:
         return self._ledger.budget_for_read((request.table, *request.types, request.where), per_byte)
 
     def _check_types(self, request: Request[Result]) -> None:
-        """Check that the columns of a request are not nested, because one list may hold any number of values."""
+        """Raise an error if a requested column is nested, because a single list may hold any number of values."""
         if request.table not in self._paths:
             return
         schema, requested = self.file(request.table).schema, dict(request.types)
@@ -276,7 +281,7 @@ def _type_name(kind: pa.DataType) -> str:
 
 
 class LazyColumns(Mapping[str, tuple[str, ...]]):
-    """A mapping from tables to their column names. It opens the file of a table when it is first looked up."""
+    """A mapping from table names to column names, which opens the file of a table on first access."""
 
     def __init__(self, tables: FolderTables, names: Mapping[str, Path]) -> None:
         self._tables = tables

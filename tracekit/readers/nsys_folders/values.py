@@ -35,15 +35,19 @@ def sqlite_values(array: pa.Array) -> pa.Array:
 
 
 def typed_values(array: pa.Array, kind: pa.DataType, budget: Budget) -> tuple[pa.Array, int]:
-    """Convert values to a type. Return them, and the number of strings that were not valid UTF-8 and were repaired.
+    """Convert values to a type.
 
     Args:
         array: Values that ``sqlite_values`` returned.
         kind: Arrow type to convert the values to.
-        budget: Memory budget, of which strings that several rows share in the file take a part.
+        budget: Memory budget, from which memory is reserved for strings that are dictionary-encoded in the file but not
+            in the result.
+
+    Returns:
+        The converted values, and the number of strings in which invalid UTF-8 was replaced.
 
     Raises:
-        TypeError: The values cannot be converted. The message is the expected type.
+        TypeError: The values cannot be converted. The message names the expected type.
         Damage: The strings exceed the memory budget.
     """
     if pa.types.is_null(array.type):
@@ -63,7 +67,7 @@ def typed_values(array: pa.Array, kind: pa.DataType, budget: Budget) -> tuple[pa
 
 
 def format_payloads(array: pa.Array) -> pa.Array:
-    """Format binary NVTX payloads as strings. An array that is not binary is returned unchanged."""
+    """Format binary NVTX payloads as strings. An array of another type is returned unchanged."""
     if pa.types.is_dictionary(array.type):
         return pa.DictionaryArray.from_arrays(array.indices, format_payloads(array.dictionary))
     return blobs.format_blobs(array) if pa.types.is_binary(array.type) else array

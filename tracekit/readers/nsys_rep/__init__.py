@@ -30,7 +30,10 @@ def open_report(source: Source) -> Capture:
 def redact_report(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
     """Write a copy of a report without values that identify people and machines.
 
-    The pseudonyms in the copy depend on the key. If it is None, a random key is used.
+    The key determines the pseudonyms in the copy. If the key is None, a random key is used.
+
+    Returns:
+        The number of replaced values by kind.
     """
     from tracekit.readers.nsys_rep.redact import write_redacted
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def needed_fields(table: EventTable, names: Sequence[str], exclusion: EventFilter | None = None) -> NeededFields:
-    """Return the payload fields from which ``decode_columns`` decodes columns of a source table."""
+    """Return the payload fields that ``decode_columns`` needs for the given columns of a source table."""
     numbers = {
         *table.identifying_fields,
         *table.sibling_fields,
@@ -59,18 +59,18 @@ def decode_columns(
     types: Sequence[int] = (),
     exclusion: EventFilter | None = None,
 ) -> dict[str, pa.Array]:
-    """Decode events into columns of a source table, in order. Events that do not belong to the table are skipped.
+    """Decode events into columns of a source table, in event order. Events that are not rows of the table are skipped.
 
     Args:
-        events: Fields of the events, which include those that ``needed_fields`` returns.
-        chosen: Events of the fields, with the running totals of this table.
+        events: Fields of the events, including all fields that ``needed_fields`` returns.
+        chosen: The same events, with the running totals of this table.
         table: Source table that the columns belong to.
         names: Names of the columns to decode.
         budget: Memory budget for the columns.
-        skipped: Counter to which skipped events are added by name, if their type is unknown. They may be rows of the
-            table.
+        skipped: Counter that is updated with the number of skipped events of unknown types, by name. These events may
+            be rows of the table.
         types: Event types of the events to decode. If it is empty, events of all types are decoded.
-        exclusion: Filter that selects events to skip, although they have the type and the fields of a row.
+        exclusion: Filter that selects further events to skip.
 
     Raises:
         Damage: A message is invalid, or the columns exceed the memory budget.
@@ -106,7 +106,7 @@ def decode_columns(
 def decode_events(
     chosen: SelectedEvents, table: EventTable, names: Sequence[str], budget: Budget
 ) -> dict[str, pa.Array]:
-    """Decode events into columns of a source table, in order, without counting events of unknown types.
+    """Decode events into columns of a source table, in event order, without counting events of unknown types.
 
     Args:
         chosen: Events to decode.
@@ -143,7 +143,7 @@ class DecodedFields:
     """The decoded fields of the rows of one source table, by field path."""
 
     def __init__(self, buffer: Buffer, top: Mapping[int, Field], selected: Int64Array | None, rows: int) -> None:
-        """Prepare the fields of a source table.
+        """Prepare to decode the fields of a source table.
 
         Args:
             buffer: Buffer that holds the messages.
@@ -158,7 +158,7 @@ class DecodedFields:
         self._fields: dict[tuple[int, ...], Field | None] = {}
 
     def decode(self, paths: Iterable[tuple[int, ...]]) -> None:
-        """Decode the fields at the given paths."""
+        """Decode the fields at the given paths, so that ``field`` can return them."""
         inner: defaultdict[int, set[tuple[int, ...]]] = defaultdict(set)
         for path in paths:
             if len(path) == 1:
@@ -182,12 +182,12 @@ class DecodedFields:
 def nested_fields(
     buffer: Buffer, part: Field | None, paths: Collection[tuple[int, ...]]
 ) -> dict[tuple[int, ...], Field | None]:
-    """Return the fields at some paths inside a message field, with one value per value of that field.
+    """Decode fields inside a nested message. Each field has one value per row of ``part``, or is None if it is absent.
 
     Args:
         buffer: Buffer that holds the messages.
-        part: The message field, or None if no row has it.
-        paths: Paths of the fields inside the message.
+        part: Field that holds the nested message, or None if no row has the field.
+        paths: Paths of the fields to decode, relative to the nested message.
     """
     if part is None:
         return dict.fromkeys(paths)
@@ -226,7 +226,7 @@ def _table_rows(
 
 
 def _expand_to_all_rows(field: Field, rows: Int64Array, total: int) -> Field:
-    """Expand a field that was decoded for some rows to all rows of a table. It is absent in the other rows."""
+    """Expand a field with values for some rows to all rows of a table. The other rows have no value."""
     values, valid = np.zeros(total, np.uint64), np.zeros(total, np.bool_)
     values[rows] = field.values
     valid[rows] = True if field.valid is None else field.valid
@@ -264,7 +264,10 @@ def _field_array(fields: DecodedFields, path: tuple[int, ...], kind: ValueKind) 
 
 
 def _number_rows(mask: Mask | None, rows: int) -> pa.Array:
-    """Number the masked rows from 1, or all rows if there is no mask. The numbers of all other rows are null."""
+    """Return consecutive numbers from 1 for the rows that a mask selects, and null for all other rows.
+
+    If the mask is None, all rows are numbered.
+    """
     return col.numbers(np.arange(1, rows + 1) if mask is None else np.cumsum(mask), mask)
 
 

@@ -59,7 +59,7 @@ class Block:
 
 
 class RawData:
-    """The section "Raw Sampling Data", which holds events and strings.
+    """The section "Raw Sampling Data" of a report, which holds events and strings.
 
     Attributes:
         data: Bytes of the section, which are read from the file only when they are sliced.
@@ -119,7 +119,7 @@ class RawData:
 
     @property
     def strings_at(self) -> int:
-        """Offset of the first block of strings."""
+        """Offset of the first block of strings in the section."""
         return self._strings_at
 
     def block(self, at: int) -> Block:
@@ -133,7 +133,7 @@ class RawData:
 
     @functools.cached_property
     def threads(self) -> Message:
-        """The message with the names of threads."""
+        """The message that contains the names of threads. It is empty if the report has none."""
         return Message(self._messages_after_strings[0] if self._has_thread_names else memoryview(b""))
 
     @functools.cached_property
@@ -205,7 +205,7 @@ class RawData:
             )
 
     def _checked_blocks(self, blocks: Iterator[Block]) -> list[Block]:
-        """Return the blocks as a list, after checking their mean size. nsys writes about 7000 events to each block.
+        """Collect blocks in a list, and check that they are not too small. nsys writes about 7000 events to each block.
 
         Raises:
             Damage: There are more than ``UNCHECKED_BLOCKS`` blocks, and their mean decompressed size is less than
@@ -260,7 +260,7 @@ class RawData:
 
 
 def compress_block(body: bytes) -> bytes:
-    """Return a compressed block that contains a message."""
+    """Compress a message, and return it as an encoded block with its compressed and decompressed size."""
     unpacked = encode_delimited(body)
     data: bytes = _codec().compress(unpacked, asbytes=True)
     return encode_varint(len(data)) + encode_varint(len(unpacked)) + data
@@ -311,14 +311,14 @@ class _StringBuilder:
         return self._arrays[0] if len(self._arrays) == 1 else pa.concat_arrays(self._arrays)
 
     def _append_edges(self, data: bytes, max_edges: int) -> int:
-        """Append the start and end offsets of the strings of a block to the edges.
+        """Read the strings of a block, and append their start and end offsets to ``_edges``.
 
         Reading stops after the string whose offsets exceed ``max_edges``, so that the caller can detect that there are
         too many strings. It also stops at an invalid field.
 
         Args:
             data: The decompressed block, followed by a zero byte that is not part of the block.
-            max_edges: Maximum number of edges, including the edges of earlier blocks.
+            max_edges: Maximum number of offsets, including the offsets of earlier blocks.
 
         Returns:
             The offset at which the last field that was read ends.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RepCapture(NsysCapture):
-    """An open report whose declared tables are read on demand and by column."""
+    """An open Nsight Systems report, whose declared tables are read column by column on demand."""
 
     def __init__(self, source: Source) -> None:
         self.report = Report(source)
@@ -27,5 +27,5 @@ class RepCapture(NsysCapture):
 
     @property
     def undecoded(self) -> dict[str, Undecoded]:
-        """Number of the events that are in no declared table and their size in bytes, by class."""
+        """Number and size in bytes of the events that no declared table contains, by class."""
         return self.report.undecoded

@@ -54,7 +54,7 @@ def _duration_between(start: int | None, stop: int | None) -> int | None:
 
 
 def _origin_from_offsets(listed: Message) -> int | None:
-    """Return the UTC time at event time 0, from the offsets between the session, machine, system and UTC clocks."""
+    """Return the UTC time in ns at event time 0 from the offsets between clocks, or None if an offset is missing."""
     field = fields_of("ClockOffset")
     offsets = {
         (m.int_value(field.from_clock), m.int_value(field.to_clock)): _parse_offset(m.text(field.offset_ns))
@@ -67,12 +67,18 @@ def _origin_from_offsets(listed: Message) -> int | None:
 
 
 def _parse_offset(text: str | None) -> int:
-    """Parse a decimal clock offset, or return 0 if it is missing. A negative offset is signed or increased by 2^64."""
+    """Parse a decimal clock offset in ns, or return 0 if it is missing or invalid.
+
+    A negative offset is written with a sign or as an unsigned 64-bit integer.
+    """
     return to_signed(int(text) & _U64) if text and re.fullmatch(r"-?[0-9]{1,20}", text) else 0
 
 
 def _origin_from_segments(conversions: Message) -> tuple[int | None, int | None]:
-    """Return the UTC time and the time of the system clock at event time 0, from the segments of clock conversions."""
+    """Return the UTC time and the system time in ns at event time 0, from the segments of clock conversions.
+
+    Both are None if they are unknown.
+    """
     kinds = _clock_kinds(conversions)
     segments = {}
     for from_uuid, to_uuid, point in _last_points(conversions):
@@ -93,7 +99,7 @@ def _clock_kinds(conversions: Message) -> dict[bytes, int]:
 
 
 def _last_points(conversions: Message) -> Iterator[tuple[bytes, bytes, tuple[int, int]]]:
-    """Yield the UUIDs of the two clocks of each conversion, and their times at the start of its last segment."""
+    """Yield the UUIDs of both clocks of each conversion, and the times of both at the start of the last segment."""
     field, point = fields_of("Conversion"), fields_of("ConversionPoint")
     listed = conversions.message(fields_of("TimeConversions").conversions)
     for conversion in listed.messages(fields_of("Conversions").conversions):

@@ -70,7 +70,10 @@ class Container:
 
     @property
     def nsys_version(self) -> tuple[int, ...]:
-        """Year and minor version of the nsys that wrote the report, such as ``(2025, 3)``. It is empty if unknown."""
+        """Year and minor version of the nsys that wrote the report, such as ``(2025, 3)``.
+
+        The tuple is empty if the version is unknown.
+        """
         return tuple(int(n) for n in self.build.split(".")[:2] if n)
 
     def close(self) -> None:

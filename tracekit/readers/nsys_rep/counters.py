@@ -55,7 +55,7 @@ _NO_VALUE = -1
 
 @dataclass(frozen=True, slots=True)
 class CounterField:
-    """The location of one value in a sample.
+    """The location and the type of one value in the samples of a counter.
 
     Attributes:
         name: String id of the name of the field.
@@ -70,7 +70,7 @@ class CounterField:
     kind: int
 
     def integers(self, words: UInt64Array) -> Int64Array:
-        """Return the integer value in each sample, given the 64-bit words at the offset of the field."""
+        """Return the integer values of the field, given the 64-bit word at its offset in each sample."""
         unused = 8 * (WORD - self.size)
         shifted = words << np.uint64(unused)
         return (
@@ -78,16 +78,16 @@ class CounterField:
         )
 
     def floats(self, words: UInt64Array) -> Float64Array:
-        """Return the floating-point value in each sample, given the 64-bit words at the offset of the field."""
+        """Return the floating-point values of the field, given the 64-bit word at its offset in each sample."""
         if self.kind == DOUBLE:
             return words.view(np.float64)
         return words.astype(np.uint32).view(np.float32).astype(np.float64)
 
 
 def fields_by_type(raw: RawData) -> dict[int, list[CounterField]]:
-    """Return the values in the samples of each event type of counters, in the declared order.
+    """Return the fields of the counter samples of each event type, in the declared order.
 
-    An event type is omitted if one of its values has an unknown type or size, or if two values overlap.
+    An event type is omitted if one of its fields has an unknown type or size, or if two fields overlap.
     """
     stream, generic_type = fields_of("StreamHeader"), fields_of("GenericType")
     sources = {number for number, name in names_by_source(raw) if name == SOURCE}
@@ -110,7 +110,7 @@ def _parse_field(listed: Message) -> CounterField:
 
 
 def _are_supported(fields: list[CounterField]) -> bool:
-    """Return whether all values have supported types and offsets, and none overlap."""
+    """Return whether there is at least one field, and all fields are supported and do not overlap."""
     end = 0
     for field in sorted(fields, key=lambda f: f.at):
         if not (end <= field.at < _MAX_OFFSET and field.size in _SIZES.get(field.kind, ())):
@@ -125,7 +125,7 @@ def decode_values(
     """Decode generic events into columns with one row per sample and value, in order, including ``rowid``.
 
     Args:
-        types: Values in the samples of each event type.
+        types: Fields of the samples of each event type.
         chosen: Generic events to decode.
         budget: Memory budget for the rows.
         skipped: Counter that is updated with the number of samples without a time or without values.
@@ -148,7 +148,7 @@ def decode_values(
 def _complete_events(
     types: Mapping[int, list[CounterField]], top: Mapping[int, Field], skipped: Counter[str]
 ) -> Int64Array:
-    """Return the indices of the samples of counters that have a time and values, and count the other samples."""
+    """Return the indices of the counter samples with a time and values, and count the other samples in ``skipped``."""
     if _EVENT.type_id not in top:
         return np.zeros(0, np.int64)
     field = top[_EVENT.type_id]
@@ -161,14 +161,14 @@ def _complete_events(
 
 
 def _presence_mask(field: Field | None) -> Mask:
-    """Return a mask of the messages that have a field, which may have a single element for all messages."""
+    """Return a mask of the messages that have a field. A mask with a single element applies to all messages."""
     if field is None:
         return np.zeros(1, np.bool_)
     return np.ones(1, np.bool_) if field.valid is None else field.valid
 
 
 class _Samples:
-    """Samples of counters, whose values are decoded into columns.
+    """The counter samples of a batch, from which columns are decoded.
 
     Attributes:
         rows: Total number of values.
@@ -195,7 +195,7 @@ class _Samples:
         return np.repeat(values, self._lengths)
 
     def columns(self) -> dict[str, pa.Array]:
-        """Return the source columns except the ids, with one element per value."""
+        """Return the columns except ``rowid`` and ``genericEventId``, with one element per value."""
         integers, floats = np.zeros(self.rows, np.int64), np.zeros(self.rows)
         kinds, positions = np.zeros(self.rows, np.int8), np.zeros(self.rows, np.int64)
         starts = np.cumsum(self._lengths) - self._lengths
@@ -221,7 +221,7 @@ class _Samples:
         }
 
     def _data_offsets(self, samples: Int64Array, extent: int) -> tuple[Int64Array, Int64Array]:
-        """Return the offset of the data of some samples, and the reason why they contain no values, or ``STORED``.
+        """Return the data offset of each sample, and the reason why it has no values, or ``STORED`` if it has values.
 
         Raises:
             Damage: The data of a sample is shorter than ``extent`` bytes.
@@ -235,7 +235,7 @@ class _Samples:
         return starts, np.where(without, reasons, STORED)
 
     def _sample_columns(self) -> dict[str, pa.Array]:
-        """Return the times, event types and global thread ids."""
+        """Return the columns with the time, event type and global thread id of the sample of each value."""
         times = self._top[_EVENT.time_ns].values.view(np.int64)[self._events] if len(self._events) else self._type_ids
         threads, known = self._sample_threads()
         return {

@@ -1,6 +1,6 @@
 """Find the events in blocks: the offset, size and kind of each payload.
 
-An entry is the encoded event in a block. Each entry begins where the previous entry ends.
+An entry is an encoded event in a block. Each entry begins where the previous entry ends.
 """
 
 from __future__ import annotations
@@ -79,23 +79,33 @@ class Entries:
         return selected[self.kinds]
 
     def bytes_by_kind(self) -> dict[int, int]:
-        """Return the bytes of the payloads of each kind."""
+        """Return the total size in bytes of the payloads of each kind."""
         totals = np.zeros(1 << 16, np.int64)
         np.add.at(totals, self.kinds, self.sizes)
         return {kind: int(totals[kind]) for kind in self.counts}
 
     def count_by_block(self, mask: Mask) -> Int64Array:
-        """Return the number of entries of each block that a mask contains."""
+        """Return the number of entries in each block that a mask selects."""
         return np.diff(np.searchsorted(np.flatnonzero(mask), self.bounds))
 
     def ranks(self, rows: Int64Array, selection: Selection) -> Int64Array:
-        """Return the position of each selected entry among all entries with the same payload field, counted from 0."""
+        """Return the position of each selected entry among all entries with the same payload field, counted from 0.
+
+        Args:
+            rows: Indices of the selected entries.
+            selection: Selection of these entries.
+        """
         if not selection.types:
             return np.arange(len(rows))
         return np.cumsum(self.mask(Selection(selection.payload)))[rows] - 1
 
     def types(self, rows: Int64Array, indices: Int64Array) -> Kinds:
-        """Return the event types of the rows at the given indices, which must not be generic or unknown events."""
+        """Return the event types of entries, none of which may be a generic event or an event of unknown kind.
+
+        Args:
+            rows: Indices of entries.
+            indices: Positions in ``rows`` of the entries whose types are returned.
+        """
         return self.kinds[rows[indices]] % TYPES
 
     def total(self, payload: int) -> int:
@@ -110,13 +120,13 @@ EMPTY = Entries(np.zeros(0, np.uint32), np.zeros(0, np.uint16), np.zeros(0, np.u
 
 
 def event_kind(payload: int, event_type: int) -> int:
-    """Return the number that stands for a payload field and an event type together."""
+    """Combine a payload field and an event type into one number, or return ``UNKNOWN`` if one is out of range."""
     has_kind = FIRST_PAYLOAD <= payload < FIRST_PAYLOAD + PAYLOADS and event_type < TYPES
     return (payload - FIRST_PAYLOAD) * TYPES + event_type if has_kind else UNKNOWN
 
 
 def split_event_kind(kind: int) -> tuple[int, int]:
-    """Return the payload field and the event type that a kind combines."""
+    """Return the payload field and the event type from which ``event_kind`` computed a number."""
     return kind // TYPES + FIRST_PAYLOAD, kind % TYPES
 
 
@@ -198,7 +208,10 @@ def count_entries(body: memoryview) -> int:
 
 
 def entry_counter() -> Callable[[memoryview], int]:
-    """Return a function that counts the entries in a block. It reuses memory, so that only one thread may call it."""
+    """Return a function that counts the entries in a block.
+
+    The function reuses its memory between calls, so that only one thread may call it.
+    """
     buffers: list[Buffer] = []
 
     def count_block(body: memoryview) -> int:

@@ -1,8 +1,8 @@
-"""Decode the fields of the events of a batch once for all tables whose rows are events with the same payload.
+"""Decode the event fields of a batch once, and share them between all tables with the same payload.
 
-Function calls of all kinds have the same payload, and so have all GPU activities. Their class, their event type or a
-message inside the payload determines the table. Tables that are read together share the decoded fields, and each table
-picks its rows.
+All function calls have the same payload field, and so have all GPU activities. The table of an event is determined by
+its class, its event type or a message inside the payload. Tables that are read together share the decoded fields, and
+each table selects its rows.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ class EventFields:
 
     Attributes:
         chosen: The selected events.
-        types: Event types that are selected. If it is empty, all types are.
-        mpi_calls: Columns of all tables of MPI calls, once one of them is decoded.
+        types: Event types that are selected. If it is empty, all types are selected.
+        mpi_calls: Columns of all tables of MPI calls. It is empty until one of the tables is decoded.
     """
 
     def __init__(self, chosen: SelectedEvents, needed: NeededFields, types: tuple[int, ...] = ()) -> None:
-        """Prepare the fields, which are decoded when they are first used.
+        """Prepare to decode the fields when they are first used.
 
         Args:
             chosen: The selected events.
-            needed: Fields that any table needs.
-            types: Event types that are selected. If it is empty, all types are.
+            needed: Fields that at least one table needs.
+            types: Event types that are selected. If it is empty, all types are selected.
         """
         self.chosen = chosen
         self.types = types
@@ -79,7 +79,7 @@ class EventFields:
         self._parts: dict[tuple[int, tuple[int, ...]], dict[int, Int64Array]] = {}
 
     def decode(self, budget: Budget) -> dict[int, Field]:
-        """Return the needed fields that occur in any event, by field number.
+        """Return the decoded fields by field number, without fields that no event has.
 
         Raises:
             Damage: A message is invalid, or the fields take more memory than the budget allows.
@@ -109,7 +109,7 @@ class EventFields:
         return _lookup_table(classes)[self._classes]
 
     def rows_with_part(self, table: EventTable, budget: Budget) -> Int64Array:
-        """Return the indices of the events that have the class and the message of a table with a part.
+        """Return the indices of the events with the class and the nested message that identify the rows of a table.
 
         Raises:
             Damage: A message is invalid.
@@ -123,12 +123,12 @@ class EventFields:
     def count_unknown(
         self, table: EventTable, rows: Int64Array | None, types: Sequence[int], budget: Budget
     ) -> Counter[str]:
-        """Return the number of events that were read for a table but are not its rows, if they are of unknown types.
+        """Count, by name, the events of unknown types that were read for a table but are not rows of the table.
 
         Args:
             table: Source table that was read.
             rows: Indices of the events that are rows of the table, or None if all events are rows.
-            types: Event types of the events that were read for the table. If it is empty, all events were.
+            types: Event types that were read for the table. If it is empty, events of all types were read.
             budget: Memory budget of the table.
         """
         if table.event_classes:
@@ -140,7 +140,7 @@ class EventFields:
         return unknown_events.unknown_activities(self.chosen, self.decode(budget), table, np.flatnonzero(rest))
 
     def _count_unknown_calls(self, types: tuple[int, ...], budget: Budget) -> Counter[str]:
-        """Return the number of calls of some types with an unknown class, which is the same for all tables of calls."""
+        """Count, by name, the calls of some types with an unknown class. The result is cached for other tables."""
         if types not in self._unknown_calls:
             unknown = ~self.mask_of_classes(unknown_events.KNOWN_CLASSES, budget)
             rows = np.flatnonzero(unknown & self.mask_of_types(types) if types else unknown)
@@ -149,7 +149,7 @@ class EventFields:
         return self._unknown_calls[types]
 
     def _find_parts(self, outer: int, table: EventTable, budget: Budget) -> dict[int, Int64Array]:
-        """Return the indices of the events that have each message inside a field, by the number of the message."""
+        """Map the field number of each message nested in a field to the indices of the events that contain it."""
         field = self.decode(budget).get(outer)
         if field is None:
             return {}

@@ -83,7 +83,7 @@ class Events:
         """Call a function with the selected events of each batch of blocks, and yield its results.
 
         Args:
-            selections: Selections of events.
+            selections: Selections of the events that the function receives.
             function: Function that is called with the selected events of a batch, as a list with one item per
                 selection. Several threads call it at once. It must not keep a reference to the buffer.
 
@@ -110,7 +110,7 @@ class Events:
         return total
 
     def sizes(self) -> dict[int, tuple[int, int]]:
-        """Return the number of events of each kind, and the bytes of their payloads."""
+        """Return the number of events of each kind, and the total size of their payloads in bytes."""
         totals: Counter[int] = Counter()
         counts = self.counts()
         for batch in self._entries:
@@ -146,9 +146,12 @@ class Events:
         self._buffers.release(buffer)
 
     def _find_entries(self, nth: int) -> tuple[Buffer, Entries, Int64Array]:
-        """Decompress a whole batch and find its entries.
+        """Decompress all blocks of a batch, and find their entries.
 
         If a block is invalid, each later call raises the same error.
+
+        Returns:
+            The buffer, the entries, and the offset of each block, followed by the end of the last block.
         """
         batch = self._batches[nth]
         if nth in self._damaged:
@@ -163,7 +166,12 @@ class Events:
         return buffer, entries_of_batch, bases
 
     def _load(self, nth: int, which: Int64Array) -> tuple[Buffer, Int64Array]:
-        """Decompress some blocks of a batch into one buffer. Return the buffer, and the block offsets and their end."""
+        """Decompress some blocks of a batch into one buffer.
+
+        Returns:
+            The buffer, and the offset of each block, followed by the end of the last block. Skipped blocks have the
+            offset 0.
+        """
         blocks = [self._raw.blocks[i] for i in self._batches[nth]]
         buffer = self._buffers.acquire(sum(blocks[i].size for i in which))
         bases = np.zeros(len(blocks) + 1, np.int64)

@@ -20,5 +20,5 @@ def field_path(message: str, names: str) -> tuple[int, ...]:
 
 
 def snake_case(column: str) -> str:
-    """Convert the name of an export column to snake case, as fields are named: ``"gridX"`` becomes ``"grid_x"``."""
+    """Convert the name of an export column to the snake case of field names: ``"gridX"`` becomes ``"grid_x"``."""
     return re.sub(r"(?<!^)([A-Z])", r"_\1", column).lower()

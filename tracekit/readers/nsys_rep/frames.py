@@ -1,8 +1,8 @@
 """Decode the call stacks of events. Equal stacks and equal frames are decoded only once.
 
-Most events have the call stack of another event. Therefore the bytes of all frames of an event are dictionary-encoded
-first. Stacks that no earlier event has are decoded later, and the bytes of each of their frames are
-dictionary-encoded, too.
+Most call stacks occur in several events. Therefore, the encoded stacks are dictionary-encoded first. Later, each
+distinct stack is split into frames, which are dictionary-encoded in the same way, so that each distinct frame is
+decoded once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TYPE = pa.dictionary(pa.int32(), pa.binary())
 
 
 def encode_stacks(buffer: Buffer, field: Field | None, total: int) -> pa.DictionaryArray:
-    """Return the encoded call stack of each message, as ``tables.FRAMES`` describes.
+    """Dictionary-encode the call stacks of messages without decoding their frames.
 
     Args:
         buffer: Buffer that holds the messages.
@@ -40,7 +40,7 @@ def encode_stacks(buffer: Buffer, field: Field | None, total: int) -> pa.Diction
         total: Number of messages.
 
     Returns:
-        The stacks. The stack of a message without frames is null.
+        The encoded stack of each message, as described for ``tables.FRAMES``, or null for a message without frames.
     """
     if field is None:
         return col.nulls(total, TYPE)
@@ -53,15 +53,15 @@ def encode_stacks(buffer: Buffer, field: Field | None, total: int) -> pa.Diction
 
 
 def decode_stacks(stacks: pa.BinaryArray, number: int, budget: Budget) -> pa.ListArray:
-    """Decode call stacks.
+    """Decode encoded call stacks into lists of frames.
 
     Args:
         stacks: Encoded stacks, none of which is null.
         number: Number of the repeated field that contains the frames.
-        budget: Memory budget that limits the frames. No memory of it is reserved.
+        budget: Memory budget that limits the number of frames. No memory is reserved.
 
     Returns:
-        The frames of each stack, as ``StackTables.decode_stacks`` describes.
+        The frames of each stack, as described for ``StackTables.decode_stacks``.
 
     Raises:
         Damage: A stack is invalid, or the frames take more memory than the budget allows.
@@ -81,7 +81,7 @@ def decode_stacks(stacks: pa.BinaryArray, number: int, budget: Budget) -> pa.Lis
 
 
 def _decode_frames(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.StructArray:
-    """Decode frames into a struct of integers, which are null where a frame lacks the field."""
+    """Decode frames into a struct array of integers. A field that a frame lacks is null."""
     fields = decode(buffer, starts, stops, _NUMBERS.values())
     columns = []
     for number in _NUMBERS.values():

@@ -33,7 +33,7 @@ class ValueKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SourceColumn:
-    """The source of one column in a table of events.
+    """The definition of one column of an event table: the field that holds its values, and how to decode them.
 
     Attributes:
         path: Path of the field that holds the values: the number of a payload field, or the numbers of a payload field
@@ -68,7 +68,7 @@ class EventTable:
         part: Path of a message inside the payload: an event is a row only if it has this message. If the path is empty,
             no message is needed. A table with a part also has event classes.
         event_type_column: Name of the column that contains the event type, or None.
-        expected_types: Event types whose events should all have an identifying field or a sibling field. Those that
+        expected_types: Event types whose events should all have an identifying field or a sibling field. Events that
             have neither are reported as unknown.
         sibling_fields: Payload fields that identify the rows of another table with the same event types.
     """
@@ -94,13 +94,13 @@ def _column(
     since: tuple[int, int] = (0, 0),
     first_chain: int = 1,
 ) -> SourceColumn:
-    """Return the source of a column. Fields are given by name, or by the names along their path, joined with dots."""
+    """Return the definition of a column. A field is specified by its name or by a path such as ``kernel.grid_x``."""
     fallback_paths = tuple(field_path(message, f) for f in fallbacks)
     return SourceColumn(field_path(message, field), kind, fallback_paths, default, since, first_chain)
 
 
 def _columns(message: str, *names: str, inside: str = "") -> dict[str, SourceColumn]:
-    """Return the source of each integer column by name. The field of a column is named like the column, in snake case.
+    """Return the definitions of integer columns by name. Each field has the name of its column in snake case.
 
     The argument ``inside`` is the path of the message that contains the fields, followed by a dot.
     """

@@ -35,7 +35,7 @@ NETWORK_CARDS = 910
 
 
 def _numbers_by_column(message: str, *columns: str) -> dict[str, int]:
-    """Return the field number of each column. The field of a column is named like the column, in snake case."""
+    """Return the field number of each column by name. Each field has the name of its column in snake case."""
     return {column: field_path(message, snake_case(column))[0] for column in columns}
 
 
@@ -83,12 +83,12 @@ class MachineReport(Protocol):
 
     @property
     def metrics(self) -> Mapping[int, Sequence[Metric]]:
-        """The metrics in the samples of each event type."""
+        """The GPU metrics in the samples of each event type."""
         ...
 
     @property
     def counters(self) -> Mapping[int, Sequence[CounterField]]:
-        """The values in the samples of each event type of counters."""
+        """The fields of the counter samples of each event type."""
         ...
 
 
@@ -100,9 +100,9 @@ def tool_fact_rows(report: MachineReport) -> Iterable[Row]:
 
 
 def property_rows(report: MachineReport) -> Iterable[Row]:
-    """Yield one row per property of the machine that is read: CPU, driver, operating system, CUDA, environment, host.
+    """Yield one row per supported property of the machine, such as its CPU, driver, environment and host name.
 
-    Of the environment, only the variables with which launchers number processes are included.
+    The environment is reduced to the variables with which launchers number processes.
     """
     field = fields_of("Property")
     for message in _property_messages(report, *PUBLIC, ENVIRONMENT, HOST):
@@ -113,7 +113,7 @@ def property_rows(report: MachineReport) -> Iterable[Row]:
 
 
 def launch_rows(report: MachineReport) -> Iterable[Row]:
-    """Yield one row per variable of the launched program with which launchers number processes."""
+    """Yield one row per environment variable with which a launcher numbered the profiled process."""
     options = Message(report.container.section(OPTIONS)).message(fields_of("AnalysisOptions").launch)
     field = fields_of("Variable")
     for variable in options.messages(fields_of("LaunchOptions").variables):
@@ -132,13 +132,13 @@ def network_card_rows(report: MachineReport) -> Iterable[Row]:
 
 
 def session_start_rows(report: MachineReport) -> Iterable[Row]:
-    """Return one row with the UTC time at event time 0. There is no row if the time is unknown."""
+    """Return one row with the UTC time in ns at event time 0, or no rows if the time is unknown."""
     origin = _time_extent(report).origin_utc_ns
     return [] if origin is None else [{"utcEpochNs": origin}]
 
 
 def duration_rows(report: MachineReport) -> Iterable[Row]:
-    """Return one row with the duration of the capture. There is no row if the duration is unknown."""
+    """Return one row with the duration of the capture in ns, or no rows if the duration is unknown."""
     duration = _time_extent(report).duration_ns
     return [] if duration is None else [{"duration": duration}]
 
@@ -177,7 +177,7 @@ def thread_rows(report: MachineReport) -> Iterable[Row]:
 
 
 def metric_name_rows(report: MachineReport) -> Iterable[Row]:
-    """Yield one row per event type of samples and metric in such a sample."""
+    """Yield one row with the name of each GPU metric in the samples of each event type."""
     strings = report.raw.strings
     names: dict[int, str] = {}
     for number, listed in report.metrics.items():
@@ -188,14 +188,14 @@ def metric_name_rows(report: MachineReport) -> Iterable[Row]:
 
 
 def component_rows(report: MachineReport) -> Iterable[Row]:
-    """Return one row per component of the machine whose events can be counted."""
+    """Return one row per hardware component whose performance counters were recorded."""
     return (
         _build_row(m, _COMPONENT, _COMPONENT_STRINGS) for m in report.raw.trailer.iter_messages(_TRAILER.components)
     )
 
 
 def performance_metric_rows(report: MachineReport) -> Iterable[Row]:
-    """Return one row per event that was counted."""
+    """Return one row per performance metric that was recorded, with its name and unit."""
     listed = report.raw.trailer.iter_messages(_TRAILER.performance_metrics)
     return (_build_row(m, _PERFORMANCE_METRIC, _PERFORMANCE_METRIC_STRINGS) for m in listed)
 
@@ -206,7 +206,7 @@ def generic_source_rows(report: MachineReport) -> Iterable[Row]:
 
 
 def generic_type_rows(report: MachineReport) -> Iterable[Row]:
-    """Yield one row per event type of counters."""
+    """Yield one row per event type of counter samples."""
     for m in report.raw.stream.messages(_STREAM_HEADER.generic_types):
         row = _build_row(m, _GENERIC_TYPE)
         if row["typeId"] in report.counters:
@@ -214,7 +214,7 @@ def generic_type_rows(report: MachineReport) -> Iterable[Row]:
 
 
 def generic_field_rows(report: MachineReport) -> Iterable[Row]:
-    """Yield one row per event type of counters and value in its samples."""
+    """Yield one row per field of the counter samples of each event type."""
     for number, listed in report.counters.items():
         for i, field in enumerate(listed):
             yield {"typeId": number, "fieldIdx": i, "fieldNameId": field.name}
@@ -244,7 +244,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[MachineReport], Iterable[Row]
 
 
 def table_names(nsys_version: tuple[int, ...]) -> list[str]:
-    """Return the names of the small source tables for a version of nsys, whose exports have one table of contexts.
+    """Return the names of the small source tables that a version of nsys exports.
 
     Args:
         nsys_version: Year and minor version, or an empty tuple if the version is unknown.
@@ -258,7 +258,7 @@ def _time_extent(report: MachineReport) -> clocks.TimeExtent:
 
 
 def _property_messages(report: MachineReport, *ids: int) -> Iterator[Message]:
-    """Yield the properties of all targets that have one of the given ids."""
+    """Yield the properties with one of the given ids, for all target machines."""
     field = fields_of("Property").id
     for target in report.raw.header.messages(fields_of("CaptureHeader").targets):
         for properties in target.messages(fields_of("Target").properties):

@@ -56,10 +56,10 @@ class Metric:
     size: int
 
     def values(self, words: UInt64Array) -> Int64Array:
-        """Return the value of the metric in each sample, given the 64-bit words at the offset of the metric.
+        """Return the values of the metric, given the 64-bit word at its offset in each sample.
 
-        Reports declare all values as unsigned. But nsys exports values of 3 bytes as signed. All other sizes that are
-        not the size of a C integer are assumed to be signed, too.
+        Reports declare all values as unsigned, but nsys exports values of 3 bytes as signed. Values of other sizes that
+        no C integer has are assumed to be signed, too.
         """
         unused = 8 * (WORD - self.size)
         shifted = words << np.uint64(unused)
@@ -90,7 +90,7 @@ def metrics_by_type(raw: RawData) -> dict[int, list[Metric]]:
 
 
 def source_names(raw: RawData) -> dict[int, str]:
-    """Return the names of the sources of generic events that nsys defines, by source id."""
+    """Return the names of the sources of generic events by source id, without sources that programs define."""
     return {number: name.decode() for number, name in names_by_source(raw) if name in SOURCES and number is not None}
 
 
@@ -146,7 +146,7 @@ def _decode_rows(
 
 
 def _count_incomplete(metrics_by_id: Mapping[int, list[Metric]], top: Mapping[int, Field]) -> Counter[str]:
-    """Return the number of samples of GPU metrics without a time or without values, by name."""
+    """Count the samples of GPU metrics without a time or values. The key of the count is ``INCOMPLETE``."""
     if _EVENT.type_id not in top:
         return Counter()
     types = top[_EVENT.type_id]
@@ -163,7 +163,7 @@ def _count_incomplete(metrics_by_id: Mapping[int, list[Metric]], top: Mapping[in
 def _events_by_type(
     ids: Int64Array, whole: Mask, metrics_by_id: Mapping[int, list[Metric]]
 ) -> Iterator[tuple[int, Int64Array]]:
-    """Yield each event type of samples that occurs, with the ascending indices of its events."""
+    """Yield each event type of GPU metrics that occurs, with the ascending indices of its complete events."""
     events = np.flatnonzero(whole)
     events = events[np.argsort(ids[events], kind="stable")]
     listed = np.array(sorted(metrics_by_id), np.int64)
@@ -206,7 +206,7 @@ class _Samples:
 
 
 def _check_no_overlap(metrics: Sequence[Metric]) -> None:
-    """Check that metrics do not overlap. If they could, a small sample could have any number of rows."""
+    """Raise an error if metrics overlap. Otherwise, a small sample could have any number of rows."""
     for one, other in itertools.pairwise(metrics):
         if one.at + one.size > other.at:
             raise Damage(f"two GPU metrics overlap at byte {other.at} of their samples")

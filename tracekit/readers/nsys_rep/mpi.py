@@ -1,4 +1,4 @@
-"""Find the NVTX ranges that are MPI calls. Exports store MPI calls in tables of their own instead of the NVTX events.
+"""Find the NVTX ranges that are MPI calls. Exports store MPI calls in separate tables.
 
 The MPI wrapper of nsys opens a range in the domain ``MPI`` for each MPI call. It also registers payload schemas with
 reserved ids. A domain with the same name that a program creates has no such schemas, and its ranges stay in the table
@@ -73,7 +73,7 @@ class MpiDomains:
 
 
 def find_domains(schemas: Schemas, events: Events, strings: pa.Array, budget: Budget) -> MpiDomains:
-    """Return the NVTX domains that the MPI wrapper of nsys created, recognized by their name and payload schemas.
+    """Find the NVTX domains that the MPI wrapper of nsys created, by their name and their payload schemas.
 
     If the report has none of these schemas, the result is empty and no events are read.
 

@@ -99,7 +99,7 @@ _PAYLOAD = layout.TABLES["NVTX_EVENTS"].columns["binaryData"].path[0]
 
 
 class _OtherEvents(NamedTuple):
-    """A filter that excludes the events that are no MPI calls."""
+    """A filter that excludes the events that are not MPI calls."""
 
     domains: MpiDomains
 
@@ -127,7 +127,7 @@ class _Arguments:
         valid[rows] = True
 
     def array(self, column: str, *, null_if_zero: bool) -> pa.Array:
-        """Return an argument of all calls, which is null for the calls without it."""
+        """Return the values of an argument for all calls, with null for calls without the argument."""
         if column not in self.values:
             return col.nulls(self.total, pa.int64())
         numbers, valid = self.values[column]
@@ -142,7 +142,7 @@ def needed_fields(domains: MpiDomains) -> NeededFields:
 def decode_calls(
     schemas: Schemas, domains: MpiDomains, fields: EventFields, budget: Budget
 ) -> dict[str, dict[str, pa.Array]]:
-    """Return all columns of the tables of MPI calls, for the fields of the NVTX events of a batch.
+    """Decode the MPI calls of a batch of NVTX events. Return the columns of each table of calls by name.
 
     Raises:
         Damage: A message is invalid, or the columns exceed the memory budget.
@@ -204,7 +204,17 @@ class _Payloads:
         return kinds
 
     def integers(self, rows: Int64Array, at: int, size: int, *, signed: bool) -> tuple[Int64Array, Mask]:
-        """Return an integer of each of the given payloads that is long enough, and a mask of these payloads."""
+        """Decode an integer from each payload that is long enough to contain it.
+
+        Args:
+            rows: Indices of the payloads.
+            at: Offset of the integer in each payload.
+            size: Size of the integer in bytes.
+            signed: Whether the integer is signed.
+
+        Returns:
+            The integers, and a mask of the payloads that are long enough.
+        """
         long: Mask = self.stops[rows] - self.starts[rows] >= at + size
         unused = 64 - 8 * size
         shifted = self.words[self.starts[rows[long]] + at] << np.uint64(unused)
@@ -228,7 +238,12 @@ class _Decoder:
     budget: Budget
 
     def table(self, name: str, rows: Int64Array) -> dict[str, pa.Array]:
-        """Return all columns of a table of calls, given the rows of these calls."""
+        """Return all columns of a table of calls.
+
+        Args:
+            name: Name of the table.
+            rows: Indices of the calls that are rows of the table.
+        """
         requests = None
         if name == START_WAIT:
             rows, requests = _repeat_by_request(rows, self.calls, self.schemas, self.budget)
@@ -257,9 +272,12 @@ class _Decoder:
 def _repeat_by_request(
     rows: Int64Array, calls: _Payloads, schemas: Schemas, budget: Budget
 ) -> tuple[Int64Array, pa.Array]:
-    """Repeat the row of each call for each request that it waits for. Return the rows and the requests.
+    """Repeat the index of each call once per MPI request that the call waits for.
 
-    A call without requests has one row, whose request is null.
+    A call without requests is not repeated, and its request is null.
+
+    Returns:
+        The repeated indices, and the handle of the request that belongs to each of them.
     """
     counts, at = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
     room = np.maximum(calls.stops[rows] - calls.starts[rows], 0)
@@ -287,7 +305,11 @@ def _repeat_by_request(
 
 
 def _payloads_by_schema(keys: npt.NDArray[np.int64], schemas: Schemas) -> list[tuple[Int64Array, PayloadSchema]]:
-    """Return the indices of the payloads of each known schema, and the schema."""
+    """Group payloads by schema. Payloads with an unknown schema are omitted.
+
+    Returns:
+        The indices of the payloads of each group, and the schema of the group.
+    """
     groups = []
     for (process, domain, number), rows in group_rows(keys):
         schema = schemas.schemas.get((process, domain, number))
@@ -297,7 +319,7 @@ def _payloads_by_schema(keys: npt.NDArray[np.int64], schemas: Schemas) -> list[t
 
 
 def integer_size(entry: SchemaEntry, schemas: Schemas) -> int:
-    """Return the size in bytes of an entry that is an integer, or 0 for any other entry."""
+    """Return the size in bytes of a schema entry if it is an integer of 1, 2, 4 or 8 bytes, or 0 otherwise."""
     is_integer = FORMS.get(entry.type) in (ValueFormat.SIGNED, ValueFormat.UNSIGNED)
     size = schemas.sizes.get(entry.type, 0)
     return size if is_integer and size in (1, 2, 4, 8) else 0
@@ -308,7 +330,7 @@ def _is_signed(entry: SchemaEntry) -> bool:
 
 
 def rank_rows(domains: MpiDomains, events: Events, strings: pa.Array, budget: Budget) -> list[dict[str, int | None]]:
-    """Return the rows of the table of ranks: the threads that are named after the rank of their process.
+    """Return the rows of the table of MPI ranks, which are decoded from the names of threads.
 
     Raises:
         Damage: An event that names a thread is invalid.
@@ -334,7 +356,7 @@ def rank_rows(domains: MpiDomains, events: Events, strings: pa.Array, budget: Bu
 
 
 def communicator_rows(schemas: Schemas, ranks: Sequence[Mapping[str, int | None]]) -> list[dict[str, int | str | None]]:
-    """Return the rows of the table of communicators, given the rows of the table of ranks."""
+    """Return the rows of the table of MPI communicators, given the rows of the table of MPI ranks."""
     rank_of = {int(row["globalTid"] or 0) & int(PROCESS): row["rank"] for row in ranks}
     rows: list[dict[str, int | str | None]] = []
     for instance in schemas.instances:
@@ -354,5 +376,5 @@ def communicator_rows(schemas: Schemas, ranks: Sequence[Mapping[str, int | None]
 
 
 def empty_calls(name: str) -> dict[str, pa.Array]:
-    """Return the columns of a table of calls without rows."""
+    """Return the columns of an empty table of MPI calls, given the name of the table."""
     return {c: col.nulls(0, pa.int64()) for c in (*CALLS[name], ROWID)}

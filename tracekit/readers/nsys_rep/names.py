@@ -1,4 +1,4 @@
-"""Name the events that no declared table contains, because their counts are listed by name."""
+"""Name the kinds of events that no declared table contains, so that their counts can be listed by name."""
 
 from __future__ import annotations
 
@@ -113,17 +113,17 @@ def type_name(payload: int, event_type: int) -> str:
 
 
 def incomplete_name(payload: int, event_type: int) -> str:
-    """Return the name of the events with a payload field and event type that lack all fields of their table."""
+    """Return the name of events of one type that lack all fields that would identify them as rows of a table."""
     return "process without a name" if payload == layout.PROCESS else type_name(payload, event_type)
 
 
 def generic_name(source: str | None) -> str:
-    """Return the name of the generic events of a source."""
+    """Return the name of the generic events of a source, or of an unknown source if the argument is None."""
     return "generic event" if source is None else f"generic event of {source}"
 
 
 def class_name(event_class: int) -> str:
-    """Return the name of the function calls that nsys records under an event class."""
+    """Return the name of the function calls of an event class, or a name with its number if the class is unknown."""
     return CALL_CLASSES.get(event_class, f"call of class {event_class}")
 
 

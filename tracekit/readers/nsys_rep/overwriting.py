@@ -120,7 +120,7 @@ class BlockEntries:
         return self.body[self.starts[nth] : self.stops[nth]]
 
     def spans_within(self, nth: int, spans: Spans) -> list[Span]:
-        """Return those of the given intervals that start in an entry, relative to the start of the entry."""
+        """Return the intervals that start in an entry. Their offsets are relative to the start of the entry."""
         start, stop = int(self.starts[nth]), int(self.stops[nth])
         first, last = (bisect_left(spans, (place, 0, 0)) for place in (start, stop))
         return [(a - start, b - start, bits) for a, b, bits in spans[first:last]]
@@ -165,7 +165,7 @@ class BlockEntries:
 
 
 class Overwriter:
-    """Overwrites private names and values with a private format in the messages and strings of a report."""
+    """Overwrites private names, and values in formats such as UUIDs, in the messages and strings of a report."""
 
     def __init__(self, redaction: Redaction, budget: StepBudget, names: Names) -> None:
         self.redaction = redaction
@@ -187,9 +187,11 @@ class Overwriter:
         return spans
 
     def overwrite(self, value: bytes, spans: Spans | None = None) -> bytes:
-        """Return a message, a string or other bytes, with private values overwritten.
+        """Return a copy of a message, a string or other bytes in which private values are overwritten.
 
-        The argument ``spans`` contains the intervals that may hold private values. If it is None, they are searched.
+        Args:
+            value: Bytes to copy.
+            spans: Intervals that may hold private values. If it is None, the bytes are searched for them.
         """
         spans = self.candidates(value) if spans is None else spans
         out = bytearray(value)
@@ -198,7 +200,12 @@ class Overwriter:
         return bytes(out)
 
     def overwrite_string(self, text: bytes, bits: int) -> bytes:
-        """Return a string, or bytes that are not a message, with private values overwritten."""
+        """Return a copy of a string, or of bytes that are not a message, in which private values are overwritten.
+
+        Args:
+            text: String to copy.
+            bits: Bit mask of the private names that the string may contain.
+        """
         self.budget.spend_bytes(len(text))
         return self.redaction.overwrite(self.names, text, bits)
 

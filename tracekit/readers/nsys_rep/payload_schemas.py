@@ -91,7 +91,7 @@ class Plan:
 
     @property
     def min_size(self) -> int:
-        """Minimum size of a payload in bytes, so that it contains all values."""
+        """Size in bytes of the smallest payload that contains all values."""
         return max((p.at + p.size for p in self.pieces if not isinstance(p, str)), default=0)
 
     @functools.cached_property
@@ -245,7 +245,9 @@ class Schemas:
         return parsed
 
     def plan(self, process: int, domain: int, number: int) -> Plan | None:
-        """Return how to format the payloads of a schema, or None if its layout is unknown or depends on values.
+        """Return how to format the payloads of a schema, or None if this is impossible.
+
+        It is impossible if the layout of the payloads is unknown, depends on their values, or is too large.
 
         Raises:
             Damage: All schemas together have more than ``MAX_PLANNED`` values.
@@ -275,7 +277,7 @@ class Schemas:
         return plan if values <= plan.min_size and plan.width <= MAX_WIDTH else None
 
     def _predefined_plan(self, number: int) -> Pieces:
-        """Return how to format a payload of a predefined type. Only the first of several values is formatted."""
+        """Return the pieces of the JSON text of a payload of a predefined type. Only its first value is formatted."""
         if STRINGS.get(number) == 1:
             return [Value(ValueFormat.TEXT, 0, 0)]
         form, size = FORMS.get(number, ValueFormat.BLANK), self.sizes.get(number, 0)
@@ -283,7 +285,7 @@ class Schemas:
 
 
 class _Planner:
-    """Determines how to format the payloads of the schemas in one domain of one process."""
+    """Planner of the JSON text of the payloads in one NVTX domain of one process."""
 
     def __init__(self, report: Schemas, process: int, domain: int) -> None:
         self.report = report
@@ -292,7 +294,13 @@ class _Planner:
         self.values = 0
 
     def plan_struct(self, schema: PayloadSchema, at: int, depth: int) -> Pieces:
-        """Return the constant strings and values that format a struct at an offset."""
+        """Return the pieces of the JSON text of a struct: constant strings, and values to format.
+
+        Args:
+            schema: Schema of the struct.
+            at: Offset of the struct in the payload in bytes.
+            depth: Number of structs that contain this struct.
+        """
         if schema.kind != STATIC or depth > MAX_DEPTH:
             raise _NoPlanError
         pieces: Pieces = []
@@ -310,7 +318,7 @@ class _Planner:
         return ["{", *pieces, "}"]
 
     def plan_entry(self, entry: SchemaEntry, at: int, size: int, depth: int) -> Pieces:
-        """Return the pieces of the JSON text of an entry of a payload: constant strings, and decoded values.
+        """Return the pieces of the JSON text of an entry of a struct: constant strings, and values to format.
 
         The pieces are concatenated in order. There are none for a union, which nsys omits.
         """
@@ -328,7 +336,10 @@ class _Planner:
         ]
 
     def plan_value(self, entry: SchemaEntry, inner: PayloadSchema | None, at: int, size: int, depth: int) -> Pieces:
-        """Return the constant strings and values that format one value of an entry. An array has several values."""
+        """Return the pieces of the JSON text of one value of an entry: constant strings, and values to format.
+
+        An entry that is an array has several values.
+        """
         if entry.flags & POINTER:
             return ['""']
         if inner is not None:
@@ -436,7 +447,7 @@ def _value_count(entry: SchemaEntry) -> int:
 
 
 def _is_supported_size(form: ValueFormat, size: int) -> bool:
-    """Return whether values with a size in bytes can be formatted in a given way."""
+    """Return whether values of a size in bytes are supported in a format."""
     return (
         size in {ValueFormat.REAL: (4, 8), ValueFormat.TEXT: (1,), ValueFormat.BYTE: (1,)}.get(form, (1, 2, 4, 8))
         or form is ValueFormat.BLANK
@@ -454,7 +465,7 @@ def _entry_name(entry: SchemaEntry, inner: PayloadSchema | None) -> str:
 
 
 def json_string(text: str) -> str:
-    """Return a JSON string as nsys writes it. Slashes are escaped, but letters beyond ASCII are not."""
+    """Encode a string as JSON like nsys, which escapes slashes, but not characters beyond ASCII."""
     return f'"{text.translate(_ESCAPES)}"'
 
 

@@ -51,7 +51,7 @@ def payload_columns(schemas: Schemas, columns: dict[str, pa.Array], budget: Budg
     Args:
         schemas: Payload schemas of the report.
         columns: The decoded columns ``NEEDED`` of the events.
-        budget: Memory budget of the request.
+        budget: Memory budget for the strings.
 
     Raises:
         Damage: A message is invalid, or the strings exceed the memory budget.
@@ -156,7 +156,11 @@ class PayloadItems:
 
 
 def _copy_messages(payloads: pa.Array) -> tuple[Buffer, Int64Array, Int64Array, Int64Array]:
-    """Copy messages to a buffer. Return it, and the index, start offset and end offset of each message with bytes."""
+    """Copy the messages that contain extended payloads to one buffer.
+
+    Returns:
+        The buffer, and the index, start offset and end offset of each copied message.
+    """
     octets = np.frombuffer(payloads.buffers()[2], np.uint8)
     edges = np.frombuffer(payloads.buffers()[1], np.int32)[payloads.offset :][: len(payloads) + 1].astype(np.int64)
     sizes = np.where(payloads.is_valid().to_numpy(zero_copy_only=False), np.diff(edges), 0)
@@ -202,9 +206,13 @@ def _split_items(
 
 
 def _format_items(schemas: Schemas, items: PayloadItems, keys: npt.NDArray[np.int64], max_chars: int) -> pa.Array:
-    """Format payloads by the schemas that their keys identify: process, domain and schema id.
+    """Format payloads as JSON strings. The string is null if a payload cannot be formatted.
 
-    The result is null where a payload cannot be formatted.
+    Args:
+        schemas: Payload schemas of the report.
+        items: The payloads.
+        keys: Process, domain and schema id of each payload, as rows.
+        max_chars: Maximum number of characters of all strings together.
     """
     made: list[pa.Array] = [pa.array([], _BYTES)]
     places = np.full(len(keys), -1)
@@ -230,7 +238,7 @@ def _format_items(schemas: Schemas, items: PayloadItems, keys: npt.NDArray[np.in
 
 
 def group_rows(keys: npt.NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
-    """Yield each distinct row of a matrix, as unsigned numbers, and the ascending indices of the rows that equal it."""
+    """Yield each distinct row of a matrix as unsigned integers, with the ascending indices of all equal rows."""
     if not len(keys):
         return
     varying = [nth for nth in range(keys.shape[1]) if (keys[:, nth] != keys[0, nth]).any()]
@@ -249,13 +257,13 @@ def group_rows(keys: npt.NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], I
 
 
 def _format_by_plan(octets: Bytes, starts: Int64Array, stops: Int64Array, plan: Plan) -> pa.Array:
-    """Format payloads of one schema."""
+    """Format payloads of one schema as JSON strings."""
     parts = [p.encode() if isinstance(p, str) else _format_value(octets, starts, stops, p) for p in plan.pieces]
     return _concatenate_strings(pa.array([b""] * len(starts), _BYTES), *parts)
 
 
 def _format_value(octets: Bytes, starts: Int64Array, stops: Int64Array, value: Value) -> pa.Array:
-    """Format one value of each payload."""
+    """Format one value of each payload as JSON."""
     begin = starts + value.at
     if value.form is ValueFormat.TEXT and not value.size:
         return _quote_strings(_split_bytes(octets[_interval_offsets(begin, stops - begin)], stops - begin))
@@ -299,7 +307,7 @@ def _format_floats(numbers: npt.NDArray[np.floating]) -> pa.Array:
 
 
 def _quote_strings(column: pa.Array) -> pa.Array:
-    """Quote strings, which may contain any bytes, as JSON strings."""
+    """Encode strings as JSON strings in quotes. The strings may contain any bytes."""
     octets = np.frombuffer(column.buffers()[2] or b"", np.uint8)
     for special in _SPECIAL[np.isin(_SPECIAL, octets)].tolist():
         column = pc.replace_substring(
@@ -333,7 +341,7 @@ def _interval_offsets(starts: Int64Array, sizes: Int64Array) -> Int64Array:
 
 
 def int64_values(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the values of an integer column, which are 0 where it is null."""
+    """Return the values of an integer column, with 0 in place of null."""
     return np.asarray(pc.fill_null(column, 0).to_numpy(zero_copy_only=False), np.int64)
 
 

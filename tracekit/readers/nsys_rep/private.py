@@ -37,7 +37,7 @@ _ENVIRONMENT, _HOST, _NETWORK, _FOLDERS = 610, 619, 910, (170, 173)
 
 
 def section_edits(redaction: Redaction) -> dict[str, Edit]:
-    """Return, by section name, the functions that redact the sections with private values."""
+    """Return the functions that redact the sections with private values, by section name."""
     command, host, device = (
         _replacement_edit(redaction, COMMAND),
         _replacement_edit(redaction, HOST),
@@ -78,7 +78,7 @@ def section_edits(redaction: Redaction) -> dict[str, Edit]:
 
 
 def trailer_edit(redaction: Redaction) -> Edit:
-    """Return the function that redacts the report trailer. It replaces binary UUIDs of GPUs, but not textual ones."""
+    """Return a function that replaces binary UUIDs of GPUs in the report trailer, but not textual UUIDs."""
 
     def uuid(value: bytes) -> bytes:
         return value if is_text(value) else redaction.replace_uuid(value)
@@ -100,7 +100,7 @@ def message_fields_edit(message: str, **edits: Edit) -> Edit:
 
 
 def optional_message_edit(message: str, **edits: Edit) -> Edit:
-    """Return a function like that of ``message_fields_edit``, which leaves bytes that are not a message unchanged."""
+    """Return a function that edits the fields of a message, but leaves bytes that are not a message unchanged."""
     edit = message_fields_edit(message, **edits)
 
     def edit_if_message(data: bytes) -> bytes:
@@ -133,7 +133,7 @@ def _environment_variable_edit(redaction: Redaction) -> Edit:
 
 
 def _launch_options_edit(redaction: Redaction) -> Edit:
-    """Return a function that replaces all strings in the launch options of a process like a command line."""
+    """Return a function that removes variables from launch options, and redacts all strings as command lines."""
     variable = _environment_variable_edit(redaction)
 
     def redact_field(part: FieldSpan, value: bytes) -> bytes:
@@ -148,7 +148,7 @@ def _launch_options_edit(redaction: Redaction) -> Edit:
 
 
 def target_edit(redaction: Redaction) -> Edit:
-    """Return the function that redacts a message that describes a target machine."""
+    """Return a function that redacts the description of a target machine."""
     network = message_fields_edit(
         "NetworkDevices", devices=lambda data: edit_message(data, _network_device_edit(redaction))
     )
@@ -169,7 +169,7 @@ def target_edit(redaction: Redaction) -> Edit:
 
 
 def _network_device_edit(redaction: Redaction) -> Callable[[FieldSpan, bytes], bytes]:
-    """Return a function that sets the hardware address in the fields of a network device to 0."""
+    """Return a function that, applied to each field of a network device, clears the hardware address."""
 
     def clear_address(part: FieldSpan, value: bytes) -> bytes:
         if part.number != fields_of("NetworkDevice").guid or not value.strip(b"\0"):
@@ -198,7 +198,7 @@ def process_edit(redaction: Redaction) -> Edit:
 
 
 class ProcessesOfEvent(NamedTuple):
-    """The facts about the processes in an event that redaction needs.
+    """The properties of the processes in an event that determine how the event is redacted.
 
     Attributes:
         environments: Ids of the strings that hold the environments of the processes.
@@ -224,7 +224,7 @@ class ProcessesOfEvent(NamedTuple):
 
 
 def _redacted_strings(data: bytes, fields: list[FieldSpan]) -> dict[int, bytes]:
-    """Return the redacted strings of a process by their offsets, without strings that redaction does not change."""
+    """Return the redacted strings of a process by offset, without strings that redaction leaves unchanged."""
     texts = [(p.value_start, p.number, data[p.value_start : p.end]) for p in fields if p.kind == DELIMITED]
     named = next((value for _, number, value in texts if number == _PROCESS.name), b"")
     replaced: dict[int, bytes] = {}

@@ -195,7 +195,7 @@ class _RedactedReport:
         """Return the names of the sections in the order in which they are written.
 
         The order of the file is kept, because nsys requires the sections in the order of the table of contents. The
-        section of offsets is moved behind the raw data if necessary, because its contents depend on them.
+        section of offsets is moved after the raw data if necessary, because the raw data determines the offsets.
         """
         names = sorted(self.container.sections, key=lambda name: self.container.offsets[name])
         if OFFSETS in names[: names.index(RAW)]:
@@ -405,7 +405,7 @@ class _RedactedReport:
 
 
 def _section_entry(name: str, offset: int, size: int) -> bytes:
-    """Return the encoded entry of a section in the table of contents."""
+    """Encode the entry of a section in the table of contents."""
     fields = fields_of("Section")
     entry = (
         encode_field(fields.name, name.encode()) + encode_field(fields.offset, offset) + encode_field(fields.size, size)

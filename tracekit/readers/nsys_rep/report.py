@@ -79,7 +79,7 @@ class Report:
         self._warned: Counter[tuple[int, str]] = Counter()
 
     def counts(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
-        """Return the number of matching rows for each pair of table and filter. It is 0 if the table is missing.
+        """Return the number of rows of each table that match its filter. The number is 0 if the table is missing.
 
         All tables of events are counted in one pass over the report.
         """
@@ -92,7 +92,7 @@ class Report:
     def max_rows(self, table: str) -> int:
         """Return an upper limit for the number of rows of a table, derived from the number of events in the report.
 
-        It is 0 for tables that are usually small, whose memory grows with their rows.
+        The result is 0 for tables that are usually small. Memory for them is reserved as their rows are read.
         """
         if table in GENERIC_TABLES:
             listed = self.metrics if table == SAMPLES else self.counters
@@ -104,6 +104,9 @@ class Report:
 
         A pass reads some megabytes of the report at a time, in several threads. A column that the report lacks is null.
         The column ``rowid`` numbers the rows from 1.
+
+        Yields:
+            The index of a request, and the result of its function ``convert`` for one batch.
 
         Raises:
             CorruptTraceError: The report is damaged.
@@ -174,7 +177,7 @@ class Report:
     def _convert_batch(
         self, request: Request[Result], made: dict[str, pa.Array], repaired: Counter[tuple[str, str]], budget: Budget
     ) -> Result:
-        """Call ``Request.convert`` with the rows of a batch that match the filter, converted to the requested types."""
+        """Filter the rows of a batch, convert their types, and return the result of ``Request.convert`` for them."""
         kept = _filter_rows(made, request.where)
         rows = len(next(iter(kept.values())))
         budget.reserve(rows, request.row_bytes, "events")
@@ -185,9 +188,9 @@ class Report:
         return request.convert(pa.table(columns))
 
     def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
-        """Return the row number of the row at ``index`` among the rows that match a filter.
+        """Return the ``rowid`` of the row at ``index`` among the rows that match a filter.
 
-        The result is None if there are too few rows.
+        The result is None if fewer rows match. Indices are counted from 0, and ``rowid`` from 1.
         """
         for _, rows in self.batches([Request(table, {ROWID: pa.int64()}, where, lambda batch: batch[ROWID])]):
             if index < len(rows):
@@ -196,17 +199,17 @@ class Report:
         return None
 
     def decode_stacks(self, table: str, stacks: pa.BinaryArray) -> pa.ListArray:
-        """Decode stacks from the column ``FRAMES`` of a table.
+        """Decode call stacks from the column ``FRAMES`` of a table into lists of frames.
 
         Raises:
-            Damage: A stack is invalid, or the frames take more memory than a report of this size may.
+            Damage: A stack is invalid, or the frames take more memory than tracekit allows for a report of this size.
         """
         number = layout.TABLES[table].columns[FRAMES].path[0]
         return frames.decode_stacks(stacks, number, Budget(self.raw.file_bytes))
 
     @functools.cached_property
     def undecoded(self) -> dict[str, Undecoded]:
-        """Number of the events that are in no declared table and their size in bytes, by class."""
+        """Number and size in bytes of the events that no declared table contains, by class."""
         with damage_as_error(self.path, file=self.container.file):
             return find_undecoded(self)
 
@@ -234,7 +237,7 @@ class Report:
 
     @functools.cached_property
     def counters(self) -> dict[int, list[CounterField]]:
-        """The values in the samples of each event type of counters."""
+        """The fields of the counter samples of each event type."""
         with damage_as_error(self.path, file=self.container.file):
             return counters.fields_by_type(self.raw)
 
@@ -261,9 +264,9 @@ class Report:
         }
 
     def _memory_budget(self, request: Request[Result]) -> AbstractContextManager[Budget]:
-        """Return the memory budget of a table.
+        """Return a context manager that provides the memory budget of a request.
 
-        Samples of GPU metrics have twice the budget, because repeated samples have a high compression ratio.
+        Generic events have twice the budget, because repeated samples have a high compression ratio.
         """
         per_byte = (2 if request.table in GENERIC_TABLES else 1) * BYTES_PER_BYTE
         return self._ledger.budget_for_read((request.table, *request.types, request.where), per_byte)
@@ -294,7 +297,7 @@ class Report:
         return arrays.needed_fields(table, self._source_names(request), self._exclusion_filter(table))
 
     def _source_names(self, request: Request[Result]) -> list[str]:
-        """Return the names of the columns that are decoded for a request, at least one."""
+        """Return the names of the columns to decode for a request. There is always at least one."""
         needed = dict.fromkeys([*request.types, *([request.where.column] if request.where else [])])
         have = [c for c in needed if c == ROWID or c in self.columns[request.table]]
         if set(payloads.STRING_COLUMNS).intersection(have):
@@ -302,7 +305,7 @@ class Report:
         return have or [ROWID]
 
     def _exclusion_filter(self, table: EventTable) -> EventFilter | None:
-        """Return the filter that selects events to exclude from a table, or None."""
+        """Return the filter that selects events to exclude from a table, or None to exclude no events."""
         return self.mpi if table.payload == layout.NVTX and self.mpi else None
 
     def _decode_request(
@@ -367,7 +370,7 @@ class Report:
 
 
 def _shared_selections(selections: Sequence[Selection]) -> list[Selection]:
-    """Return for each selection one that contains it, the same one for all selections with the same payload."""
+    """Replace each selection with the union of all selections that have the same payload field."""
     types: dict[int, set[int]] = {}
     for payload, chosen in selections:
         types.setdefault(payload, set()).update(chosen)

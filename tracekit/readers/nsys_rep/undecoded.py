@@ -31,7 +31,7 @@ _GENERIC_TYPE = fields_of("GenericEvent").type_id
 
 
 class EventsReport(Protocol):
-    """The parts of a report that this module uses."""
+    """The parts of a report that are needed to count undecoded events."""
 
     @property
     def events(self) -> Events:
@@ -45,7 +45,7 @@ class EventsReport(Protocol):
 
     @property
     def counters(self) -> Mapping[int, Sequence[CounterField]]:
-        """The values in the samples of each event type of counters."""
+        """The fields of the counter samples of each event type."""
         ...
 
     @property
@@ -69,7 +69,7 @@ class _Check(NamedTuple):
 
 
 def _table_check(table: str) -> _Check:
-    """Return the check of the events of a table that has identifying fields."""
+    """Return a check that requires the events of a table to have one of its identifying fields."""
     declared = layout.TABLES[table]
     return _Check(
         Selection(declared.payload, declared.event_types),
@@ -117,14 +117,14 @@ def find_undecoded(report: EventsReport) -> dict[str, Undecoded]:
 
 
 def _generic_sizes(chosen: SelectedEvents, decoded: Collection[int], sources: Mapping[int, str]) -> Iterator[Size]:
-    """Yield the sizes of generic events by source. Those of some types are decoded."""
+    """Yield the class, number and size of the generic events of each event type. The class of decoded types is None."""
     for number, count, size in _sizes_by_value(chosen, np.arange(len(chosen.starts)), _GENERIC_TYPE):
         source = sources.get(-1 if number is None else number & SOURCE_MASK)
         yield None if number in decoded else names.generic_name(source), count, size
 
 
 def _call_sizes(chosen: SelectedEvents, event_type: int) -> Iterator[Size]:
-    """Yield the sizes of the function calls of an event type by class."""
+    """Yield the class, number and size of function calls of an event type, grouped by event class."""
     for event_class, count, size in _sizes_by_value(chosen, np.arange(len(chosen.starts)), layout.CLASS):
         yield names.call_name(event_type, event_class), count, size
         if event_class in layout.PARTS and event_type == layout.CALL:
@@ -137,7 +137,7 @@ def _call_sizes(chosen: SelectedEvents, event_type: int) -> Iterator[Size]:
 
 
 def _sizes_without_fields(chosen: SelectedEvents, check: _Check) -> Iterator[Size]:
-    """Yield the sizes of the events that have none of the fields of a check, by event type."""
+    """Yield the class, number and size of the events of each event type that have none of the fields of a check."""
     decoded = np.zeros(len(chosen.starts), np.bool_)
     for field in decode(chosen.buffer, chosen.starts, chosen.stops, check.fields).values():
         decoded |= _has_field(field, len(decoded))
@@ -149,7 +149,10 @@ def _sizes_without_fields(chosen: SelectedEvents, check: _Check) -> Iterator[Siz
 
 
 def _sizes_by_value(chosen: SelectedEvents, rows: Int64Array, number: int) -> Iterator[tuple[int | None, int, int]]:
-    """Yield the number and the bytes of the events at some indices for each value of a field, or None without it."""
+    """Yield each value of a field, with the number and the total size of the given events that have it.
+
+    The value None represents the events without the field.
+    """
     field = decode(chosen.buffer, chosen.starts[rows], chosen.stops[rows], (number,)).get(number)
     present = _has_field(field, len(rows))
     missing = rows[~present]
@@ -169,7 +172,7 @@ def _rows_of_class(chosen: SelectedEvents, event_class: int) -> Int64Array:
 
 
 def _part_fields(chosen: SelectedEvents, rows: Int64Array) -> list[Field | None]:
-    """Return the messages that identify the rows of tables, in the events at some indices."""
+    """Return the nested messages that identify the rows of tables, decoded from the events at the given indices."""
     parts = {t.part for t in layout.TABLES.values() if t.part}
     outer = decode(chosen.buffer, chosen.starts[rows], chosen.stops[rows], {part[0] for part in parts})
     return [nested_fields(chosen.buffer, outer.get(part[0]), {part[1:]})[part[1:]] for part in parts]
@@ -183,5 +186,5 @@ def _has_field(field: Field | None, events: int) -> Mask:
 
 
 def _event_sizes(chosen: SelectedEvents, rows: Int64Array) -> Int64Array:
-    """Return the size of the events at some indices."""
+    """Return the sizes in bytes of the payloads of the events at the given indices."""
     return chosen.stops[rows] - chosen.starts[rows]

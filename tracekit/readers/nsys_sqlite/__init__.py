@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def sniff(source: Source) -> bool:
-    """Return whether a file is a SQLite database with the tables of an export, or one whose schema is damaged."""
+    """Return whether a file is a SQLite export of nsys, or a SQLite database with a damaged schema."""
     if not source.head.startswith(MAGIC):
         return False
     from tracekit.readers.common.sqlite.catalogue import table_names
@@ -35,7 +35,10 @@ def open_export(source: Source) -> Capture:
 def redact_export(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
     """Write a copy of an export without values that identify people and machines.
 
-    Pseudonyms are computed with the key, or with a random key if it is None.
+    The key determines the pseudonyms in the copy. If the key is None, a random key is used.
+
+    Returns:
+        The number of replaced values by kind.
     """
     from tracekit.readers.nsys_sqlite.redact import write_redacted
 

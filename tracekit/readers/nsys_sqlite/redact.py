@@ -81,9 +81,9 @@ def write_redacted(source: Source, target: Path, key: bytes | None = None) -> di
     """Write a copy of a SQLite export without values that identify people and machines.
 
     Args:
-        source: The export.
-        target: Path of the copy. No file may exist there.
-        key: Key of the pseudonyms, or None for a random key.
+        source: Export to copy.
+        target: Path of the copy, which must not exist.
+        key: Key that determines the pseudonyms, or None for a random key.
 
     Returns:
         The number of redacted values by kind.
@@ -91,7 +91,7 @@ def write_redacted(source: Source, target: Path, key: bytes | None = None) -> di
     Raises:
         CorruptTraceError: The file is damaged, or its strings exceed the limits for a file of its size.
         UnsupportedVersionError: The strings of the export are not UTF-8.
-        TracekitError: The export has SQL that would run while it is changed, or it changed while it was read.
+        TracekitError: The export contains SQL that would run during redaction, or the file changed while it was read.
     """
     with _convert_errors(source), _copy_to_temporary_database(source) as (db, version):
         counts = _RedactedExport(db, source, key).redact()
@@ -107,7 +107,7 @@ def count_private_values(source: Source) -> dict[str, int]:
     Raises:
         CorruptTraceError: The file is damaged, or its strings exceed the limits for a file of its size.
         UnsupportedVersionError: The strings of the export are not UTF-8.
-        TracekitError: The export has SQL that would run while it is changed, or it changed while it was read.
+        TracekitError: The export contains SQL that would run during redaction, or the file changed while it was read.
     """
     with _convert_errors(source), _copy_to_temporary_database(source) as (db, _):
         return _RedactedExport(db, source, None).redact()
@@ -133,7 +133,7 @@ def _copy_to_temporary_database(source: Source) -> Iterator[tuple[sqlite3.Connec
 
 @contextlib.contextmanager
 def _writable_database(uri: str) -> Iterator[sqlite3.Connection]:
-    """Return a context manager that opens a database for changes without a journal. It returns strings as bytes."""
+    """Return a context manager that opens a database for changes without a journal. Queries return strings as bytes."""
     with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as db:
         db.text_factory = bytes
         for setting in (
@@ -149,9 +149,10 @@ def _writable_database(uri: str) -> Iterator[sqlite3.Connection]:
 
 @contextlib.contextmanager
 def _convert_errors(source: Source) -> Iterator[None]:
-    """Return a context manager that converts errors of SQLite.
+    """Return a context manager that converts errors of SQLite to errors of tracekit or the operating system.
 
-    If the copy cannot be written, the error becomes an ``OSError``, otherwise a ``CorruptTraceError`` about the export.
+    An error becomes an ``OSError`` if the copy cannot be written, and a ``CorruptTraceError`` about the export
+    otherwise.
     """
     try:
         yield
@@ -175,9 +176,10 @@ class _RedactedExport:
         self.strings = StringColumns(db, self.redaction, source.size)
 
     def redact(self) -> dict[str, int]:
-        """Replace private values, then overwrite the names collected from them in all strings.
+        """Replace private values, and overwrite the private names that they contain in all other strings.
 
-        Return the number of redacted values by kind.
+        Returns:
+            The number of redacted values by kind.
         """
         self.db.execute("BEGIN")
         for table in ("META_DATA_CAPTURE", "EXPORT_META_DATA", "META_DATA_EXPORT"):
@@ -197,7 +199,7 @@ class _RedactedExport:
         return dict(self.redaction.counts)
 
     def _check_copy(self) -> None:
-        """Check that the copy is not damaged, has UTF-8 strings, and has no SQL that would run while it is changed."""
+        """Raise an error if the copy is damaged, not encoded in UTF-8, or has SQL that would run during redaction."""
         self.db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
         triggers = self.db.execute("SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'").fetchone()[0]
         if triggers:
@@ -220,7 +222,7 @@ class _RedactedExport:
             raise CorruptTraceError(message, path=self.path, hint=EXPORT_AGAIN)
 
     def _has_columns(self, table: str, *columns: str) -> bool:
-        """Return whether a table exists, is neither a view nor virtual, and has all given columns."""
+        """Return whether a table with all given columns exists, and is neither a view nor a virtual table."""
         if table not in self.strings.columns:
             return False
         listed = {c.decode() for (c,) in self.db.execute("SELECT name FROM pragma_table_info(?)", (table,))}
@@ -262,7 +264,7 @@ class _RedactedExport:
                 self._update_column(table, column, "TRUE", self._redact_device)
 
     def _redact_switches(self) -> None:
-        """Replace the names of InfiniBand devices, and number their globally unique ids, equal ids alike."""
+        """Replace the names and globally unique ids of InfiniBand devices. Equal ids get equal replacements."""
         for column in _NETWORK_NAMES:
             if self._has_columns("NET_IB_DEVICE_INFO", column):
                 self._redact_column(HOST, "NET_IB_DEVICE_INFO", column, "TRUE")
@@ -319,13 +321,13 @@ class _RedactedExport:
                 self._update_column(table, column, "TRUE", self.redaction.redact_folders)
 
     def _redact_column(self, kind: str, table: str, column: str, where: str, parameters: Sequence[bytes] = ()) -> None:
-        """Replace the values of a column, which are private values of one kind, in the rows that match a condition."""
+        """Replace the values of a column, which are private values of one kind, in rows that match a SQL condition."""
         self._update_column(table, column, where, lambda value: self.redaction.replace(kind, value), parameters)
 
     def _update_column(
         self, table: str, column: str, where: str, change: Callable[[bytes], bytes], parameters: Sequence[bytes] = ()
     ) -> None:
-        """Replace each string and blob of a column with the result of a function, in rows that match a condition."""
+        """Apply a function to each string and blob of a column, in the rows that match a SQL condition."""
         name = quote_identifier(column)
         self.db.create_function("changed", 1, change)
         self.db.execute(

@@ -1,6 +1,6 @@
 """Search all strings of a database for private values, and overwrite these values.
 
-The size of the search is limited.
+The number and the total size of the values to search are limited in proportion to the size of the file.
 """
 
 from __future__ import annotations
@@ -64,8 +64,7 @@ class StringColumns:
     """The string columns in a temporary copy of a database.
 
     Attributes:
-        columns: Names of the columns of each ordinary table that are not generated, and whose declared type is not
-            numeric.
+        columns: Names of the columns of each ordinary table, without generated columns and columns with a numeric type.
         tables: The ordinary tables, with the columns to search.
     """
 
@@ -91,7 +90,7 @@ class StringColumns:
                             self.redaction.collect_names(ENVIRONMENT, text[start:])
 
     def overwrite(self, names: Names) -> None:
-        """Overwrite private names, and values in a private format, in all strings."""
+        """Overwrite private names, and other private values such as UUIDs, in all strings."""
         for table in self.tables:
             for column in table.columns:
                 if table.rowid is None:
@@ -123,7 +122,7 @@ class StringColumns:
         )
 
     def _batches(self, table: _Table, column: str) -> Iterator[list[_Value]]:
-        """Yield batches of the strings and blobs of a column that are not empty.
+        """Yield the non-empty strings and blobs of a column in batches, each value with its rowid.
 
         The query scans the table itself rather than an index, so that the caller may update rows between batches.
         """
@@ -157,7 +156,7 @@ class StringColumns:
         return columns
 
     def _searched_table(self, name: str) -> _Table:
-        """Return a table with the columns to search, after counting its values against the limit."""
+        """Return a table with the columns to search, and subtract the number of their values from the limit."""
         held = "".join(f", max(+{quote_identifier(c)} COLLATE BINARY > '')" for c in self.columns[name])
         sql = f"SELECT count(*){held} FROM {quote_identifier(name)} NOT INDEXED"  # noqa: S608 - quoted
         rows, *has_values = self.db.execute(sql).fetchone()
@@ -178,7 +177,7 @@ class StringColumns:
         return True
 
     def _reserve_values(self, values: int) -> None:
-        """Count values against the limit, because a row of many nulls takes only a few bytes of the file.
+        """Subtract values from the limit, which exists because a row of many nulls takes only a few bytes of the file.
 
         Raises:
             CorruptTraceError: The limit is exceeded.
@@ -244,11 +243,12 @@ def _join_batch(batch: list[_Value]) -> bytes:
 
 
 def _values_at(batch: list[_Value], offsets: Iterable[tuple[int, int]]) -> list[tuple[int, bytes, int]]:
-    """Return the values of a batch at some offsets of the joined batch, each with its rowid and a bit mask.
+    """Return the values of a batch that contain one of the given offsets, each with its rowid and a bit mask.
 
     Args:
         batch: The values.
-        offsets: Ascending offsets, each with a bit mask. The masks of all offsets in a value are combined.
+        offsets: Ascending offsets in the result of ``_join_batch``, each with a bit mask. The masks of all offsets in a
+            value are combined.
     """
     held: dict[int, int] = {}
     ends: list[int] = []

@@ -23,7 +23,11 @@ class ExportTables(Database):
     chunked_columns = frozenset({"jsonText", blobs.COLUMN})
 
     def batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
-        """Read columns of several tables, with one batch per request."""
+        """Read columns of several tables, with one batch per request.
+
+        Yields:
+            The index of a request, and the result of its function ``convert``.
+        """
         for index, request in enumerate(requests):
             yield index, request.convert(self._read_table(request.table, request.types, request.where))
 
