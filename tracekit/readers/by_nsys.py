@@ -110,9 +110,10 @@ def _export_to_sqlite(tool: str, source: Source, folder: Path) -> Path:
 
 
 def _run_silently(command: list[str]) -> int:
-    """Run a command and discard its output, which may describe the machine. The command is killed on an interruption.
+    """Run a command without showing its output, and return its exit status.
 
-    The function polls, because an interruption does not end a longer wait once polars has been imported.
+    The output is discarded because it may describe the machine. An interruption kills the command. The function polls,
+    because an interruption does not end a longer wait once polars has been imported.
     """
     devnull = subprocess.DEVNULL
     with (

@@ -92,7 +92,10 @@ class _Code(NamedTuple):
 
 
 class _ArrayInterface:
-    """Exposes the memory of an instance to NumPy, and keeps the store, which owns the memory, alive."""
+    """The array interface through which NumPy accesses the memory of a sandbox.
+
+    It refers to the store, which owns the memory, so that the memory exists as long as an array uses it.
+    """
 
     def __init__(self, memory: wasmtime.Memory, store: wasmtime.Store) -> None:
         self.owner = store

@@ -1,4 +1,4 @@
-"""Text of WebAssembly programs, with the constants and parameters that they share with Python.
+"""Generate the text of WebAssembly programs, which contain constants and parameters that Python defines.
 
 Each constant is defined once, in Python. The text of a program refers to a constant as ``{NAME}``, and to the offset of
 a parameter of an exported function as ``{function.parameter}``. Both are filled in when the program is compiled.
@@ -29,7 +29,7 @@ _PLACEHOLDER = re.compile(r"\{([\w.]+)\}")
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The text of a WebAssembly module, and the constants and parameters that Python fills in.
+    """A WebAssembly module: its text, and the constants and parameters that Python inserts into the text.
 
     Attributes:
         files: Package and name of each file of functions. The files together form the module.

@@ -1,4 +1,4 @@
-"""Find what makes a program slow. Each finding has its evidence and a recommendation.
+"""Find performance problems of a program. Each finding consists of a problem, its evidence and a recommendation.
 
 ``iteration_activity`` provides the data that the rules examine: the GPU activities and ops of the aggregated
 iterations. A rule is a function that takes an ``IterationActivity`` and yields findings. All rules are listed in
@@ -49,7 +49,7 @@ SCHEMA = {
 
 
 def advise(rollup: Rollup) -> pl.DataFrame:
-    """Return findings about the aggregated iterations, the most expensive ones first.
+    """Return the performance problems of the aggregated iterations, the most expensive ones first.
 
     Returns:
         One row per finding: ``rule``, ``problem``, ``evidence``, ``advice``, ``time_ns`` (upper bound of the time that

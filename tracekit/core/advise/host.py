@@ -79,7 +79,7 @@ def data_loading(activity: IterationActivity) -> Iterator[Finding]:
 
 
 def idle_by_cause(activity: IterationActivity) -> Iterator[Finding]:
-    """Report the idle time of each device, divided by what the CPU does during this time."""
+    """Report the idle time of each device, and how it is divided among the causes on the CPU."""
     for row in activity.time_by_part.iter_rows(named=True):
         yield from _report_idle(activity, row["device_id"], {c: row[c] for c in _CAUSES})
 
@@ -109,9 +109,9 @@ def _report_idle(activity: IterationActivity, device: int, causes: dict[str, int
 
 
 def _idle_times_by_cpu_activity(activity: IterationActivity, device: int, gaps: pl.DataFrame) -> pl.DataFrame:
-    """Return the idle time of a device by cause: ``cause``, ``time_ns``, and ``name``, in which most of it passed.
+    """Return the idle time of a device by cause, longest time first.
 
-    The rows are sorted by descending time.
+    The columns are ``cause``, ``time_ns``, and ``name``: the call, range or other event with most of this time.
     """
     pieces = idle.divide_by_cause(
         activity.rollup.measures.ops.frames, gaps.with_columns(device_id=pl.lit(device, pl.Int32))
@@ -123,7 +123,7 @@ def _idle_times_by_cpu_activity(activity: IterationActivity, device: int, gaps: 
 
 
 def _describe_main_cause(by_cause: pl.DataFrame) -> str:
-    """Return a phrase for the cause with the longest time."""
+    """Describe the first cause, which has the longest time, in a phrase for the evidence of a finding."""
     cause, time, name = by_cause.row(0)
     inside = f" ({shorten_name(name)})" if name else ""
     return f"main cause {cause.replace('_', ' ')}{inside} {format_duration(time)}"
@@ -143,7 +143,7 @@ def cpu_advice(activity: IterationActivity, cpu_ns: int, launches: int) -> str:
 
 
 def late_launches(activity: IterationActivity) -> Iterator[Finding]:
-    """Report gaps before activities whose launch ended only after the device had finished all earlier activities."""
+    """Report gaps in which a device had finished all activities while the CPU was still launching the next one."""
     previous_end = intervals.latest_end_before("device_id")
     ordered = activity.gpu_activities.sort("device_id", "start_ns").with_columns(previous_end=previous_end)
     first = ordered.unique(["call", "device_id"], keep="first", maintain_order=True)

@@ -25,7 +25,7 @@ _BORDERS = (("start_ns", -1), ("end_ns", 0))
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding of a rule. Its attributes are the columns that ``advise`` returns, but ``figures`` is a mapping."""
+    """One finding of a rule, with the columns of ``advise`` as attributes. ``figures`` is a mapping, not JSON text."""
 
     rule: str
     problem: str
@@ -51,9 +51,9 @@ class IterationActivity:
 
     @functools.cached_property
     def windows(self) -> pl.DataFrame:
-        """The times that the aggregated iterations cover. They begin with the first op of the capture at the earliest.
+        """The time windows of the aggregated iterations: ``start_ns`` and ``end_ns``.
 
-        Overlapping iterations are merged into one window. The columns are ``start_ns`` and ``end_ns``.
+        Overlapping iterations share one window. No window starts before the first op of the capture.
         """
         first = self.rollup.instances["start_ns"].min()
         start = pl.max_horizontal("start_ns", pl.lit(first if isinstance(first, int) else 0))
@@ -74,8 +74,8 @@ class IterationActivity:
         """The GPU activities in order of start, clipped to the windows.
 
         Columns: ``device_id``, ``start_ns``, ``end_ns``, ``kind``, ``name``, ``uses_tc``, ``tc_unknown``, ``activity``,
-        ``op``, ``instance``, ``call``, ``api_start_ns``, ``api_end_ns``, ``graph`` (whether it is part of a CUDA
-        graph).
+        ``op``, ``instance``, ``call``, ``api_start_ns``, ``api_end_ns``, ``graph`` (whether a CUDA graph contains the
+        activity).
         """
         activities = self.rollup.measures.calls.filter(pl.col("kind").is_in(ON_GPU))
         api = [pl.col("start_ns").alias("api_start_ns"), pl.col("end_ns").alias("api_end_ns")]
@@ -113,24 +113,24 @@ class IterationActivity:
 
     @functools.cached_property
     def busy_times(self) -> pl.DataFrame:
-        """The times in which each device runs any activity, merged: ``device_id``, ``start_ns``, ``end_ns``."""
+        """The disjoint intervals in which each device is busy: ``device_id``, ``start_ns``, ``end_ns``."""
         return intervals.merge_intervals(self.gpu_activities, by=["device_id"])
 
     @functools.cached_property
     def any_busy_times(self) -> pl.DataFrame:
-        """The times in which at least one device runs an activity, merged: ``start_ns``, ``end_ns``."""
+        """The disjoint intervals in which at least one device is busy: ``start_ns``, ``end_ns``."""
         return intervals.merge_intervals(self.gpu_activities, by=[])
 
     @functools.cached_property
     def idle_times(self) -> pl.DataFrame:
-        """The times within the windows in which no device runs an activity: ``start_ns``, ``end_ns``."""
+        """The intervals within the windows in which all devices are idle: ``start_ns``, ``end_ns``."""
         return self.windows_without(self.any_busy_times)
 
     @functools.cached_property
     def time_by_part(self) -> pl.DataFrame:
-        """The time of the windows on each used device, divided into the parts of ``breakdown``.
+        """The total duration of the windows, divided by type of activity, for each used device.
 
-        The columns are ``device_id`` and one column of ns for each part.
+        The columns are ``device_id`` and those in ``breakdown.PARTS``, in ns.
         """
         rollup, aggregated = self.rollup, self.rollup.iterations.aggregated
         if self.length_ns == total_duration(aggregated):
@@ -141,7 +141,7 @@ class IterationActivity:
         return parts.group_by("device_id").agg(pl.col(breakdown.PARTS).sum()).sort("device_id")
 
     def windows_without(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the times within the windows in which no interval of ``rows`` is open: ``start_ns``, ``end_ns``."""
+        """Return the intervals within the windows that no interval of ``rows`` covers: ``start_ns``, ``end_ns``."""
         bounds = self.windows.select(pl.col("start_ns").min(), pl.col("end_ns").max())
         # With intervals of 1 ns before and after all windows, the times before and after all rows are gaps.
         borders = [bounds.select(start_ns=pl.col(c) + d, end_ns=pl.col(c) + d + 1) for c, d in _BORDERS]
@@ -149,7 +149,7 @@ class IterationActivity:
         return intervals.intersection_of_unions(gaps, self.windows, by=[])
 
     def clip(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Clip intervals to the windows. An interval gives one row for each window that it overlaps."""
+        """Clip intervals to the windows. The result has one row per interval and window that overlap."""
         first = self.windows["end_ns"].search_sorted(rows["start_ns"], side="right").cast(pl.Int64)
         stop = self.windows["start_ns"].search_sorted(rows["end_ns"], side="left").cast(pl.Int64)
         overlapping = rows.with_columns(_first=first, _stop=stop).filter(pl.col("_first") < pl.col("_stop"))
@@ -170,7 +170,7 @@ class IterationActivity:
         return shorten_name(str(self.rollup.ops["op_name"][op]))
 
     def largest_ops(self, rows: pl.DataFrame, weight: pl.Expr, count: int = 3) -> str:
-        """Return a list of the ops with the largest total weight, such as ``conv1/conv2d (61 %), fc/linear (20 %)``."""
+        """Describe the ops with the largest total weight, for example ``conv1/conv2d (61 %), fc/linear (20 %)``."""
         totals = (
             rows.with_columns(weight=weight)
             .group_by("op")
@@ -183,7 +183,7 @@ class IterationActivity:
 
 
 def shorten_name(name: str) -> str:
-    """Replace the beginning of a long name by an ellipsis."""
+    """Replace the beginning of a long name with an ellipsis."""
     return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
 
 

@@ -48,7 +48,7 @@ def find_rule(name: str) -> Rule:
     """Return the rule with the given name, which must not contain options.
 
     Raises:
-        UnknownFormatError: There is no such rule.
+        UnknownFormatError: No rule has this name.
     """
     if name not in ALL_RULES:
         raise UnknownFormatError(f"unknown rule {name!r}", hint=choices_hint("rules", ALL_RULES, name))

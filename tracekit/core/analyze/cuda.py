@@ -80,7 +80,7 @@ def cuda_api_sync(request: Request) -> pl.DataFrame:
 
 
 def name_matches(pattern: str) -> pl.Expr:
-    """Return an expression for whether the Categorical column ``name`` matches a regular expression.
+    """Return an expression that is true where the Categorical column ``name`` matches a regular expression.
 
     The match is case-insensitive. Each distinct name is matched only once. A null does not match.
     """
@@ -89,13 +89,13 @@ def name_matches(pattern: str) -> pl.Expr:
 
 
 def _operations_by_call(request: Request, table: str, columns: tuple[str, ...], is_call: pl.Expr) -> pl.LazyFrame:
-    """Return the memory operations whose call meets a condition, with the name of the call as ``api_name``.
+    """Return the memory operations that selected API calls launched, with the name of the call as ``api_name``.
 
     Args:
         request: The input of the rule.
-        table: Table of the memory operations.
-        columns: Further columns of the operations.
-        is_call: Condition that the API calls meet.
+        table: Name of the table of memory operations.
+        columns: Further columns of this table to return.
+        is_call: Boolean expression that selects rows of ``api_calls``.
     """
     calls = request.frames("api_calls").select(*CALL_KEY, "name").filter(is_call).rename({"name": "api_name"})
     rows = request.frames(table).select("start_ns", DURATION, "bytes", *_PLACE, "correlation_id", *columns)

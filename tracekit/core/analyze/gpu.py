@@ -80,7 +80,7 @@ def gpu_time_util(request: Request) -> pl.DataFrame:
 
 
 def _gpu_activities(request: Request) -> pl.DataFrame:
-    """Return all activities with the columns of the process and device, ``context_id``, ``start_ns`` and ``end_ns``."""
+    """Return the kernels, memory copies and memory sets of all devices, with only the columns that the rules need."""
     columns = (*_DEVICE, "context_id", "start_ns", "end_ns")
     return pl.concat([request.frames(table).select(columns) for table in OPERATIONS]).collect()
 

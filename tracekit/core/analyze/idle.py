@@ -72,7 +72,7 @@ def gpu_idle_gaps(request: Request) -> pl.DataFrame:
 
 
 def _idle_times_by_cause(request: Request) -> pl.DataFrame:
-    """Return all idle times by cause, with the start of the gap that contains each of them."""
+    """Return the idle intervals of all devices, each with its cause and the start of the gap that contains it."""
     gaps = idle.idle_times(request.frames)
     starts = gaps.select("device_id", "start_ns", interval_start_ns="start_ns").sort("start_ns")
     pieces = idle.divide_by_cause(request.frames, gaps).sort("start_ns")
@@ -80,7 +80,7 @@ def _idle_times_by_cause(request: Request) -> pl.DataFrame:
 
 
 def _longest_names(pieces: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """Return the name with the longest total time in each group. The columns are ``by``, ``name`` and ``name_ns``."""
+    """Return the name with the longest total time in each group, and this time in ``name_ns``."""
     names = pieces.drop_nulls("name").group_by(*by, "name").agg(name_ns=DURATION.sum())
     names = names.with_columns(pl.col("name").cast(pl.String))
     return names.sort("name_ns", "name", descending=[True, False]).unique(by, keep="first", maintain_order=True)

@@ -65,7 +65,7 @@ class Rule:
         doc: Description of the rule in one line.
         columns: The printed columns, in order.
         options: The options of the rule, by name.
-        find_rows: Function that returns all rows, in the order in which they are printed.
+        find_rows: Function that returns all rows in print order.
     """
 
     name: str

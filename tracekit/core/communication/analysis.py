@@ -48,7 +48,7 @@ def call_tables(frames: Frames) -> dict[str, pl.DataFrame]:
 
 
 def _correlated_frames(frames: Frames) -> Frames:
-    """Return a function that reads tables, and adds the columns of a correlation to ``kernels`` and ``nvtx_ranges``."""
+    """Return a function like ``frames`` that also returns columns of the correlation for kernels and NVTX ranges."""
     correlation = Correlation(frames)
 
     @functools.cache
@@ -81,8 +81,8 @@ class Communication:
     Times are on the clock of the first trace. Calls and iterations of traces that cannot be aligned have no times.
 
     Attributes:
-        tables: The tables of ``rank_tables`` or ``call_tables``, concatenated, with the rank of the trace in the column
-            ``rank``. If the tables of iterations are missing, the result has no iterations.
+        tables: The tables of ``rank_tables`` or ``call_tables``, concatenated over all traces. The column ``rank``
+            contains the rank of the trace. Without the tables of iterations, the result has no iterations.
     """
 
     tables: Mapping[str, pl.DataFrame]

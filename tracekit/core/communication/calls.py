@@ -144,7 +144,7 @@ _KERNEL = ("kernel_id", "kernel_start_ns", "kernel_end_ns", "device_id", "stream
 
 
 def is_nccl_kernel() -> pl.Expr:
-    """Return whether a kernel is one of NCCL. The columns ``short_name`` and ``name`` are needed."""
+    """Return an expression that is true for NCCL kernels. It reads the columns ``short_name`` and ``name``."""
     text = pl.coalesce("short_name", "name")
     return map_categories(text, lambda s: s.str.contains(r"(?i)^nccl").cast(pl.String)).cast(pl.String) == "true"
 
@@ -156,11 +156,11 @@ def communication_calls(frames: Frames) -> pl.DataFrame:
         frames: Function that returns the table with a given name of a correlated trace.
 
     Returns:
-        One row per call of NCCL or MPI, or per kernel of NCCL outside of all calls, with ``COLUMNS``. Sizes are as
-        recorded for NCCL, where the message of an all-gather is what one rank contributes. For MPI they are totals of
-        all ranks. ``start_ns`` and ``end_ns`` are the times of the kernel, or of the call if it has none.
-        ``kernel_calls`` is the number of calls that share the kernel. ``hidden_ns`` is the time of the kernel in which
-        other kernels ran on the same GPU.
+        One row per call of NCCL or MPI, or per kernel of NCCL outside of all calls, with ``COLUMNS``. Sizes of NCCL
+        calls are those that NCCL recorded: for an all-gather, the size of the data that one rank contributes. Sizes of
+        MPI calls are totals of all ranks. ``start_ns`` and ``end_ns`` are the times of the kernel, or of a call without
+        a kernel. ``kernel_calls`` is the number of calls that share the kernel. ``hidden_ns`` is the time of the kernel
+        in which other kernels ran on the same GPU.
     """
     calls = pl.concat([_nccl_calls(frames), _mpi_calls(frames)])
     single = calls.drop_nulls("device_id").group_by("process_id").agg(pl.col("device_id").unique())
@@ -210,7 +210,7 @@ def _payload_integer(key: str) -> pl.Expr:
 
 
 def _payload_columns() -> list[pl.Expr]:
-    """Return expressions for the fields of NCCL payloads. Communicators, unsigned 64-bit numbers, remain strings."""
+    """Return expressions for the fields of NCCL payloads. Communicators remain strings, because they exceed Int64."""
     return [
         _payload_integer("NCCL communicator ID").alias("communicator"),
         _payload_integer(r"Message size \[bytes\]").cast(pl.Int64, strict=False).alias("message_bytes"),
@@ -221,14 +221,14 @@ def _payload_columns() -> list[pl.Expr]:
 
 
 def _kind_in_kernel() -> pl.Expr:
-    """Return an expression for the kind by which the calls and kernels of a group are matched."""
+    """Return an expression for the kind of kernel that executes a call. Calls that transfer messages share one kind."""
     return pl.when(pl.col("kind").is_in(_BY_MESSAGES)).then(pl.lit("send_recv")).otherwise("kind")
 
 
 def _add_launching_ranges(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Add ``unit``: the range in which the kernels of a call are launched.
+    """Add the column ``unit``, the id of the range in which the kernels of each call are launched.
 
-    It is the outermost ``ncclGroupEnd`` of the group of the call, or the range of the call itself.
+    For calls in a group, it is the outermost ``ncclGroupEnd``, otherwise the range of the call itself.
     """
     starts, ends = pl.col("name") == _GROUP_START, pl.col("name") == _GROUP_END
     step = pl.when(starts).then(1).when(ends).then(-1).otherwise(0)
@@ -263,10 +263,10 @@ def _nccl_kernels(frames: Frames) -> pl.DataFrame:
 
 
 def _join_kernels(calls: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
-    """Add the columns of the kernels to the calls.
+    """Add the columns of the executing kernel to each call.
 
-    If a unit has equally many calls and kernels of one kind, the n-th call gets the n-th kernel. Otherwise, all calls
-    get the time from the start of the first kernel to the end of the last one.
+    If the same range launches equally many calls and kernels of one kind, the n-th call is assigned the n-th kernel.
+    Otherwise, all calls are assigned the time from the start of the first kernel to the end of the last one.
     """
     by, extra = (
         ["unit", "executed"],
@@ -321,7 +321,7 @@ def _join_communicators(calls: pl.DataFrame, communicators: pl.DataFrame) -> pl.
 
 
 def _add_hidden_times(calls: pl.DataFrame, frames: Frames) -> pl.DataFrame:
-    """Add ``hidden_ns``: the time in which kernels that do not belong to NCCL run on the same GPU during the kernel."""
+    """Add ``hidden_ns``, the time in which other than NCCL kernels run on the same GPU during the kernel of a call."""
     if not calls["kernel_id"].is_not_null().any():
         return calls
     others = frames("kernels").filter(~is_nccl_kernel().fill_null(value=False)).select(*_DEVICE, "start_ns", "end_ns")
@@ -339,7 +339,7 @@ def _add_hidden_times(calls: pl.DataFrame, frames: Frames) -> pl.DataFrame:
 
 
 def _mpi_calls(frames: Frames) -> pl.DataFrame:
-    """Return the messages and collectives of MPI. A nonblocking call ends when another call has waited for it."""
+    """Return the calls of MPI messages and collectives. The end of a nonblocking call is that of the wait for it."""
     more = ("mpi_call_id", "thread_id", "end_ns", "root_rank", "size_bytes", "receive_size_bytes")
     calls = mpi.calls_with_communicators(frames).join(
         frames(mpi.CALLS).select(more).collect(), on="mpi_call_id", maintain_order="left"

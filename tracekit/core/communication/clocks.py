@@ -101,10 +101,10 @@ def _origin_difference(utc: int | None, reference: int | None) -> int | None:
 
 
 def _collective_ends(matched: pl.DataFrame) -> pl.DataFrame:
-    """Return the end of each complete synchronizing collective in each trace.
+    """Return, for each trace, the end of each collective that synchronizes all ranks.
 
-    It is the last end of the ranks of a trace. Collectives that only one trace contains are omitted, and so are calls
-    that do not block, because a rank may wait for them long after they are complete.
+    If a trace contains several ranks, the end is that of the last rank. Collectives that only one trace contains are
+    omitted. Nonblocking calls are omitted, because a rank may wait for them long after they are complete.
     """
     rows = matched.filter(pl.col("kind").is_in(SYNCHRONIZING), pl.col("status") == MATCHED)
     is_exact = pl.when(pl.col("library") == NCCL).then(pl.col("kernel_id").is_not_null())
@@ -115,10 +115,10 @@ def _collective_ends(matched: pl.DataFrame) -> pl.DataFrame:
 
 
 def _common_ends(remaining: pl.DataFrame, common: pl.DataFrame) -> pl.DataFrame:
-    """Return the ends that the traces to align next have in common with the aligned traces, in order of time.
+    """Select the traces to align next, and return the ends of the collectives that they share with aligned traces.
 
-    These are the traces with at least half as many common collectives as the trace with the most. The others may have
-    more in common with the traces that are aligned now.
+    A trace is selected if it shares at least half as many collectives as the trace that shares the most. Other traces
+    are aligned later, because they may share more collectives with the traces that are aligned now.
     """
     pairs = remaining.join(common, on="collective_id")
     count = pl.len().over("trace_rank")
@@ -127,7 +127,7 @@ def _common_ends(remaining: pl.DataFrame, common: pl.DataFrame) -> pl.DataFrame:
 
 
 def _fit_clock(pairs: pl.DataFrame) -> tuple[int, float, Numbers] | None:
-    """Return the offset, the drift and the absolute residuals of a clock, or None if the residuals are too large."""
+    """Return the offset, drift and absolute residuals of a clock, or None if the median residual exceeds the limit."""
     times, others = pairs["end_ns"].to_numpy(), pairs["common"].to_numpy()
     offset, drift, residuals = fit_robust_line(times, others - times)
     return None if np.median(residuals) > MAX_RESIDUAL_NS else (offset, drift, residuals)
@@ -137,8 +137,8 @@ def fit_robust_line(times: Numbers, differences: Numbers) -> tuple[int, float, N
     """Return the offset at time 0, the drift (1 = one ns per ns) and the absolute residuals of a clock.
 
     Args:
-        times: Times of events on this clock, ascending, at least one.
-        differences: How much later the same events are on the reference clock.
+        times: Times of at least one event on this clock, in ascending order.
+        differences: Time of each event on the reference clock minus its time on this clock.
     """
     base = int(differences[0])
     relative = differences - base

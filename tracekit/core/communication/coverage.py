@@ -1,4 +1,4 @@
-"""Measure the part of intervals that lies before given times."""
+"""Compute how much time intervals cover before given times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def covered_time_before(times: pl.DataFrame, moments: pl.Series) -> NDArray[np.int64]:
-    """Return the total length of the disjoint, sorted intervals before each moment."""
+    """Return, for each moment, the time in ns that intervals cover before it. The intervals are disjoint and sorted."""
     starts, ends, at = (s.to_numpy() for s in (times["start_ns"], times["end_ns"], moments))
     total = np.concatenate([[0], np.cumsum(ends - starts)])
     number = np.searchsorted(starts, at, side="right")

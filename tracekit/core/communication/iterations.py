@@ -58,10 +58,11 @@ def rank_iterations(frames: Frames) -> tuple[pl.DataFrame, pl.DataFrame]:
         frames: Function that returns the table with a given name of a correlated trace.
 
     Returns:
-        The iterations (``process_id``, ``iteration``, ``start_ns``, ``end_ns``) and, for each iteration and path of
-        ranges, ``path``, ``cpu_ns`` (the time in these ranges without waits) and ``gpu_ns`` (the time of the kernels
-        that were launched during them). The path does not contain the range of the iteration itself, whose path is "".
-        A range at more than ``MAX_PHASE_LEVELS`` levels has no phase of its own.
+        Two tables. The first contains the iterations (``process_id``, ``iteration``, ``start_ns``, ``end_ns``). The
+        second has one row per process, iteration and path of ranges: ``path``, ``cpu_ns`` (the time in these ranges
+        without waits) and ``gpu_ns`` (the time of the kernels that were launched during them). The range of the
+        iteration itself is not part of a path. Its row has the path "". A range nested deeper than
+        ``MAX_PHASE_LEVELS`` has no row.
     """
     iterations = find_iterations(Ops(frames, None)).by_process.select(*ITERATION_COLUMNS).drop_nulls("process_id")
     if not iterations.height:
@@ -118,7 +119,7 @@ def _ranges_in_iterations(frames: Frames, iterations: pl.DataFrame) -> pl.DataFr
 def rows_in_iterations(rows: pl.DataFrame, iterations: pl.DataFrame, *, by: str) -> pl.DataFrame:
     """Return the rows that start in an iteration, with ``iteration`` and its bounds ``_start`` and ``_end``.
 
-    The iterations with the same value in the column ``by`` do not overlap.
+    Iterations with the same value in the column ``by`` must not overlap.
     """
     bounds = iterations.select(by, "iteration", _start="start_ns", _end="end_ns").sort("_start")
     joined = rows.sort("start_ns").join_asof(
@@ -128,7 +129,7 @@ def rows_in_iterations(rows: pl.DataFrame, iterations: pl.DataFrame, *, by: str)
 
 
 def _waiting_times(frames: Frames) -> pl.DataFrame:
-    """Return the times in which threads wait for the GPU or for other ranks: ``process_id``, ``thread_id``, times."""
+    """Return the disjoint intervals in which each thread waits for the GPU or for other ranks."""
     name = pl.col("name").cast(pl.String)
     is_wait = name.str.contains("Synchronize") | (name.str.contains("emcpy") & ~name.str.contains("Async"))
     ranges = frames("nvtx_ranges").filter(pl.col("domain").cast(pl.String) == NCCL)

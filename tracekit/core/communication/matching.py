@@ -46,13 +46,13 @@ def match_calls(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.Da
         origins: The origin in UTC of each trace in ns, or None if it was not recorded, by the rank of the trace.
 
     Returns:
-        One row per call and rank, in order of ``collective_id``: the columns of ``calls``, of which ``rank`` is the
-        rank of the GPU or process that made the call and ``trace_rank`` the rank of its trace. They differ only if a
-        trace contains several ranks. Further columns are ``communicator_by`` (payload or stream), ``sequence`` (the
-        number of the call in its communicator, or of the message between two ranks), ``collective_id`` (the same for
-        all members of a collective, and for both sides of a message), ``rank_count`` (the number of its members that
-        are present), and ``status``: matched if all members are present, incomplete, or unmatched if there is only
-        one. ``bytes`` is the size of the data as nccl-tests defines it.
+        One row per call and rank, in order of ``collective_id``, with the columns of ``calls``. ``rank`` is the rank
+        of the GPU or process that made the call. ``trace_rank`` is the rank of the trace, which differs from ``rank``
+        only if a trace contains several ranks. Further columns are ``communicator_by`` (payload or stream),
+        ``sequence`` (the number of the call in its communicator, or of the message between two ranks),
+        ``collective_id`` (equal for all members of a collective, and for both sides of a message), ``rank_count`` (the
+        number of members that are present), ``status`` (matched if all members are present, unmatched if only one is
+        present, otherwise incomplete), and ``bytes`` (the size of the data as nccl-tests defines it).
     """
     times = pl.col("end_ns") + pl.col("trace_rank").replace_strict(
         _origin_differences(origins), default=0, return_dtype=pl.Int64
@@ -81,7 +81,7 @@ def _origin_differences(origins: Mapping[int, int | None]) -> dict[int, int]:
 
 
 def _replace_trace_ranks(calls: pl.DataFrame) -> pl.DataFrame:
-    """Replace the ranks of traces with the ranks of processes and GPUs if a trace contains several of them."""
+    """Replace the rank of the trace with the rank of the process or GPU if any trace contains several of these."""
     who = ["trace_rank", "process_id", "device_id"]
     rows = calls.rename({"rank": "trace_rank"})
     own = pl.col("communicator_rank").filter(pl.col("communicator_size") == pl.col("communicator_size").max()).min()
@@ -128,7 +128,7 @@ def _communicators_of_stream(stream: pl.DataFrame) -> Iterator[tuple[int, str]]:
 
 
 def _fill_communicator_sizes(rows: pl.DataFrame) -> pl.DataFrame:
-    """Fill in unknown sizes of communicators, and unknown ranks in communicators."""
+    """Fill in the size of each communicator, and the rank of each call in its communicator, where they are null."""
     of = ["library", "communicator"]
     present = pl.col("rank").n_unique().cast(pl.Int64).over(of)
     size = pl.coalesce(pl.col("communicator_size").max().over(of), pl.when(present > 1).then(present))
@@ -141,11 +141,11 @@ def _fill_communicator_sizes(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _add_channels(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add ``channel``, whose calls match in order, and ``side``, which numbers the members of a channel.
+    """Add the columns ``channel`` and ``side``. The n-th calls of all sides of a channel belong together.
 
-    The channel of a collective is its communicator. The channel of a message consists of the sender, the receiver and
-    the tag. Messages of MPI whose sender or receiver is uncertain have no channel: if a rank receives from any source
-    or with any tag, or if ``MPI_Sendrecv`` transfers messages with the same tag.
+    The channel of a collective is its communicator, and the sides are its ranks. The channel of a message consists of
+    the sender, the receiver and the tag. An MPI message has no channel if its sender or receiver is uncertain, because
+    a rank receives from any source or with any tag, or because ``MPI_Sendrecv`` uses the same tag.
     """
     is_send, is_message = pl.col("kind") == "send", pl.col("kind").is_in(MESSAGES)
     source = pl.when(is_send).then("communicator_rank").otherwise("peer")
@@ -167,7 +167,7 @@ def _add_channels(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _collective_token_expr() -> pl.Expr:
-    """Return an expression for a number that is equal for all members of a collective."""
+    """Return an expression for the token of a call, a hash that is equal for all members of a collective."""
     is_message, is_nccl = pl.col("kind").is_in(MESSAGES), pl.col("library") == NCCL
     facts = [
         pl.when(~is_message).then("kind"),
@@ -180,7 +180,7 @@ def _collective_token_expr() -> pl.Expr:
 
 
 def _channel_shifts(channel: pl.DataFrame) -> Iterator[tuple[str, int, int | None]]:
-    """Yield the channel, the side and the number that is added to the positions of the calls of each side.
+    """Yield, for each side of a channel, the channel, the side, and the number to add to the positions of its calls.
 
     The side with the most calls is not shifted.
     """
@@ -207,13 +207,14 @@ def best_shift(
     """Return the shift that aligns the calls of one rank with the calls of another rank.
 
     Args:
-        reference: The tokens and times of the calls of the rank with more calls.
-        other: The tokens and times of the calls of the other rank.
-        by_stream: Whether the communicator is assumed, so that the times have to confirm it.
+        reference: The tokens and end times of the calls of the rank with more calls. Calls with different tokens
+            cannot match.
+        other: The tokens and end times of the calls of the other rank.
+        by_stream: Whether the communicator is only inferred from the stream, so that the times have to confirm it.
         is_exact: Whether the times are times of kernels. CPU times are too inexact to shift equally many calls.
 
     Returns:
-        The number that is added to the positions of the other rank, or None if the times contradict each other.
+        The number to add to the positions of the other rank's calls, or None if the times contradict each other.
     """
     n, m = len(reference[0]), len(other[0])
     unshifted = _end_differences(reference, other, 0) if n == m else None
@@ -239,10 +240,10 @@ def _shift_unless_contradicted(shift: int, variation: float | None, *, by_stream
 def _end_differences(
     reference: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers], shift: int
 ) -> tuple[float, float] | None:
-    """Return the variation and the median of the differences between the ends of calls.
+    """Return how much the differences between the ends of matching calls vary, and their absolute median.
 
-    The variation is from one call to the next: a constant difference, and one that grows slowly, are differences
-    between clocks and do not count. If there is only one pair of calls, the difference itself counts as variation. The
+    The variation is the median change of the difference from one call to the next. It is therefore independent of the
+    offset and drift of the clocks. If there is only one pair of calls, the variation is the difference itself. The
     result is None if fewer than half of the calls of one rank have a counterpart, or if tokens differ.
     """
     n, m = len(reference[0]), len(other[0])
@@ -257,7 +258,7 @@ def _end_differences(
 
 
 def _number_matches(rows: pl.DataFrame) -> pl.DataFrame:
-    """Number the groups of matching calls in order of start, and add the number of present members of each group."""
+    """Number the groups of matching calls in order of start, and count the present members of each group."""
     is_message = pl.col("kind").is_in(MESSAGES)
     own = pl.when(pl.col("sequence").is_null()).then("row")
     group = [_CHANNEL, "sequence", "_token", "_own"]

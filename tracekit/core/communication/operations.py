@@ -38,12 +38,13 @@ def rank_operations(matched: pl.DataFrame) -> pl.DataFrame:
         matched: The result of ``match_calls``, with times on the common clock.
 
     Returns:
-        One row per operation and rank, for operations of which all members and times are known: ``operation_id``,
+        One row per operation and rank, for operations whose members and times are all known: ``operation_id``,
         ``library``, ``kind`` (messages are ``send_recv``), ``communicator``, ``rank``, ``rank_count``, ``call_count``,
         ``bytes`` (of the operation), ``call_start_ns``, ``start_ns``, ``end_ns``, ``last_start_ns`` (of all ranks),
-        ``arrival_ns`` (start of this rank since the first one), ``is_last``, ``delay_ns`` (for the last rank, its start
-        since the one before), ``wait_ns``, ``transfer_ns``, ``hidden_ns`` and ``exposed_ns`` (the time of the kernel in
-        which other kernels ran on the same GPU, and in which none did; null without a kernel).
+        ``arrival_ns`` (start of this rank since the first start), ``is_last``, ``delay_ns`` (for the last rank, its
+        start since the previous start), ``wait_ns``, ``transfer_ns``, ``hidden_ns`` (the time of the kernel in which
+        other kernels ran on the same GPU) and ``exposed_ns`` (the remaining time of the kernel). The last two are null
+        without a kernel.
     """
     calls = _add_operation_ids(matched.filter(pl.col("kind") != "unknown"))
     is_known = ((pl.col("status") == MATCHED) & pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null()).all()
@@ -135,7 +136,7 @@ def aggregate_operations(ranks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _bandwidth_exprs(size: pl.Expr, time: pl.Expr) -> list[pl.Expr]:
-    """Return expressions for both bandwidths in 10**9 bytes per second, which equals bytes per ns."""
+    """Return expressions for the algorithm and bus bandwidth in GB/s (bytes per ns)."""
     algorithm = pl.when((time > 0) & (size > 0)).then(size / time)
     return [algorithm.alias("algorithm_gb_per_s"), (algorithm * bus_factor_expr()).alias("bus_gb_per_s")]
 
@@ -143,7 +144,7 @@ def _bandwidth_exprs(size: pl.Expr, time: pl.Expr) -> list[pl.Expr]:
 def bus_factor_expr() -> pl.Expr:
     """Return an expression for bus bandwidth divided by algorithm bandwidth, null for kinds that transfer no data.
 
-    The columns ``kind`` and ``rank_count`` are needed.
+    The expression reads the columns ``kind`` and ``rank_count``.
     """
     n = pl.col("rank_count")
     share = (n - 1) / n
@@ -180,12 +181,12 @@ def summarize_arrivals(ranks: pl.DataFrame, by: Sequence[str] = ("library", "kin
 
     Args:
         ranks: The result of ``rank_operations``.
-        by: Columns that are grouped by, besides the rank.
+        by: Columns to group by in addition to the rank.
 
     Returns:
         One row per group and rank: the columns ``by``, ``rank``, ``count``, ``last_count`` (operations that this rank
         started last), ``mean_arrival_ns``, ``median_arrival_ns`` and ``max_arrival_ns`` (since the first rank),
-        ``delay_ns`` (sum over the operations that it started last of the time since the rank before),
+        ``delay_ns`` (total time since the previous start, in operations that this rank started last),
         ``wait_ns``, ``transfer_ns``, ``hidden_ns`` and ``exposed_ns`` (sums).
     """
     arrival = pl.col("arrival_ns")

@@ -29,7 +29,7 @@ _PHASE = ("iteration", "path")
 def iteration_shifts(iterations: pl.DataFrame, ranks: pl.DataFrame) -> dict[int, int]:
     """Return, for each rank, the number to add to its iteration numbers so that they agree across ranks.
 
-    Captures may begin in different iterations. The operations that two ranks share show which iterations are the same.
+    Captures may begin in different iterations. Iterations of two ranks correspond if they contain the same operations.
 
     Args:
         iterations: ``rank``, ``iteration``, ``start_ns``, ``end_ns`` on the common clock.
@@ -56,8 +56,7 @@ def lost_times(phases: pl.DataFrame) -> pl.DataFrame:
     """Return how much longer each rank takes than the other ranks in each phase of each iteration.
 
     Args:
-        phases: ``rank``, ``iteration``, ``path``, ``cpu_ns``, ``gpu_ns``. A phase that a rank does not have takes no
-            time in it.
+        phases: ``rank``, ``iteration``, ``path``, ``cpu_ns``, ``gpu_ns``. A missing phase of a rank counts as 0 ns.
 
     Returns:
         The rows with ``cpu_lost_ns`` and ``gpu_lost_ns``: the time minus the median of the other ranks of the
@@ -76,9 +75,10 @@ def lost_times(phases: pl.DataFrame) -> pl.DataFrame:
 
 
 def _median_of_other_ranks(rows: pl.DataFrame, column: str) -> pl.Series:
-    """Return the median over the other ranks, for rows sorted by phase and value.
+    """Return, for each row, the median of a column over the other ranks. The rows are sorted by phase and value.
 
-    ``_place`` is the position of a row among the values of its phase, of which absent ones are 0 and come first.
+    Ranks without the phase have the value 0. The column ``_place`` is the position of a row among the values of all
+    ranks.
     """
     values, place, number, row = (rows[c].to_numpy() for c in (column, "_place", "_ranks", "_row"))
     others = number - 1

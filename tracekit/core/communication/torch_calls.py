@@ -104,7 +104,7 @@ def torch_calls(frames: Frames) -> pl.DataFrame:
 
 
 def _library_name(frames: Frames) -> str:
-    """Return the name of the library that carries out the calls: NCCL, or another PyTorch backend."""
+    """Return the name of the library that executes the calls: NCCL, or another PyTorch backend."""
     info = frames("capture_info").filter(pl.col("name") == "distributed_backend").select("value").collect()["value"]
     backend = next(iter(info.drop_nulls()), NCCL)
     return NCCL if NCCL.lower() in backend.lower() else backend
@@ -124,10 +124,10 @@ def launching_ranges(frames: Frames) -> pl.DataFrame:
 
 
 def add_launching_ranges(calls: pl.DataFrame, launching: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
-    """Add ``unit``: the range in which the kernels of a call are launched.
+    """Add the column ``unit``, the id of the range in which the kernels of each call are launched.
 
-    It is the call itself or, if no kernel is launched inside it, the next range of its thread that launches the kernels
-    of combined calls.
+    It is the range of the call itself or, if no kernel is launched inside it, the next range of its thread that
+    launches the kernels of combined calls.
 
     Args:
         calls: The result of ``torch_calls``.

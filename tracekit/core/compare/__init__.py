@@ -1,8 +1,8 @@
 """Compare two sides, which are captures, sets of captures or saved summaries.
 
 ``summary`` reduces a side to counts and times by name and iteration. ``changes`` computes the changes, and
-``permutation`` tests whether a change can be believed. ``notes`` states limits of the comparison, and
-``conditions`` evaluates conditions that let a check fail.
+``permutation`` tests whether they are larger than the differences between iterations. ``notes`` describes limits of
+the comparison, and ``conditions`` evaluates conditions on the changes, by which a check can fail.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _MAX_TOTAL = 1 << 62
 def to_json(summary: Summary) -> dict[str, Any]:
     """Convert a summary to JSON values.
 
-    ``names`` lists the kinds with the names of their rows, and ``row`` is the number of a name in this list.
+    ``names`` is a list of pairs of a kind and a name, and ``row`` contains the position of each sample's pair in it.
     """
     rows = summary.samples
     names = rows.select("kind", "name").unique(maintain_order=True).with_row_index("row")
@@ -71,7 +71,7 @@ def _parse_facts(value: object) -> dict[str, str]:
 
 
 def _parse_units(value: object) -> tuple[int, ...]:
-    """Parse and check the iteration numbers. At most ``MAX_UNITS`` are allowed."""
+    """Parse and check the numbers of iterations per unit. At most ``MAX_UNITS`` units are allowed."""
     if not isinstance(value, list) or len(value) > MAX_UNITS:
         raise CorruptTraceError(f"the units in the baseline must be a list of at most {MAX_UNITS} numbers")
     if not all(_is_integer(n) and 0 < n < _MAX_TOTAL // MAX_UNITS for n in value):
@@ -130,5 +130,5 @@ def _is_integer(value: object) -> TypeGuard[int]:
 
 
 def _is_unicode(text: str) -> bool:
-    """Return whether a string has no lone surrogates, which JSON allows and Arrow does not."""
+    """Return whether a string can be encoded as UTF-8. JSON also allows lone surrogates, which cannot be encoded."""
     return not any("\ud800" <= c <= "\udfff" for c in text) if not text.isascii() else True

@@ -10,7 +10,7 @@ STATUSES = ("new", "gone", "faster", "slower", "equal")
 
 
 def join_totals(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
-    """Join the totals of two sides by name, and add the columns of the change.
+    """Join the totals of two sides by name, and compute the change of each name.
 
     Args:
         a: Totals of the first side: ``name``, and any columns of numbers such as ``count`` and ``time_ns``. No name
@@ -39,7 +39,13 @@ def join_totals(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
 
 
 def add_change_columns(rows: pl.DataFrame, change: pl.Expr, before: pl.Expr) -> pl.DataFrame:
-    """Add ``change_ns``, ``change_percent`` and ``share_percent`` for a change from a previous value."""
+    """Add ``change_ns``, ``change_percent`` and ``share_percent``.
+
+    Args:
+        rows: The rows to extend.
+        change: Expression for the change in ns.
+        before: Expression for the time in ns before the change.
+    """
     size = pl.col("change_ns").abs()
     return rows.with_columns(change_ns=change).with_columns(
         change_percent=percent_expr(pl.col("change_ns"), before),
@@ -48,7 +54,7 @@ def add_change_columns(rows: pl.DataFrame, change: pl.Expr, before: pl.Expr) -> 
 
 
 def percent_expr(change: pl.Expr, before: pl.Expr) -> pl.Expr:
-    """Return an expression for a change in per cent of a previous value. It is null if that value is 0."""
+    """Return an expression for a change in per cent of the previous value, null where this value is 0."""
     return change * 100.0 / before.replace(0, None)
 
 
@@ -56,7 +62,7 @@ def status_expr(change: pl.Expr) -> pl.Expr:
     """Return an expression for the status of joined rows, one of ``STATUSES``.
 
     Args:
-        change: The change by which a row is slower (positive) or faster (negative).
+        change: Expression for the change of the time, which is positive if a row is slower.
     """
     return (
         pl.when(~pl.col("is_in_a"))

@@ -1,4 +1,4 @@
-"""Conditions on the difference between two sides, such as ``gpu_time > 5%``, that let a check fail.
+"""Parse and evaluate conditions on the difference between two sides, such as ``gpu_time > 5%``.
 
 A condition consists of a metric, a comparison and a limit::
 
@@ -39,7 +39,7 @@ class Metric(NamedTuple):
     """A metric that is computed for each side of a comparison.
 
     Attributes:
-        doc: Description of the number.
+        doc: Description of the metric.
         kinds: The kinds from which it is computed.
         column: The column that is summed.
         name: Name of the rows that are summed, or None for all rows.
@@ -114,7 +114,7 @@ class Condition:
         return self.metric in METRICS
 
     def value(self, diff: Diff) -> Number:
-        """Return the value that is compared with the limit: a change, or a number of rows.
+        """Return the number to compare with the limit, which is a change or a number of rows.
 
         Raises:
             MissingTableError: A side has no data for the metric.

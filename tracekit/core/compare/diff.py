@@ -1,4 +1,4 @@
-"""Compare two summaries, and decide which differences can be believed."""
+"""Compare two summaries, and determine which changes exceed the differences between iterations and between runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EVIDENCE = {
     "spread": "The iterations of one side differ among themselves as much as the sides do.",
     "untested": "A side has too few iterations, or the rows are not in iterations.",
 }
-"""What decides whether a change is believed."""
+"""The reasons why a change is believed or not."""
 _QUANTITIES = 4
 """Number of tested quantities per row: time per iteration, time per event, number of events, and the longest event."""
 _MIDDLE = 4
@@ -47,7 +47,7 @@ class Diff:
         a: The summary of the first side.
         b: The summary of the second side.
         kinds: The kinds that were compared, keys of ``KINDS``.
-        alpha: Probability that any difference is believed if both sides come from the same distribution.
+        alpha: Probability that any row is marked as ``is_believed`` if both sides come from the same distribution.
         frames: The rows of each kind.
         notes: Sentences about limits of the comparison, such as different GPUs or numbers of iterations.
     """
@@ -74,8 +74,8 @@ class Diff:
         Returns:
             One row per name: ``name``, ``status``, ``count_a``, ``count_b``, ``time_a_ns``, ``time_b_ns``,
             ``change_ns``, ``change_percent``, ``share_percent``, ``iteration_a_ns`` and ``iteration_b_ns`` (time per
-            iteration), ``p_value``, ``is_believed`` (null if untested) and ``evidence``. ``copies`` has ``bytes_a`` and
-            ``bytes_b``, too.
+            iteration), ``p_value``, ``is_believed`` (null if untested) and ``evidence``. The kind ``copies`` also has
+            ``bytes_a`` and ``bytes_b``.
 
         Raises:
             UnknownFormatError: The kind was not compared.
@@ -85,7 +85,7 @@ class Diff:
         return self.frames[kind]
 
     def believed(self) -> pl.DataFrame:
-        """Return the rows of all kinds whose changes can be believed, with the column ``kind``."""
+        """Return the rows of all kinds for which ``is_believed`` is true, with the additional column ``kind``."""
         columns = [pl.lit(None, pl.String).alias("kind"), pl.exclude("bytes_a", "bytes_b")]
         rows = [f.filter("is_believed").select(columns).with_columns(kind=pl.lit(k)) for k, f in self.frames.items()]
         return pl.concat(rows)
@@ -116,9 +116,9 @@ def compare(
         a: The first side.
         b: The second side.
         kinds: Kinds to compare, keys of ``KINDS``.
-        alpha: Probability that any difference is believed if both sides come from the same distribution.
-        min_percent: Smallest increase in per cent that is believed. A decrease has to undo such an increase. The
-            default depends on the kind.
+        alpha: Probability that any row is marked as ``is_believed`` if both sides come from the same distribution.
+        min_percent: Smallest increase in per cent that is marked as ``is_believed``. The smallest decrease is the one
+            that undoes this increase. The default depends on the kind.
 
     Raises:
         UnknownFormatError: A kind does not exist.
@@ -169,14 +169,14 @@ def _changes_of_kind(a: Summary, b: Summary, kind: str, *, per_iteration: bool) 
 
 
 def _totals_by_name(side: Summary, kind: str) -> pl.DataFrame:
-    """Return the totals of one kind by name, and the time per iteration inside iterations."""
+    """Return the totals of one kind by name, and ``iteration_ns``, the time per iteration."""
     inside = pl.col("time_ns").filter(pl.col("unit").is_not_null()).sum()
     totals = side.rows(kind).group_by("name").agg(pl.col("count", "bytes", "time_ns").sum(), inside=inside)
     return totals.with_columns(iteration_ns=pl.col("inside") / max(side.iterations, 1)).drop("inside")
 
 
 def _can_test(a: Summary, b: Summary, alpha: float) -> bool:
-    """Return whether the smallest possible p-value does not exceed ``alpha``. Both tails count."""
+    """Return whether both sides have enough iterations for a two-sided test to reach the level ``alpha``."""
     return _number_of_tests(a, b) * 2 / math.comb(len(a.units) + len(b.units), len(b.units)) <= alpha
 
 
@@ -188,7 +188,7 @@ def _number_of_tests(a: Summary, b: Summary) -> int:
 def _add_evidence(
     a: Summary, b: Summary, tables: Mapping[str, pl.DataFrame], alpha: float, min_percent: float | None
 ) -> dict[str, pl.DataFrame]:
-    """Add ``p_value``, ``is_believed`` and ``evidence`` to the rows of each kind."""
+    """Test the changes of all kinds, and add ``p_value``, ``is_believed`` and ``evidence`` to their rows."""
     if not _can_test(a, b, alpha):
         return {kind: _mark_as_untested(rows) for kind, rows in tables.items()}
     quantities = {
@@ -218,10 +218,10 @@ def _mark_as_untested(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _min_percents(kind: str, rows: pl.DataFrame, least: float) -> Matrix:
-    """Return, for each row, the smallest increase in per cent that is believed.
+    """Return, for each row, the smallest increase in per cent that is marked as ``is_believed``.
 
-    The duration of an iteration consists of time in which the GPU is busy, which is almost the same in all runs of a
-    program, and of other time, which is not. Its limit is the mean of the limits of both, weighted by their durations.
+    In an iteration, the busy time of the GPU is almost the same in all runs of a program, but the remaining time is
+    not. The limit for the duration of an iteration is therefore the weighted mean of the limits of both times.
     """
     limits = np.full(rows.height, least)
     if kind != "iterations" or least != KINDS[kind].min_percent:
@@ -237,14 +237,14 @@ def _min_percents(kind: str, rows: pl.DataFrame, least: float) -> Matrix:
 
 
 def _add_verdicts(rows: pl.DataFrame, p: Matrix, ratios: Matrix, alpha: float, least: Matrix) -> pl.DataFrame:
-    """Add to each row whether its change is believed, and the evidence.
+    """Add ``p_value``, ``is_believed`` and ``evidence`` to the changes of one kind.
 
     Args:
         rows: The changes.
-        p: The p-values, one row per quantity.
+        p: The p-values, with one row per quantity and one column per change.
         ratios: The logarithms of the ratios of the same quantities.
-        alpha: Largest p-value that is believed.
-        least: Smallest absolute logarithm of a ratio that is believed, one per row.
+        alpha: Largest p-value of a significant change.
+        least: Smallest absolute logarithm of a ratio that is marked as ``is_believed``, one per change.
     """
     directions = {"new": 1, "slower": 1, "equal": 0, "faster": -1, "gone": -1}
     direction = rows["status"].cast(pl.String).replace_strict(directions, return_dtype=pl.Int64)
@@ -267,14 +267,14 @@ def _add_verdicts(rows: pl.DataFrame, p: Matrix, ratios: Matrix, alpha: float, l
 
 
 def _tested_quantities(side: Summary, kind: str, names: pl.Series) -> Matrix:
-    """Return the quantities to test, by name: time per iteration, time per event, number of events, longest event.
+    """Return the quantities to test: time per iteration, time per event, number of events, and longest event.
 
-    The longest event has the same duration in most iterations, even if other durations vary, because a maximum varies
-    less than a mean if durations have an upper bound. It therefore finds smaller changes of such events.
+    If durations have an upper bound, the longest duration varies less than the mean duration. Smaller changes of such
+    events are then significant.
 
     Returns:
-        One row per unit. A name without events in a unit has no time per event and no longest event (NaN). Kinds other
-        than kernels have no longest event.
+        One row per unit, and one column per quantity and name. The time per event and the longest event are NaN if a
+        name has no events in a unit. The longest event is also NaN for all kinds except kernels.
     """
     units = len(side.units)
     rows = side.rows(kind).drop_nulls("unit")

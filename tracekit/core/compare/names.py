@@ -1,4 +1,4 @@
-"""Normalise the names of events, so that two runs of one program have the same names.
+"""Normalize the names of events, so that two runs of one program have the same names.
 
 A name may contain parts that differ between runs or builds of the same program: hashes, addresses, the numbers of
 template arguments, of generated kernels and of iterations. Each of them is replaced with ``*``.
@@ -41,7 +41,7 @@ def normalize_names_expr(name: pl.Expr, rules: str) -> pl.Expr:
     """Return an expression that replaces the parts of names that differ between runs of the same program.
 
     Args:
-        name: Names (String).
+        name: Expression for the names (String).
         rules: Key of ``RULES``.
     """
     for pattern, replacement in RULES[rules]:
@@ -50,5 +50,5 @@ def normalize_names_expr(name: pl.Expr, rules: str) -> pl.Expr:
 
 
 def normalize_categorical_expr(column: pl.Expr, rules: str) -> pl.Expr:
-    """Return an expression for the normalised names of a Categorical column. Each distinct name is processed once."""
+    """Return an expression for the normalized names of a Categorical column. Each distinct name is processed once."""
     return map_categories(column, lambda names: normalize_names_expr(names, rules)) if RULES[rules] else column

@@ -1,4 +1,4 @@
-"""State why two sides are not fully comparable."""
+"""Describe why two sides are not fully comparable."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _TITLES = {
 
 
 def comparability_notes(a: Summary, b: Summary, *, can_test: bool) -> tuple[str, ...]:
-    """Return notes about the limits of the comparison of two sides, as sentences.
+    """Return sentences that describe why two sides are not fully comparable.
 
     Args:
         a: The first side.
         b: The second side.
-        can_test: Whether there are enough iterations for a test.
+        can_test: Whether both sides have enough iterations for a statistical test.
     """
     return tuple(_iter_notes(a, b, can_test=can_test))
 

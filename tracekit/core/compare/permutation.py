@@ -45,8 +45,8 @@ def adjusted_p_values(a: Matrix, b: Matrix) -> Matrix:
     """Return the p-value of the difference between two sides for each quantity, adjusted for all quantities.
 
     Args:
-        a: One row per iteration of the first side, and one column per quantity. NaN if an iteration lacks it.
-        b: The same of the second side.
+        a: One row per iteration of the first side, and one column per quantity. Missing values are NaN.
+        b: One row per iteration of the second side, with the same columns.
 
     Returns:
         One p-value per column. It is 1 for all columns if a side has no iterations.
@@ -66,8 +66,8 @@ def paired_p_values(a: Matrix, b: Matrix) -> Matrix:
     """Return the p-value of the difference between pairs of iterations for each quantity, adjusted for all quantities.
 
     Args:
-        a: One row per iteration of the first side, and one column per quantity. NaN if an iteration lacks it.
-        b: The same of the second side, with equally many rows.
+        a: One row per iteration of the first side, and one column per quantity. Missing values are NaN.
+        b: The corresponding iterations of the second side, with the same shape.
 
     Returns:
         One p-value per column. It is 1 for all columns if there are no iterations.
@@ -89,7 +89,7 @@ def paired_p_values(a: Matrix, b: Matrix) -> Matrix:
 def centred_ranks(values: Matrix) -> Matrix:
     """Return the rank of each value in its column minus the mean rank. Equal values have the mean of their ranks.
 
-    NaN has the mean rank of its column, so that it does not affect the difference between the sides.
+    NaN values have the mean rank of their column, so that they do not affect the difference between the sides.
     """
     order = np.argsort(values, axis=0, kind="stable")  # NaN is last
     ordered = np.take_along_axis(values, order, axis=0)
@@ -110,11 +110,11 @@ def centred_ranks(values: Matrix) -> Matrix:
 def autocorrelation_times(*sides: Matrix) -> Matrix:
     """Return the integrated autocorrelation time of each column, at least 1.
 
-    Autocorrelations at growing lags are added up to the first one that is not above its standard error. The sides are
-    centred separately, so that a difference between them is no autocorrelation.
+    The autocorrelations are summed over increasing lags until one does not exceed its standard error. The mean of each
+    side is subtracted, so that a difference between the sides does not count as autocorrelation.
 
     Args:
-        sides: One row per iteration of each side.
+        sides: The values of one or more sides, with one row per iteration.
     """
     centred = [side - side.mean(axis=0) for side in sides]
     zero = np.zeros(sides[0].shape[1])
@@ -132,17 +132,17 @@ def autocorrelation_times(*sides: Matrix) -> Matrix:
 
 
 def _standard_deviations(ranks: Matrix, a: int, b: int) -> Matrix:
-    """Return the standard deviation of the rank sum of the second side over all divisions. Zeros become infinity."""
+    """Return the standard deviation of the second side's rank sum over all divisions, with infinity for zeros."""
     rows = a + b
     variance = (ranks**2).sum(axis=0) * a * b / (rows * max(rows - 1, 1))
     return np.where(variance > 0, np.sqrt(variance), np.inf)
 
 
 def _largest_statistics(ranks: Matrix, size: int) -> Matrix:
-    """Return, for each division, the largest absolute sum of any column.
+    """Return, for each division of the iterations into two sides, the largest absolute rank sum of all columns.
 
     Args:
-        ranks: One row per iteration of both sides: ranks, divided by the standard deviation of their column.
+        ranks: The centered ranks of the iterations of both sides, divided by the standard deviation of their column.
         size: Number of iterations of the second side.
     """
     narrow = ranks.astype(np.float32)
@@ -160,7 +160,11 @@ def _largest_statistics(ranks: Matrix, size: int) -> Matrix:
 
 
 def _sign_batches(rows: int) -> Iterator[NDArray[np.float32]]:
-    """Yield matrices of signs, one row per permutation of sides within pairs: all permutations, or random ones."""
+    """Yield matrices of signs, with one row per permutation and one column per pair of iterations.
+
+    The sign is -1 if a permutation exchanges the sides of the pair. If there are fewer than ``MAX_DIVISIONS``
+    permutations, all are generated, otherwise random ones.
+    """
     if rows < MAX_DIVISIONS.bit_length() and 1 << rows < MAX_DIVISIONS:
         bits = np.arange(1 << rows)[:, None] >> np.arange(rows) & 1
         yield (1 - 2 * bits).astype(np.float32)
@@ -172,9 +176,9 @@ def _sign_batches(rows: int) -> Iterator[NDArray[np.float32]]:
 
 
 def _p_values(largest: Matrix, observed: Matrix) -> Matrix:
-    """Return the share of the largest statistics that are at least as large as each observed one.
+    """Return the share of the largest statistics that are at least as large as each observed statistic.
 
-    If there are ``MAX_DIVISIONS`` of them, they are random and do not include the observed division, which is added.
+    ``MAX_DIVISIONS`` statistics are those of random divisions, to which the observed division is added.
     """
     shares = _shares_of_at_least(largest, observed)
     return shares if len(largest) < MAX_DIVISIONS else (shares * len(largest) + 1) / (len(largest) + 1)

@@ -1,4 +1,4 @@
-"""The recipe ``diff`` of nsys: the differences between the statistics that one recipe computed for two jobs.
+"""Compute the recipe ``diff`` of nsys: the differences between the statistics that one recipe returned for two jobs.
 
 Source: output of nsys 2025.3.1.
 """

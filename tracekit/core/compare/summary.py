@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 KERNEL_PERCENT, GPU_PERCENT, COPY_PERCENT, CPU_PERCENT = 1.5, 2.5, 10.0, 200.0
-"""Smallest increases that are believed. Smaller ones also occur between two runs of one program on one machine.
+"""Smallest increases that are marked as believed. Smaller ones also occur between two runs of one program.
 
 In 19 pairs of runs of three programs, the times of kernels differed by up to 1.2 % in nearly all iterations, those of
 ops by up to 1.8 %, and times on the CPU by up to a factor of 2.
@@ -34,10 +34,11 @@ class Kind(NamedTuple):
     Attributes:
         title: Title of the rows, for headings.
         time: Description of the time of a row.
-        min_percent: Smallest increase in per cent that is believed. A decrease has to undo such an increase.
+        min_percent: Smallest increase in per cent that is marked as believed. The smallest decrease is the one that
+            undoes this increase.
         rows: Function that returns ``name``, ``iteration``, ``count``, ``time_ns`` and ``bytes`` of one trace.
-        total: Name of the row that contains the total, "" if it is the sum of all rows, or None if there is no total,
-            because rows include one another.
+        total: Name of the row that contains the total, "" if the total is the sum of all rows, or None if the kind has
+            no total because its rows overlap.
     """
 
     title: str
@@ -49,12 +50,12 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A trace to summarise, with the options of the summary.
+    """A trace to summarize, with the options of the summary.
 
     Attributes:
         frames: Function that returns a declared table of the correlated and rolled-up trace.
         rollup: The roll-up of the trace.
-        exact_names: Whether names are compared as they were recorded, instead of normalised.
+        exact_names: Whether names are compared as recorded, without being normalized.
     """
 
     frames: Frames
@@ -67,7 +68,7 @@ class Source:
         return self.rollup.iterations
 
     def name(self, column: str, rules: str) -> pl.Expr:
-        """Return an expression for the normalised names in a Categorical column."""
+        """Return an expression for the normalized names in a Categorical column."""
         return normalize_categorical_expr(pl.col(column), "exact" if self.exact_names else rules)
 
 
@@ -97,7 +98,7 @@ RECORDED = {
     "MPI calls": ("mpi_calls",),
     "OpenMP events": ("openmp_events",),
 }
-"""Tables whose presence says with which options a capture was recorded, by what was recorded."""
+"""Tables whose presence shows which data a capture recorded, by name of the data."""
 READ_COLUMNS: Mapping[str, Sequence[str]] = {
     "graph_launches": ("process_id", "correlation_id", "device_id", "start_ns", "end_ns"),
     "kernels": ("process_id", "correlation_id", "device_id", "start_ns", "end_ns", "short_name", "name"),
@@ -116,12 +117,14 @@ CAPTURE_FACTS = ("tool", "tool_version", "driver_version", "cuda_version", "cpu_
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The counts and times of one side of a comparison, by kind, name and unit of iterations.
+    """The counts and times of one side of a comparison.
+
+    A unit consists of one or more consecutive iterations.
 
     Attributes:
-        samples: The columns ``SAMPLES``. ``unit`` is null for what is outside of all iterations, and ``bytes`` is null
-            for kinds without sizes. ``max_ns`` is the duration of the longest event, and null for all kinds except
-            kernels. No row has the same kind, name and unit as another.
+        samples: One row per kind, name and unit, with the columns ``SAMPLES``. ``unit`` is null for events outside of
+            all iterations, and ``bytes`` is null for kinds without sizes. ``max_ns`` is the duration of the longest
+            event, and null for all kinds except kernels.
         units: Number of iterations in each unit.
         facts: Facts about the capture, such as the names of the GPUs. None of them identifies people or machines.
     """
@@ -141,14 +144,14 @@ class Summary:
 
 
 def summarize(source: Source, *, kinds: Sequence[str], facts: Mapping[str, str]) -> Summary:
-    """Summarise a trace.
+    """Reduce a trace to counts and times by name and iteration.
 
-    If not all iterations are aggregated, only what is in the aggregated iterations is counted.
+    If only some iterations are aggregated, events outside of them are omitted.
 
     Args:
-        source: The trace.
-        kinds: Keys of ``KINDS``.
-        facts: Facts about the capture.
+        source: The trace, and how its names are compared.
+        kinds: The kinds to summarize, keys of ``KINDS``.
+        facts: Facts about the capture, such as the names of the GPUs.
     """
     iterations = source.iterations
     numbers = iterations.aggregated["iteration"].sort()
@@ -168,8 +171,8 @@ def summarize(source: Source, *, kinds: Sequence[str], facts: Mapping[str, str])
 def combine_summaries(summaries: Sequence[Summary]) -> Summary:
     """Sum the summaries of processes that ran together, such as the ranks of a job.
 
-    An iteration of the result consists of the same iteration of every process. Iterations that a process does not have
-    count as outside of all iterations. Facts that differ are listed.
+    An iteration of the result consists of the same iteration of every process. Iterations that are missing in any
+    process count as outside of all iterations. If a fact differs between processes, its values are listed.
     """
     if len(summaries) == 1:
         return summaries[0]
@@ -200,7 +203,7 @@ def capture_facts(info: Mapping[str, str], source: Source, counts: Mapping[str, 
 
 
 def _used_gpus(source: Source) -> list[tuple[str, int]]:
-    """Return the names of the GPUs with activities, each with the number of GPUs that have it, sorted by name."""
+    """Return the sorted names of all GPUs with activities, and the number of such GPUs with each name."""
     used = source.rollup.used_devices
     devices = source.frames("devices").filter(pl.col("device_id").is_in(used.implode()))
     names = devices.select(pl.col("name").cast(pl.String).fill_null("unknown GPU"))
@@ -229,7 +232,7 @@ def _sum_by_name_and_iteration(
 
 
 def _kernels(source: Source) -> pl.DataFrame:
-    """Return the kernels by name, and executions of CUDA graphs that were recorded as a whole."""
+    """Return the kernels by name, and the total of the CUDA graphs that were recorded as a whole."""
     names = {"kernels": source.name("name", "kernel"), "graph_launches": pl.lit("(CUDA graph)", pl.Categorical)}
     longest = _DURATION.max().alias("max_ns")
     rows = [
@@ -260,7 +263,7 @@ def _groups(source: Source) -> pl.DataFrame:
 
 
 def _append_directions(rows: pl.DataFrame) -> pl.DataFrame:
-    """Append the direction to each name, and add the column of sizes."""
+    """Append the direction to each name, and add the column ``bytes``, which is null."""
     direction = pl.when(pl.col("direction").is_not_null()).then(pl.format(" [{}]", "direction")).otherwise(pl.lit(""))
     name = pl.col("name").cast(pl.String) + direction
     return rows.select(name, "iteration", "count", "time_ns", bytes=pl.lit(None, pl.Int64))
@@ -311,7 +314,7 @@ def _idle_causes(source: Source) -> pl.DataFrame:
 
 
 def _iterations(source: Source) -> pl.DataFrame:
-    """Return the durations of the iterations, and the parts into which the roll-up divides them."""
+    """Return the duration of each iteration, and the time of each type of activity, such as kernels or file access."""
     rows = source.frames("iterations").filter("is_aggregated").collect()
     parts = {DURATION: _DURATION} | {name: pl.col(column) for name, column in _PARTS.items()}
     none = pl.lit(None, pl.Int64)

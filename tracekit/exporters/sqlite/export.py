@@ -52,9 +52,9 @@ def write_database(
         path: Path of the database, which does not exist yet.
         schemas: The schemas of the tables by name, all of which are created.
         keys: The primary and foreign keys to declare.
-        tables: The names and rows of the tables. A name can occur several times.
-        progress: Callback that receives the number of written rows and of all rows.
-        rows: Number of all rows.
+        tables: The names and rows of the tables. The rows of one table may be divided into several items.
+        progress: Callback that receives the number of written rows and the total number of rows.
+        rows: Total number of rows.
 
     Raises:
         ExportError: The database cannot be written.
@@ -89,7 +89,7 @@ def create_statement(schema: TableSchema, keys: Keys) -> str:
 
 
 def index_columns(schema: TableSchema, schemas: Mapping[str, TableSchema]) -> list[tuple[str, ...]]:
-    """Return the columns of each index of a table: references to large tables, the time, and the name."""
+    """Return the columns of each index of a table. References to large tables, times and names are indexed."""
     foreign = [k.columns for k in declared_foreign_keys(schema, schemas) if k.parent not in _SMALL_TABLES]
     times = [(c,) for c in ("start_ns", "timestamp_ns") if c in schema.names]
     names = [(c,) for c in ("short_name", "name") if c in schema.names][:1]
@@ -97,7 +97,7 @@ def index_columns(schema: TableSchema, schemas: Mapping[str, TableSchema]) -> li
 
 
 def _column_type(column: Column) -> str:
-    """Return the type of a column with its constraint. SQLite stores NaN as null, so floats may be null."""
+    """Return the SQL type of a column with its constraint. Floats are nullable, because SQLite stores NaN as null."""
     kind = _TYPES.get(column.type, "INTEGER")
     return kind if column.nullable or column.type == "float64" else f"{kind} NOT NULL"
 
@@ -109,7 +109,7 @@ def _add_indexes_and_views(
     counts: Mapping[str, int],
     names: pl.DataFrame,
 ) -> None:
-    """Add descriptions, names, indexes, views, full-text search and statistics to a database that has all rows."""
+    """Add descriptions, names, indexes, views, full-text search and statistics after all rows have been written."""
     import sqlite_utils
 
     db: Any = sqlite_utils.Database(connection, execute_plugins=False)
@@ -166,7 +166,7 @@ class _Names:
         self._frames: list[pl.DataFrame] = []
 
     def add(self, name: str, table: pa.Table) -> None:
-        """Count the names in some rows of a table."""
+        """Count the names in a batch of rows of a table."""
         import polars as pl
 
         for column in NAME_COLUMNS:
@@ -177,7 +177,7 @@ class _Names:
                 self._frames.append(counts.select(*labels, pl.col("name").cast(pl.String), "rows"))
 
     def rows(self) -> pl.DataFrame:
-        """Return one row per table, column and name, sorted by these."""
+        """Return the number of rows with each name, in order of table, column and name."""
         import polars as pl
 
         types = {"table_name": pl.String, "column_name": pl.String, "name": pl.String, "rows": pl.Int64}
@@ -188,7 +188,7 @@ class _Names:
 
 @contextlib.contextmanager
 def _open_connection(path: Path) -> Iterator[sqlite3.Connection]:
-    """Return a context manager that opens the database with Python's ``sqlite3`` module."""
+    """Open a new database for fast writing without a journal, and close it when the context ends."""
     with translate_errors(path):
         connection = sqlite3.connect(path)
         try:

@@ -51,7 +51,7 @@ class Keys:
     foreign: tuple[ForeignKey, ...]
 
     def with_column(self, name: str) -> Keys:
-        """Return the keys with an additional leading column, which every table of the database has."""
+        """Return the keys with an additional first column. All tables of the database have this column."""
         unique = frozenset(table for table in self.unique if name not in schemas.table(table).key)
         foreign = (ForeignKey(f.table, (name, *f.columns), f.parent, (name, *f.key)) for f in self.foreign)
         return Keys(unique, tuple(f for f in foreign if f.parent in unique))
@@ -81,10 +81,10 @@ def common_keys(keys: Iterable[Keys]) -> Keys:
 
 
 def declared_foreign_keys(schema: TableSchema, tables: Mapping[str, TableSchema]) -> list[ForeignKey]:
-    """Return the foreign keys that follow from the declared references of the columns of a table.
+    """Return the foreign keys of a table, according to the declared references of its columns.
 
-    A key of several columns needs a column for each of them. The column that refers to the table determines the
-    foreign key; the others are the columns with the same name and the same reference.
+    If the key of the parent table has several columns, one column of the table refers to the parent. The others have
+    the same names and references as columns of the key.
     """
     keys = set()
     for column in schema.columns:
@@ -113,7 +113,7 @@ def _is_unique(view: View, schema: TableSchema) -> bool:
 
 
 def _all_references_exist(view: View, key: ForeignKey) -> bool:
-    """Return whether every reference without nulls has a matching key in the parent table."""
+    """Return whether the parent table has a matching key for every reference without nulls."""
     rows = _read_columns(view, key.table, key.columns).drop_nulls().unique()
     if rows.is_empty():
         return True

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """A view of one table with columns of the tables that it refers to.
+    """A SQL view of one table, with additional columns from the tables that it refers to.
 
     Attributes:
         view: Name of the view.

@@ -1,4 +1,4 @@
-"""The options that all exporters of call stacks have, and the exporters that take them."""
+"""Parse the options that all exporters of call stacks share, and create these exporters."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Options:
     """The parsed option values of an exporter of call stacks.
 
     Attributes:
-        events: One of ``EVENTS``, or None for the first that has call stacks.
+        events: One of ``EVENTS``, or None for the first of them that has call stacks.
         weight: ``samples`` or ``time``.
         by: ``none``, ``thread`` or ``process``.
-        thread: Id of the only thread, or None.
-        process: Id of the only process, or None.
-        range: Name of NVTX ranges, or None.
+        thread: Id of the thread to export, or None to export all threads.
+        process: Id of the process to export, or None to export all processes.
+        range: Name of the NVTX ranges during which events are exported, or None to export all events.
         modules: Whether frames contain the name of their module.
     """
 
@@ -56,7 +56,7 @@ class Options:
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> Options:
-        """Return the options with the given values.
+        """Parse the values of options, given by name. Options without a value have their default.
 
         Raises:
             UnknownFormatError: A value is invalid.

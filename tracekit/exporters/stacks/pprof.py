@@ -53,7 +53,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
 
 
 class _Strings(dict[str, int]):
-    """The indices of strings in the table of strings of a profile. A new string gets the next index."""
+    """The index of each string in the string table of a profile. Looking up a new string adds it to the table."""
 
     def __init__(self) -> None:
         super().__init__({"": 0})
@@ -64,7 +64,7 @@ class _Strings(dict[str, int]):
 
 
 def _add_functions_and_locations(made: Any, profile: Profile, strings: _Strings) -> None:
-    """Add a function and a location for each distinct frame, a mapping for each module, and all strings."""
+    """Add a function and a location per distinct frame, a mapping per module, and the string table to a profile."""
     mappings: dict[str, int] = {}
     functions, modules = profile.functions.to_pylist(), profile.modules.to_pylist()
     for nth, (function, module) in enumerate(zip(functions, modules, strict=True), 1):

@@ -46,10 +46,10 @@ class Profile:
         texts: Distinct texts of frames.
         functions: Function of each text.
         modules: Module of each text, which may be null.
-        parents: Node of the caller of each node. Node 0 is the root, and callers precede the nodes that they call.
+        parents: Node of the caller of each node. Node 0 is the root, and a caller precedes the nodes that it calls.
         labels: Index of the text of each node.
-        depths: Number of frames of each node.
-        groups: Name of each group of events; one group without a name if the events are not separated.
+        depths: Number of frames of the stack of each node.
+        groups: Name of each group of events. If the events are not grouped, the list is ``[None]``.
         weights: Columns ``group`` (index), ``node`` and ``weight``, by group and then by node.
     """
 
@@ -65,9 +65,11 @@ class Profile:
     weights: pl.DataFrame
 
     def frames(self, nodes: Int64Array) -> Iterator[tuple[slice, Int64Array, Int64Array]]:
-        """Yield batches of stacks: rows, the index of the first frame of each stack and the end, and the frames.
+        """Yield the frames of the stacks of nodes in batches.
 
-        Frames are indices of texts, from the outermost one to the innermost one.
+        Yields:
+            The rows of ``nodes`` in the batch, the offsets at which the frames of each stack start and end, and the
+            frames of all stacks, from the outermost to the innermost. A frame is an index in ``texts``.
         """
         for rows, edges, frames in batches_of_frames(self.parents, self.depths, nodes, BATCH_FRAMES):
             yield rows, edges, self.labels[frames]
@@ -114,26 +116,26 @@ def read_profile(view: View, options: Options) -> Profile:
 
 
 def _events_with_stacks(view: View, name: str) -> pl.LazyFrame:
-    """Return the events with call stacks that have a given name, such as ``cpu_samples``."""
+    """Return the events of a kind that can have call stacks, such as ``cpu_samples``."""
     if name not in _PYTHON:
         return view.frame(name)
     return view.frame("python_samples").filter(pl.col("kind").cast(pl.String) == _PYTHON[name])
 
 
 def has_stacks(view: View, name: str) -> bool:
-    """Return whether any of the events with a given name has a call stack."""
+    """Return whether any event of a kind, one of ``EVENTS``, has a call stack."""
     return bool(_events_with_stacks(view, name).select(pl.col("stack_id").count()).collect().item())
 
 
 def _missing_stacks_hint(view: View, name: str | None) -> str:
-    """Return a hint for a capture without call stacks of the requested events."""
+    """Return a hint on how to record the requested call stacks if a capture has none."""
     if name not in _PYTHON:
         return _HINT
     return _EXPORT_HINT if _events_with_stacks(view, name).select(pl.len()).collect().item() else _PYTHON_HINT
 
 
 def _selected_events(view: View, name: str, options: Options) -> pl.LazyFrame:
-    """Return the events with a call stack that the options select."""
+    """Return the events that have a call stack and match the filters in the options."""
     events = _events_with_stacks(view, name).filter(pl.col("stack_id").is_not_null())
     if options.thread is not None:
         events = events.filter(pl.col("thread_id") == options.thread)
@@ -147,9 +149,9 @@ def _time_column(name: str) -> str:
 
 
 def _inside_ranges(view: View, events: pl.LazyFrame, name: str, time: str) -> pl.LazyFrame:
-    """Return the events that happen on a thread while a range with a given name is open on it.
+    """Return the events that occur while their thread is in a push/pop range with the given name.
 
-    An event is inside a range if more ranges of its thread have started than ended.
+    An event is inside a range if more such ranges of its thread have started than ended.
     """
     ranges = view.frame("nvtx_ranges").filter(
         (pl.col("name").cast(pl.String) == name) & (pl.col("kind").cast(pl.String) == "push_pop")
@@ -167,9 +169,9 @@ def _inside_ranges(view: View, events: pl.LazyFrame, name: str, time: str) -> pl
 
 
 def _add_event_times(view: View, name: str, events: pl.LazyFrame) -> tuple[pl.LazyFrame, pl.Expr]:
-    """Return events with the columns that determine their time, and an expression for their total time in ns.
+    """Add the columns that the total time of events depends on, and return an expression for this time in ns.
 
-    The time of a call is its duration, and that of a sample is the sampling period.
+    The time of a call is its duration. The time of a sample is the median sampling period.
     """
     if name in ("osrt_calls", "api_calls"):
         return events, pl.col("end_ns").sub(pl.col("start_ns")).sum()
@@ -184,7 +186,10 @@ def _add_event_times(view: View, name: str, events: pl.LazyFrame) -> tuple[pl.La
 
 
 def _frame_texts(view: View, *, modules: bool) -> tuple[pl.DataFrame, Int64Array]:
-    """Return the distinct texts of frames with their functions and modules, and the index of the text of each stack."""
+    """Return the distinct texts of frames, and the index of the text of each stack's innermost frame.
+
+    The texts are a table with the columns ``label``, ``text``, ``symbol`` and ``module``.
+    """
     names = view.frame("stacks").select("symbol", *(["module"] if modules else [])).collect()
     keys = [pl.col(c).to_physical().fill_null(-1).cast(pl.Int64) for c in names.columns]
     coded = names.with_columns(key=keys[0] if len(keys) == 1 else keys[0] * ((1 << 31) + 1) + keys[1])
@@ -202,7 +207,7 @@ def _frame_texts(view: View, *, modules: bool) -> tuple[pl.DataFrame, Int64Array
 def _merge_stacks(
     parents: Int64Array, depths: Int64Array, labels: Int64Array
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
-    """Merge the stacks of one caller whose frames have the same text.
+    """Merge stacks whose frames have the same texts into one node of a tree.
 
     Args:
         parents: Id of the parent of each stack, 0 for an outermost frame.
@@ -236,7 +241,7 @@ def _merge_stacks(
 
 
 def _group_names(view: View, groups: pl.DataFrame, keys: list[str]) -> list[str | None]:
-    """Return the name of each group: that of its thread or process, and its id."""
+    """Return a name for each group, which consists of the name and the id of its thread or process."""
     if not keys:
         return [None]
     kind = keys[-1].removesuffix("_id")
@@ -248,5 +253,5 @@ def _group_names(view: View, groups: pl.DataFrame, keys: list[str]) -> list[str 
 
 
 def replace_separators(texts: pa.Array) -> pa.Array:
-    """Return texts without the characters that separate frames and stacks in collapsed stacks."""
+    """Replace semicolons and line breaks, which separate frames and stacks in the collapsed format."""
     return pc.replace_substring_regex(pc.replace_substring(texts, ";", ":"), r"[\r\n]", " ")

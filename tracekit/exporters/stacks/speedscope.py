@@ -1,6 +1,6 @@
 """Export call stacks for speedscope, with one profile per group.
 
-Equal stacks are one sample with the sum of their weights, so the order of samples is not that of time.
+Equal stacks are combined into one sample with the sum of their weights. The samples are therefore not in order of time.
 
 Source: the file format of speedscope, https://www.speedscope.app/file-format-schema.json.
 """

@@ -63,7 +63,7 @@ def format_records(tables: Mapping[str, pl.DataFrame], origin_ns: int, *, time: 
 
 
 def encode_graph(tables: Mapping[str, pl.DataFrame]) -> bytes:
-    """Return the encoded ``GraphDef`` message, which has one node with attributes per op."""
+    """Return an encoded ``GraphDef`` message that contains one node with attributes per op."""
     nodes = tables["nodes"]
     names = nodes["name"].to_list()
     inputs: list[list[bytes]] = [[] for _ in names]
@@ -80,7 +80,7 @@ def encode_graph(tables: Mapping[str, pl.DataFrame]) -> bytes:
 
 
 def drawable_op_type(op_type: str | None) -> str:
-    """Return an op type, spelled differently if TensorBoard would otherwise not draw nodes of this type.
+    """Return an op type in a spelling that TensorBoard draws.
 
     TensorBoard hides nodes and their times if the op type contains ``Const`` or ends with ``Summary``.
     """

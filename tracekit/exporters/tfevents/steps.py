@@ -57,6 +57,6 @@ def place_nodes(nodes: pl.DataFrame, stats: pl.DataFrame, time: str) -> pl.DataF
 
 
 def _drop_cpu_rows_of_gpu_nodes(times: pl.DataFrame) -> pl.DataFrame:
-    """Drop the CPU rows of nodes that also have rows of a GPU, which is the case if they used it in some iterations."""
+    """Drop the CPU rows of nodes that also have GPU rows, because they used a GPU in only some of the iterations."""
     on_gpu = pl.col("device_id").is_not_null().any().over("node")
     return times.filter(pl.col("device_id").is_not_null() | ~on_gpu)

@@ -1,4 +1,4 @@
-"""Read databases of DLProf 1.8 (``dlprof_dldb.sqlite``), and of other versions whose tables are the same."""
+"""Read databases of DLProf 1.8 (``dlprof_dldb.sqlite``), and of other versions with the same tables."""
 
 from __future__ import annotations
 

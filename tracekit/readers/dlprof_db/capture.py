@@ -1,7 +1,7 @@
 """Build the tables of tracekit from a DLProf database.
 
-Columns that DLProf does not record are null. Streams, contexts, registers and shared memory, whose columns may not be
-null, are 0.
+Columns that DLProf does not record are null. If they are not nullable, such as streams, contexts, registers and shared
+memory, they are 0.
 """
 
 from __future__ import annotations
@@ -125,9 +125,9 @@ class DlprofCapture(Capture):
     def _read_source_rows(
         self, mapping: TableMapping, sources: Sequence[ColumnSource], string_columns: Sequence[str]
     ) -> pl.DataFrame:
-        """Read the rows of a source table.
+        """Read the requested columns of a source table.
 
-        If a source or the mapping requires it, the column ``first`` contains the id of the first row of the API call.
+        If a source or the mapping requires it, the column ``first`` contains the id of the first row of each API call.
         """
         numbers = [o.id_column if isinstance(o, Lookup) else o for o in sources if not isinstance(o, CallId)]
         needs_first = mapping.only_first or any(isinstance(o, CallId) for o in sources)

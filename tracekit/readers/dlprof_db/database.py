@@ -52,7 +52,7 @@ class DlprofDatabase(database.Database):
         return pl.DataFrame(pa.table(columns))
 
     def rows_with_unique_keys(self, frame: pl.DataFrame, keys: Sequence[str], table: str) -> pl.DataFrame:
-        """Return the rows whose keys are not null, after a check that these keys are unique.
+        """Drop the rows with a null in a key column, and check that the keys of the remaining rows are unique.
 
         Raises:
             CorruptTraceError: Several rows have the same keys.
@@ -90,7 +90,7 @@ class DlprofDatabase(database.Database):
         transform: Callable[[pl.Series], pl.Series] | None = None,
         strings: col.StringTable | None = None,
     ) -> pa.DictionaryArray:
-        """Return the string with each id, null where the id is null or unknown.
+        """Replace ids with the strings that they refer to, or with null where an id is null or unknown.
 
         Args:
             ids: The ids of the strings, which may be null.

@@ -157,7 +157,7 @@ def _instance_metrics(database: DlprofDatabase) -> pl.DataFrame:
 
 
 def _union_durations(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Return, by key, the time that its intervals cover as ``union``, and from first start to last end as ``span``."""
+    """Return the covered time (``union``) and the time from the first start to the last end (``span``) per key."""
     ordered = rows.filter(pl.col("end") >= pl.col("start")).sort("start")
     latest_end = pl.col("end").cum_max().shift(1).over(keys)
     added = pl.col("end") - pl.max_horizontal(pl.col("start"), latest_end)
@@ -166,7 +166,7 @@ def _union_durations(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 
 
 def _iteration_of_ends(database: DlprofDatabase, ends: pl.Series) -> pl.Series:
-    """Return the aggregated iteration in which each op instance ended, null if it did not end in one."""
+    """Return the aggregated iteration that contains each end of an op instance, null if there is none."""
     iterations = _iteration_rows(database).sort("end_ns")
     positions = iterations["end_ns"].search_sorted(ends, side="left").cast(pl.Int64)
     rows = pl.DataFrame({"at": positions, "end": ends}).with_columns(
@@ -238,7 +238,7 @@ def _group_nodes_columns(database: DlprofDatabase) -> Columns:
 
 
 def _parent_rows(paths: pl.Series) -> pl.Series:
-    """Return the row number of each path's parent, null for the root and where the parent is missing."""
+    """Return the row number of the parent of each path, null for the root and where the table lacks the parent."""
     rows = pl.DataFrame({"path": paths}).with_row_index("row").unique("path", keep="last").cast({"row": pl.Int64})
     parent_paths = pl.DataFrame({"path": paths.str.replace(r"[^/]*/\z", "")})
     parents = parent_paths.join(rows, on="path", how="left", maintain_order="left")["row"]
@@ -275,7 +275,7 @@ def _last_aggregation(database: DlprofDatabase, table: str, columns: tuple[str, 
 
 
 def _add_time_sums(database: DlprofDatabase, rows: pl.DataFrame, metrics_id: str) -> pl.DataFrame:
-    """Add the sum of each time metric to each row, and ``count``, the number of values in the sum of the CPU time."""
+    """Add the total of each time metric to each row, and ``count``, the number of values in the total CPU time."""
     metrics = database.read_by_id("metric", ("count", "sum"))
     sums = database.read_by_id("node_time_metrics", tuple(f"{m}_metric_id" for m in _METRICS))
     for name, metric in _TIMES.items():

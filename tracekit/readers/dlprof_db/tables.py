@@ -1,7 +1,7 @@
 """Map the tables and columns of a DLProf database to declared tables.
 
 DLProf stores each CUDA API call in the first suitable table of kernels, memsets, memcpys, synchronizations, and calls
-without GPU activity. It stores no correlation ids. Therefore, a call and its activities get a common id here.
+without GPU activity. It stores no correlation ids. Therefore, a common id is computed for a call and its activities.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ TABLES: Mapping[str, TableMapping] = {
 
 
 def call_mapping(source: str) -> TableMapping:
-    """Return the mapping of the API calls in a source table. Rows of kernels do not contain the name of the call."""
+    """Return the mapping of a source table to API calls. The table of kernels does not contain the names of calls."""
     columns: dict[str, ColumnSource] = {
         "api_call_id": CallId(source),
         "correlation_id": CallId(source),

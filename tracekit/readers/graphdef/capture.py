@@ -32,7 +32,7 @@ class GraphCapture(Capture):
         """Read a graph file, or the SavedModel in a folder.
 
         Raises:
-            UnknownFormatError: The file is not a graph. The message states what the file seems to be.
+            UnknownFormatError: The file is not a graph. The message names the probable type of the file.
             CorruptTraceError: The file is truncated or damaged.
             TracekitError: The file cannot be read, or changed while it was read.
         """

@@ -33,11 +33,11 @@ _HEAD_BYTES = 1 << 16
 
 
 def sniff(source: Source) -> bool:
-    """Return whether a file, after decompression, starts like a trace that the PyTorch profiler or tracekit wrote.
+    """Return whether a plain or gzipped file starts like a trace that the PyTorch profiler or tracekit wrote.
 
-    Such a trace is a JSON object with an array of events. The profiler of 2020 wrote a bare array of events instead.
-    Other members of the object may precede the events. Therefore, if the file starts like JSON but its head is not
-    recognized as a trace, a longer head is examined.
+    Such a trace is a JSON object with an array of events. In 2020, the profiler wrote only the array. Other members of
+    the object may precede the array. If the head of the file is JSON without a sign of a trace, a longer head is
+    therefore examined.
     """
     head = _decompress_head(source.head)
     json_start = _JSON_START.match(head)

@@ -1,4 +1,4 @@
-"""Build declared tables from a trace. The file is read when it is opened, and columns are built on demand."""
+"""Build declared tables from a Kineto trace. Opening a file reads all of it, and columns are built on demand."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _EXPORT_AGAIN = "export the trace again"
 
 
 def read_capture(source: Source) -> KinetoCapture:
-    """Read a trace file and collect the members of its events.
+    """Read a trace of the PyTorch profiler or of tracekit, and return its tables.
 
     Raises:
         CorruptTraceError: The file is not JSON with trace events, or is truncated before the end of the first event.
@@ -63,7 +63,7 @@ def read_capture(source: Source) -> KinetoCapture:
 
 
 def _require_events(path: Path, document: Document, collector: EventCollector) -> None:
-    """Raise an error if the file contains no rows of any table, unless it is a complete trace of the profiler."""
+    """Raise an error if no event of the file belongs to a table. A complete trace of the profiler may be empty."""
     if not document.has_events:
         raise CorruptTraceError(
             "contains no trace events" + " because it is truncated" * document.truncated, path=path, hint=_EXPORT_AGAIN
@@ -85,7 +85,7 @@ def _require_events(path: Path, document: Document, collector: EventCollector) -
 def _warn_of_skipped(
     path: Path, document: Document, stream: Stream, collector: EventCollector, repairs: Mapping[str, int]
 ) -> None:
-    """Warn about everything that was skipped or repaired while the file was read."""
+    """Warn about events, other members and strings of the file that were skipped or repaired."""
     if document.truncated:
         reason = stream.damage or "its JSON is incomplete"
         warn(f"is truncated ({reason}): {collector.counts.total()} complete events were read", path=path)
@@ -112,8 +112,8 @@ class KinetoCapture(Capture):
     Attributes:
         undecoded: Number of events that belong to no table, by category.
         facts: Members of the JSON document other than the events.
-        tracks: The tracks of the events.
-        origin_ns: The time in the file, in ns, that becomes 0 in the tables.
+        tracks: Threads and streams on which the events occurred.
+        origin_ns: The time in the file, in ns, that is 0 in the tables.
         rows: The event tables, by name.
     """
 

@@ -1,4 +1,4 @@
-"""Convert the parsed events of one batch to arrays of numbers and strings with one element per event."""
+"""Convert a batch of parsed events to arrays of numbers and strings with one element per event."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
 
 
 class EventCells:
-    """The members of the events in the sandbox, valid until the sandbox parses more events."""
+    """The member values of one batch of events. They are valid until the sandbox parses the next batch."""
 
     def __init__(self, sandbox: EventSandbox, repairs: Counter[str]) -> None:
         self.rows = sandbox.rows
@@ -38,23 +38,23 @@ class EventCells:
         self._repairs = repairs
 
     def values(self, slot: Slot) -> Int64Array:
-        """Return the raw value of a member in every event, which is a number or the dictionary code of a string."""
+        """Return the value of a member in each event: a number, or the dictionary code of a string."""
         return self._values[slot, : self.rows]
 
     def types(self, slot: Slot) -> Bytes:
-        """Return the type of a member in every event: ``MISSING``, ``NUMBER``, ``STRING`` or ``OTHER``."""
+        """Return the type of a member's value in each event: ``MISSING``, ``NUMBER``, ``STRING`` or ``OTHER``."""
         return self._types[slot, : self.rows]
 
     def has_member(self, slot: Slot) -> bool:
-        """Return whether any event has the member."""
+        """Return whether at least one event of the batch has the member."""
         return bool(self.types(slot).any())
 
     def codes(self, slot: Slot) -> Int64Array:
-        """Return the dictionary code of a string member in every event, -1 where it is missing or not a string."""
+        """Return the dictionary code of a member in each event, -1 where the member is missing or not a string."""
         return np.where(self.types(slot) == STRING, self.values(slot), -1)
 
     def index_in(self, slot: Slot, names: pa.Array) -> Int64Array:
-        """Return the position of a string member in a list of names for every event.
+        """Return, for each event, the position of a member's string in a list of names.
 
         The position is -1 if the member is missing or not a string, and -2 if the list does not contain the string.
         """
@@ -92,13 +92,13 @@ class EventCells:
         return col.compact_dictionary(codes, self.dictionary)
 
     def arguments(self, rows: Int64Array) -> pa.Array:
-        """Return the arguments of the given events as JSON. Events without arguments have an empty object."""
+        """Return the arguments of the given events as JSON objects, which are empty for events without arguments."""
         data, ends = self._sandbox.gather(np.where(self.types(Slot.ARGS)[rows], self.values(Slot.ARGS)[rows], 0))
         return self._decode_strings(data, ends)
 
     @functools.cached_property
     def dictionary(self) -> pa.Array:
-        """All dictionary strings of the sandbox, by code, with JSON escapes decoded."""
+        """The strings that dictionary codes represent, in order of code. JSON escapes are decoded."""
         data, ends = self._sandbox.strings()
         strings = self._decode_strings(data, ends)
         if not (data == ord("\\")).any():

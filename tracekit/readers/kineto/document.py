@@ -93,7 +93,7 @@ class Document:
         return first
 
     def _read_key(self) -> str | None:
-        """Return the next key of the document, or None if the document ends or the file is truncated."""
+        """Return the key of the next member, and advance to its value. Return None if the document or file ends."""
         sandbox = self._sandbox
         while True:
             match = _KEY.match(self._peek(_MAX_KEY_BYTES))
@@ -183,9 +183,9 @@ class Document:
         sandbox.clear_rows()
 
     def _skip_to_next_event(self) -> bool:
-        """Skip an invalid event and advance to where the next event may begin.
+        """Skip an invalid event, and advance to the offset at which the next event may begin.
 
-        Return False if there is no such position in the sandbox.
+        Return False if the sandbox contains no such offset.
         """
         sandbox = self._sandbox
         match = _EVENT_BOUNDARY.search(memoryview(sandbox.data.data)[sandbox.offset + 1 : sandbox.end])
@@ -203,7 +203,7 @@ class Document:
         return True
 
     def _read_until_next_event(self) -> bool:
-        """Read the file up to where the next event may begin. Return False if the file ends before such a position."""
+        """Read the file up to the offset at which the next event may begin. Return False if the file has none."""
         sandbox = self._sandbox
         while True:
             self._skipped_bytes += sandbox.end - sandbox.offset

@@ -1,4 +1,7 @@
-"""Run the JSON parser ``parser.wat`` in a sandbox. It returns a number or dictionary code per event and key."""
+"""Parse the events of a JSON trace in a sandbox, which runs the WebAssembly program ``parser.wat``.
+
+The program returns a number or a dictionary code for each event and requested member.
+"""
 
 from __future__ import annotations
 
@@ -100,8 +103,9 @@ class EventSandbox(Sandbox):
         """Create a sandbox without JSON.
 
         Args:
-            keys: Slot of each member, by level and key. The level is 0 for members of the event, and 1 for members of
-                its arguments. Slots may contain the flags ``THOUSANDTHS`` and ``AS_STRING``.
+            keys: The slot in which the value of each member is stored, by level and key. The level is 0 for members
+                of the event, and 1 for members of its arguments. Slots may contain the flags ``THOUSANDTHS`` and
+                ``AS_STRING``.
         """
         super().__init__(_PROGRAM, _OUT + CAPACITY, lambda: Damage("an event extends beyond the end of the input"))
         self.data = self.bytes(INPUT, CAPACITY + _SLACK)
@@ -120,7 +124,7 @@ class EventSandbox(Sandbox):
         return self.bytes(_TYPES, SLOTS * ROWS).reshape(SLOTS, ROWS)
 
     def append(self, json: bytes) -> None:
-        """Move the bytes that have not been parsed to the front, and append JSON to them. There must be no rows."""
+        """Append JSON to the bytes that have not been parsed. The sandbox must not contain rows."""
         rest = self.end - self.offset
         self.data[:rest] = self.data[self.offset : self.end].copy()
         self.data[rest : rest + len(json)] = np.frombuffer(json, np.uint8)
@@ -153,7 +157,11 @@ class EventSandbox(Sandbox):
         return result
 
     def skip_value(self, depth: int = 0, *, in_string: bool = False) -> tuple[bool, int, bool]:
-        """Advance past the rest of a nested value or a string.
+        """Advance past the remaining bytes of an object, array or string.
+
+        Args:
+            depth: Number of brackets that are open at the current offset.
+            in_string: Whether the current offset is inside a string.
 
         Returns:
             Whether the JSON ends before the value does, the nesting depth at this position, and whether the position is
@@ -165,12 +173,12 @@ class EventSandbox(Sandbox):
         return unfinished, self.parameter("skip", "depth"), bool(self.parameter("skip", "in_string"))
 
     def strings(self) -> tuple[Bytes, npt.NDArray[np.int32]]:
-        """Return the concatenated bytes of all dictionary strings, and the end of each string in them."""
+        """Return the concatenated bytes of all dictionary strings, and the offset at which each string ends."""
         starts, sizes = (self.array(offset, self._codes, np.int32) for offset in (_STRING_STARTS, _STRING_SIZES))
         return self.gather(starts.astype(np.int64) | ((starts + sizes).astype(np.int64) << 32))
 
     def gather(self, ranges: Int64Array) -> tuple[Bytes, npt.NDArray[np.int32]]:
-        """Return the concatenated bytes of several ranges, and the end of each range in them.
+        """Copy ranges of the JSON, and return their concatenated bytes and the offset at which each copy ends.
 
         A range is one integer with its start in the lower 32 bits and its end in the upper 32 bits.
         """

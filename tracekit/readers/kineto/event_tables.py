@@ -128,7 +128,7 @@ _CATEGORY_TABLES = {
     **dict.fromkeys(MARK_CATEGORIES, "nvtx_marks"),
 }
 LAUNCH_FLOW = "ac2g"
-"""Category of flow events from API calls to activities. They are ignored, because correlation ids link the same."""
+"""Category of flow events from API calls to activities. Correlation ids have the same meaning, so they are ignored."""
 
 _TABLES = list(TABLE_MEMBERS)
 _CATEGORIES = pa.array(_CATEGORY_TABLES)
@@ -139,14 +139,14 @@ _MARKS = _TABLES.index("nvtx_marks")
 
 
 class EventCollector:
-    """Collects the members of the events of all tables, batch by batch.
+    """A builder of all event tables, which adds events batch by batch.
 
     Attributes:
         undecoded: Number of events that belong to no table, by category.
         untimed: Number of events that were skipped because their time or duration is missing or invalid.
         unplaced: Number of API calls and ranges whose process id or thread id is missing or not a number.
         counts: Number of rows by table.
-        track_names: The collector of the events that name processes and threads.
+        track_names: The builder for the events that name processes and threads.
     """
 
     def __init__(self, budget: Budget, *, exported: bool) -> None:
@@ -239,7 +239,7 @@ def _valid_times(cells: EventCells, rows: Int64Array, *, is_interval: bool) -> n
 
 
 def _within_limit(cells: EventCells, slot: Slot, rows: Int64Array, limit: int) -> np.ndarray | None:
-    """Return a mask of the rows whose member is a number within ±limit (exclusive), or None if all rows are."""
+    """Return a mask of the rows whose member is a number between -limit and limit, or None if it is True for all."""
     values = cells.values(slot)[rows]
     if (cells.types(slot)[rows] == NUMBER).all() and -limit < values.min() and values.max() < limit:
         return None

@@ -1,4 +1,4 @@
-"""The members of events that are read, and the slot in which the sandbox stores each of them.
+"""Declare the members of events that are read, and the slot in which the sandbox stores each of them.
 
 Several keys may share a slot: PyTorch writes ``registers per thread``, and tracekit writes ``registers_per_thread``.
 """

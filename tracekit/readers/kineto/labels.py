@@ -40,13 +40,13 @@ def map_strings(column: pa.Array | pa.ChunkedArray, function: Callable[[str], st
 
 
 def map_to_integers(column: pa.Array | pa.ChunkedArray, function: Callable[[str], int | None]) -> pa.Array:
-    """Return the integers that a function returns for the strings of a dictionary-encoded column."""
+    """Apply a function to the strings of a dictionary-encoded column, and return its results as integers."""
     array = col.single_array(column)
     return pa.array([function(t) for t in array.dictionary.to_pylist()], pa.int64()).take(array.indices)
 
 
 def copy_kind(name: str) -> str | None:
-    """Return the nsys term for the direction of a memory copy, given its name, such as ``Memcpy HtoD``."""
+    """Return the direction of a memory copy in the terms of nsys, given its name, such as ``Memcpy HtoD``."""
     match = _MEMCPY.match(name)
     direction = _DIRECTION.fullmatch(match[1]) if match else None
     return f"{_MEMORY_KINDS[direction[1]]}-to-{_MEMORY_KINDS[direction[2]]}" if direction else None
@@ -71,17 +71,17 @@ def memset_memory_kind(name: str) -> str | None:
 
 
 def sync_type(kind: str) -> str | None:
-    """Return the nsys term for the type of a synchronization."""
+    """Return the type of a synchronization in the terms of nsys. Unknown types are returned unchanged."""
     return _SYNC_TYPES.get(kind, kind)
 
 
 def api_of_category(category: str) -> str | None:
-    """Return the CUDA API, runtime or driver, that a category of calls belongs to."""
+    """Return the CUDA API that the calls of a category belong to: ``CUDA driver`` or ``CUDA runtime``."""
     return {"cuda_driver": "CUDA driver"}.get(category, "CUDA runtime")
 
 
 def api_of_function(function: str) -> str:
-    """Return the CUDA API that a function belongs to. For example, ``cuLaunchKernel`` belongs to the driver API."""
+    """Return the CUDA API that a function belongs to: ``CUDA driver`` for ``cuLaunchKernel``, for example."""
     return "CUDA driver" if function[:2] == "cu" and function[2:3].isupper() else "CUDA runtime"
 
 
@@ -119,11 +119,11 @@ def parse_argb(text: str) -> int | None:
 
 
 def strip_thread_number(label: str) -> str:
-    """Return the name of a thread without the number that the profiler puts before it."""
+    """Return the name of a thread, given a label in which the profiler adds the thread number, or the whole label."""
     match = _THREAD.fullmatch(label.strip())
     return match[1] if match else label
 
 
 def strip_process_folder(label: str) -> str:
-    """Return the name of a process without folders, because they may identify a user."""
+    """Return the file name of a process whose label is a path. The folders are removed because they may name a user."""
     return re.split(r"[/\\]", label)[-1] if re.match(r"[/.~]|[A-Za-z]:[\\/]|\\\\", label) else label

@@ -116,7 +116,7 @@ def _device_row(number: int, properties: Facts) -> dict[str, Any]:
 
 
 def exported_device_rows(rows: Iterable[EventRows], tracks: Tracks) -> list[dict[str, Any]]:
-    """Return one row per GPU that has activities. Its name is taken from the name of its group of tracks."""
+    """Return one row per GPU with activities, named as its group of tracks in a trace that tracekit wrote."""
     used = sorted({d for r in rows if r.name not in ON_CPU for d in r.track_columns["device_id"].unique().to_pylist()})
     names = tracks.labels().filter(pl.col("what") == "process_name")["name"].drop_nulls().unique(maintain_order=True)
     named: dict[int, str] = {}
@@ -129,7 +129,7 @@ def exported_device_rows(rows: Iterable[EventRows], tracks: Tracks) -> list[dict
 
 
 def process_rows(tracks: Tracks) -> list[dict[str, Any]]:
-    """Return one row per process with the last name that the file gives to the process."""
+    """Return one row per process with CPU events. If the file names a process several times, the last name is used."""
     process_labels = tracks.labels().filter(pl.col("what") == "process_name").drop_nulls("pid")
     names = dict(process_labels.select("pid", "name").iter_rows())
     return [{"process_id": p, "name": _process_name(names.get(p))} for p in sorted(tracks.processes())]
@@ -205,7 +205,7 @@ def _parse_digits(value: object) -> int | None:
 
 
 def _fact_text(value: object) -> str | None:
-    """Return a string, integer or boolean as a string, or None for other types and for values that are too long."""
+    """Convert a string, integer or boolean to a string. Return None for other types and for long values."""
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, str | int) and len(text := str(value).encode("utf-8", "replace").decode()) <= _MAX_FACT_LENGTH:

@@ -81,9 +81,9 @@ class EventRows:
         )
 
     def id(self) -> pa.Array:
-        """Return the row ids.
+        """Return the ids of the rows.
 
-        If tracekit wrote the file and its ids are valid, they are used. Otherwise, the rows are numbered from 1.
+        In a file that tracekit wrote, the recorded ids are used if they are valid. Otherwise, rows are numbered from 1.
         """
         ids = self.member_values(ROW_IDS[self.name])
         return ids if self._order is not None else pa.array(np.arange(1, self.count + 1))
@@ -127,7 +127,10 @@ def _track_column(name: str) -> Callable[[EventRows], pa.Array]:
 
 
 def _parsed_name_column(slot: Slot, function: Callable[[str], str | None]) -> Callable[[EventRows], pa.Array]:
-    """Return a builder that uses a member if tracekit wrote the file, and otherwise parses the name of the event."""
+    """Return a function that builds a column.
+
+    The values are those of a member if tracekit wrote the file. Otherwise, they are parsed from the names of events.
+    """
 
     def build_column(rows: EventRows) -> pa.Array:
         return (

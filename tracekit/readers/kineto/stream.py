@@ -43,7 +43,7 @@ class Stream:
         self._next: Future[bytes] | None = None
 
     def read(self) -> bytes:
-        """Return the next bytes of the trace, or no bytes at its end.
+        """Return the next bytes of the decompressed trace, or an empty bytes object at its end.
 
         If the file is compressed, a thread decompresses the following bytes in advance.
 
@@ -54,7 +54,7 @@ class Stream:
         return self._read_file(READ_BYTES) if self._thread is None else self._decompress_ahead(self._thread)
 
     def _read_file(self, max_bytes: int) -> bytes:
-        """Return the next bytes of the file, or no bytes at its end."""
+        """Return the next bytes of the file, or an empty bytes object at its end."""
         data = self._file.read(self._offset, min(max_bytes, self._file.size - self._offset))
         self._offset += len(data)
         return data
@@ -76,7 +76,7 @@ class Stream:
         return b"".join(parts)
 
     def _decompress_part(self, free_bytes: int) -> bytes | None:
-        """Decompress the next bytes, or return None at the end. A file may consist of several gzip members."""
+        """Decompress the next bytes, or return None at the end of the data. A file may have several gzip members."""
         if self._decompressor is None:
             return None
         compressed = self._pending or self._read_file(COMPRESSED_READ_BYTES)

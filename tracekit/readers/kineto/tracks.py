@@ -89,7 +89,7 @@ class Tracks:
         }
 
     def _process_of_activities(self, correlation: pa.Array) -> pa.Array:
-        """Return the process of the API call with each correlation id.
+        """Return, for each correlation id, the process of the API call with this id.
 
         If the file has a single process, all activities belong to it. Otherwise, the process is null unless exactly
         one process has an API call with this correlation id.
@@ -127,10 +127,11 @@ class Tracks:
         return keys.join(self.thread_tracks(), ["pid", "tid"], how="left", maintain_order="left")
 
     def thread_tracks(self) -> pl.DataFrame:
-        """Return one row per thread that the file names. tracekit writes each track as one or more threads.
+        """Return the tracks that tracekit wrote to the file as one or more named threads each.
 
         Returns:
-            The pid and tid of each track, and the process, thread, device, stream or NVTX domain that it represents.
+            One row per thread: its pid, tid and label, and the process, thread, device, stream or NVTX domain that the
+            track represents.
         """
         check_polars()
         columns = {"pid": Slot.PID, "tid": Slot.TID, "label": Slot.NAME, **_TRACK}

@@ -57,7 +57,7 @@ class NodeAttributes:
     values: DistinctValues
 
     def columns(self) -> dict[str, pa.Array]:
-        """Return the columns in ``COLUMN_ATTRIBUTES``, and ``dtype``, the type of the elements."""
+        """Return one column per attribute in ``COLUMN_ATTRIBUTES``, and ``dtype``, the element type of each node."""
         strings, json = self.values.strings, self.values.json
         arrays = {
             name: self._build_column([self._select(*attribute)], strings if attribute[1] == "s" else json)
@@ -67,7 +67,7 @@ class NodeAttributes:
         return arrays
 
     def other_attributes(self) -> pa.ChunkedArray:
-        """Return the attributes without a column of their own as a JSON object per node, null where there are none."""
+        """Return a JSON object per node with the attributes that have no column, null where there are none."""
         is_other = np.ones(len(self.nodes), np.bool_)
         for attribute in COLUMN_ATTRIBUTES.values():
             is_other[self._select(*attribute)] = False
@@ -81,10 +81,10 @@ class NodeAttributes:
         return join_by_row(self.rows, self.nodes[rows], members, "{}")
 
     def function_names(self, call_nodes: Int64Array, ops: pa.Array) -> pa.ChunkedArray:
-        """Return the names of the functions that each node refers to as a JSON array, null for nodes without functions.
+        """Return a JSON array per node with the names of the functions it refers to, null for nodes without functions.
 
         Args:
-            call_nodes: Row numbers of the nodes whose operation is a function.
+            call_nodes: Row numbers of the nodes that call a function, which is their operation.
             ops: The operations of these nodes.
         """
         function_lists = self.values.functions
@@ -119,7 +119,7 @@ class NodeAttributes:
 
 
 def read_attributes(buffer: Buffer, occurrences: Occurrences, rows: int) -> NodeAttributes:
-    """Decode the attributes of nodes. If a node has an attribute twice, the last one is used.
+    """Decode the attributes of nodes. If several attributes of a node have the same name, the last one is used.
 
     Raises:
         Damage: A value is not a valid message.

@@ -80,7 +80,7 @@ class _ParsedInputs:
 
 
 def _parse_inputs(distinct: pa.Array) -> _ParsedInputs:
-    """Parse distinct inputs. Most of them consist of only a name and need no parsing."""
+    """Parse the distinct inputs of nodes into the name of a node, an argument and an output number."""
     control = pc.starts_with(distinct, "^")
     rows = np.flatnonzero(pc.or_(control, pc.match_substring(distinct, ":")).to_numpy(zero_copy_only=False))
     without_caret = pc.replace_substring_regex(distinct.take(pa.array(rows)), r"\A\^", "")
@@ -117,7 +117,7 @@ def _parse_int32(strings: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def _find_nodes(nodes: Int64Array, keys: Int64Array) -> pa.Array:
-    """Return the row number of the first node with each key, null where no node has the key."""
+    """Return, for each element of ``keys``, the position of its first occurrence in ``nodes``, null if it has none."""
     distinct_keys, first = np.unique(nodes, return_index=True)
     if not len(distinct_keys):
         return pa.nulls(len(keys), pa.int64())

@@ -21,14 +21,14 @@ JOIN_BATCH_ROWS = 1 << 16
 
 
 def load_buffer(data: bytes | memoryview) -> Buffer:
-    """Copy bytes into a buffer in which they can be decoded."""
+    """Copy an encoded message into a buffer from which its fields can be decoded."""
     buffer = Buffer(len(data))
     buffer.data[: len(data)] = np.frombuffer(data, np.uint8)
     return buffer
 
 
 def slice_bytes(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.Array:
-    """Return the bytes of ranges of a buffer as a binary array. The ranges must not overlap."""
+    """Return a binary array with one element per range of a buffer. The ranges must not overlap."""
     order = None if (starts[1:] >= stops[:-1]).all() else np.argsort(starts, kind="stable")
     edges = np.empty(2 * len(starts), np.int64)
     edges[::2], edges[1::2] = (starts, stops) if order is None else (starts[order], stops[order])
@@ -37,7 +37,7 @@ def slice_bytes(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.Arr
 
 
 def slice_bytes_or_empty(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.Array:
-    """Return the bytes of ranges as a binary array. Non-empty ranges must not overlap. Empty ranges may be anywhere."""
+    """Return a binary array with one element per range of a buffer. Only empty ranges may overlap others."""
     is_filled = stops > starts
     if is_filled.all():
         return slice_bytes(buffer, starts, stops)
@@ -48,7 +48,7 @@ def slice_bytes_or_empty(buffer: Buffer, starts: Int64Array, stops: Int64Array) 
 
 
 def slice_strings(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.Array:
-    """Return ranges of a buffer as strings, with invalid UTF-8 replaced."""
+    """Return a string array with one element per range of a buffer. Invalid UTF-8 is replaced."""
     return to_valid_utf8(slice_bytes(buffer, starts, stops))[0]
 
 
@@ -68,7 +68,7 @@ def string_column(buffer: Buffer, field: Field | None, rows: int) -> pa.Array:
 
 
 def field_spans(field: Field | None, rows: int) -> tuple[Int64Array, Int64Array]:
-    """Return the start and end offset of a field in each message. The two are equal where the field is missing.
+    """Return the start and end offsets of a field in each message, which are equal where the field is missing.
 
     Raises:
         Damage: The field contains numbers instead of bytes.

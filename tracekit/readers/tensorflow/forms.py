@@ -74,7 +74,7 @@ _INFO, _OPERATIONS, _RELEASES = 1, 2, 5
 
 
 def detect_form(head: bytes) -> FileForm | None:
-    """Return the message and format of a file, given its head, or None if it is not a supported TensorFlow file."""
+    """Return the message type and format of a TensorFlow file, given its head, or None if no supported type matches."""
     if not _NOT_TEXT.search(head) and (match := _TEXT.match(head)):
         message, subfields = _FIRST_TEXT_FIELDS.get(match[1], (None, None))
         if message and (subfields is None or match[2] in subfields):
@@ -160,7 +160,7 @@ _DETECTORS = {
 
 
 def _first_submessage(data: memoryview) -> memoryview:
-    """Return the bytes of the first field of a message if it is field 1 and contains bytes, otherwise no bytes."""
+    """Return the value of the first field of a message if its number is 1 and it contains bytes, otherwise no bytes."""
     number, value = next(iter(_leading_fields(data)), (0, 0))
     return value if number == 1 and not isinstance(value, int) else memoryview(b"")
 

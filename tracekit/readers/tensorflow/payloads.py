@@ -109,7 +109,7 @@ def _iter_fields(data: memoryview | Window) -> Iterator[tuple[int, int, int, int
 
 
 def _read_varint(data: memoryview | Window, offset: int) -> tuple[int, int]:
-    """Decode a varint, and return its value and the offset of its end. Most varints have one or two bytes."""
+    """Decode the varint at an offset, and return its value and the offset after it."""
     head = data[offset : offset + 2]
     if len(head) and head[0] < MORE:
         return head[0], offset + 1

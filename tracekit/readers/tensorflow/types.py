@@ -1,4 +1,4 @@
-"""The names of the element types of tensors in TensorFlow."""
+"""Provide the names of the element types of TensorFlow tensors."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _RENAMED_TYPES = {"float": "float32", "double": "float64", "half": "float16"}
 
 @functools.cache
 def type_names() -> dict[int, str]:
-    """Return the names of all types, such as ``float32`` and ``float32_ref``, by number."""
+    """Return the names of all element types, such as ``float32`` and ``float32_ref``, by their number in TensorFlow."""
     enum_values = messages.message(FILE, "TensorProto").DESCRIPTOR.fields_by_name["dtype"].enum_type.values
     return {value.number: _display_name(value.name) for value in enum_values if value.number}
 
 
 def type_name(number: int) -> str:
-    """Return the name of the type with a given number, or ``type NUMBER`` if the type is unknown."""
+    """Return the name of the element type with a given number, or ``type NUMBER`` if the number is unknown."""
     return type_names().get(number, f"type {number}")
 
 

@@ -60,7 +60,7 @@ def tensor_value(dtype: int, shape: bytes | None) -> AttributeValue:
 
 
 def dump_json(plain: Any) -> str:
-    """Return JSON without spaces."""
+    """Convert a Python value to JSON text without spaces."""
     return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -25,8 +25,8 @@ _HEADER_BYTES = 12
 def sniff(source: Source) -> bool:
     """Return whether a file begins with a TFRecord header, or a folder contains event files.
 
-    A folder that contains other captures is not detected merely because a subfolder contains event files. A file that
-    is shorter than a header is detected by its name.
+    If a folder contains other captures, event files in its subfolders are ignored. A file that is shorter than a header
+    is detected by its name.
     """
     from tracekit.readers.tfevents import folders
 

@@ -1,4 +1,4 @@
-"""Build declared tables from event files. The files are read when they are opened, and columns are built on demand."""
+"""Build declared tables from event files. Opening a folder reads all its files, and columns are built on demand."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _read_file(path: Path, pool: BufferPool) -> FileEvents | SkippedFile:
 
 
 def _warn_of_skipped(events: FileEvents) -> None:
-    """Warn about the bytes at the end of a file that were not read."""
+    """Warn if a file ends with bytes that were not read because a record is invalid or incomplete."""
     unread = events.size - events.end
     if events.damage:
         warn(
@@ -166,12 +166,12 @@ class EventsCapture(Capture):
         return self._event_table(name, columns)
 
     def count_undecoded(self) -> Mapping[str, int]:
-        """Return the number of events and values that belong to no table, by the name of their kind."""
+        """Return the number of events and values that belong to no table, by kind."""
         return self.undecoded
 
     @functools.cached_property
     def undecoded(self) -> dict[str, int]:
-        """Number of events and values that belong to no table, by the name of their kind."""
+        """Number of events and values that belong to no table, by kind."""
         counts: Counter[str] = Counter()
         for run in self.runs:
             counts.update(run.undecoded())

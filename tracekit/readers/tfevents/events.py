@@ -90,7 +90,7 @@ class FileEvents:
         executions: Batches of executions of nodes.
         graphs: Locations of graphs.
         counts: Number of events that belong to no table, by kind.
-        version: Version of the format that the file states.
+        version: Version of the file format, as recorded in the file.
         writer: Name of the program that wrote the file.
         first: Earliest time of an event in ns since 1970.
         last: Latest time of an event in ns since 1970.

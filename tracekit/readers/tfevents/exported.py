@@ -24,7 +24,7 @@ _FUNCTION_FIELDS = {1: "partition graph of a function", 3: "optimized graph of a
 
 
 def read_exported_runs(run: Run) -> Run:
-    """Decode the run metadata among the values of a run, add their contents to ``run.files``, and return the run.
+    """Decode the run metadata that a run contains as values. The contents are added to the files of the run in place.
 
     Raises:
         CorruptTraceError: A run metadata message is damaged.
@@ -43,7 +43,7 @@ def read_exported_runs(run: Run) -> Run:
 def _add_run_metadata(
     file: FileEvents, points: SummaryPoints, rows: Int64Array, tags: pa.DictionaryArray, has_functions: Mask
 ) -> None:
-    """Add the contents of the run metadata in the given rows of a batch to the contents of the file."""
+    """Decode the run metadata in the given rows of a batch, and add executions, graphs and counts to the file."""
     string_rows = np.searchsorted(points.values.owners, rows)
     encoded = points.values.texts.take(pa.array(string_rows))
     buffer, edges = _concatenate(encoded)
@@ -67,7 +67,7 @@ def _add_run_metadata(
 
 
 def _concatenate(encoded: pa.BinaryArray) -> tuple[Buffer, Int64Array]:
-    """Copy encoded messages into one buffer, and return the buffer and the offsets between which the messages lie."""
+    """Copy encoded messages into one buffer. Return the buffer and the offsets that separate the messages."""
     edges = np.frombuffer(encoded.buffers()[1], np.int32)[encoded.offset :][: len(encoded) + 1].astype(np.int64)
     data = memoryview(encoded.buffers()[2] or b"")[edges[0] : edges[-1]]
     return load_buffer(data), edges - edges[0]

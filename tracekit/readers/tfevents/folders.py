@@ -23,7 +23,10 @@ DETECTION_ENTRIES = 1 << 15
 
 
 def has_event_files(folder: Path) -> bool:
-    """Return whether the first entries of a folder and its subfolders include a file with the name of an event file."""
+    """Return whether a folder or its subfolders contain a file with the name of an event file.
+
+    At most ``DETECTION_ENTRIES`` entries are examined.
+    """
     try:
         return next(_find_event_files(folder, DETECTION_ENTRIES), None) is not None
     except TracekitError:

@@ -1,4 +1,4 @@
-"""Locate the records of a TFRecord file in a sandbox that runs ``records.wat``."""
+"""Locate the records of a TFRecord file in a sandbox, which runs the WebAssembly program ``records.wat``."""
 
 from __future__ import annotations
 

@@ -83,13 +83,13 @@ class BufferPool:
 
 
 class RecordReader:
-    """Reads the records of one file.
+    """A reader of the records of one event file.
 
     Attributes:
         size: Size of the file when it was opened.
         count: Number of records that were read.
         end: Offset of the end of the last record that was read.
-        damage: Why the record at the offset ``end`` is invalid, or None. Truncated records do not count as invalid.
+        damage: Why the record at the offset ``end`` is invalid, or None if it is valid, truncated or missing.
     """
 
     def __init__(self, file: InputFile, buffers: ReadBuffers) -> None:
@@ -123,7 +123,7 @@ class RecordReader:
 
     @property
     def remaining(self) -> int:
-        """Number of bytes after the last complete record. The value is valid once all records have been read."""
+        """Number of bytes after the last complete record. It is known only after all records have been read."""
         return self.size - self.end
 
     @property
@@ -131,7 +131,7 @@ class RecordReader:
         return self._read - self._filled
 
     def _read_more(self) -> bool:
-        """Move the unused bytes to the front and append the next bytes of the file. Return False at its end."""
+        """Append the next bytes of the file to the unused bytes in the buffers. Return False at the end of the file."""
         data, remaining = self._buffers.sandbox.data, self._filled - self._consumed
         if self._consumed:
             data[:remaining] = data[self._consumed : self._filled].copy()
@@ -166,7 +166,7 @@ class RecordReader:
 
 
 def reread(path: Path, start: int, size: int, checksum: int) -> bytes:
-    """Read a section of a file again, and check that it has not changed.
+    """Return the bytes of a section that was read before, after a check that the section has not changed.
 
     Args:
         path: The file, to which data may have been appended in the meantime.

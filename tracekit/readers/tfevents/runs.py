@@ -35,7 +35,7 @@ class Run:
         name: Name of the run.
         files: Contents of each file of the run.
         scalars: Row numbers of the values that are scalars.
-        texts: Row numbers of the strings that are texts.
+        texts: Row numbers of the strings of text values among all strings of the run.
         metadata: Whether each value is a run metadata message.
         has_functions: Whether each value is a run metadata message with graphs of functions.
     """
@@ -84,7 +84,7 @@ class Run:
         return {name: column for name, column in columns.items() if column is not None}
 
     def undecoded(self) -> Counter[str]:
-        """Return the number of events and values that belong to no table, by the name of their kind."""
+        """Return the number of events and values that belong to no table, by kind."""
         counts: Counter[str] = Counter()
         for file in self.files:
             counts.update(file.counts)
@@ -122,7 +122,7 @@ class Run:
         return np.concatenate([empty, *(getattr(p, name) for p in holders)])
 
     def _tag_metadata(self, parts: Sequence[TagMetadata]) -> tuple[pa.Array, Mask]:
-        """Return the plug-in of each tag, and whether its tensors are scalars. The first metadata of a tag are used."""
+        """Return the plug-in of each tag, and whether its tensors are scalars, from the first metadata of the tag."""
         names = self._tags.dictionary
         described = pa.chunked_array([m.tags for m in parts], pa.string())
         tags = pc.index_in(described, names).to_numpy() if len(described) else np.zeros(0, np.int64)
@@ -155,7 +155,11 @@ def _unify_tags(batches: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
 
 
 def _concat_strings(files: Sequence[FileEvents]) -> tuple[Int64Array, Int64Array, pa.ChunkedArray]:
-    """Concatenate the strings of files: the row of the value that contains each string, its position, and its bytes."""
+    """Concatenate the strings in the values of several files.
+
+    Returns:
+        The row number of the value that contains each string, the position of the string in the value, and its bytes.
+    """
     owners, elements, texts, value_count = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [], 0
     for values in (p.values for file in files for p in file.points):
         owners.append(values.owners + value_count)
@@ -166,7 +170,7 @@ def _concat_strings(files: Sequence[FileEvents]) -> tuple[Int64Array, Int64Array
 
 
 def _kind_name(kind: ValueKind, plugin: str) -> str:
-    """Return the name under which values of a kind and plug-in that belong to no table are counted."""
+    """Return the name under which undecoded values of a kind and TensorBoard plug-in are counted."""
     if kind in _KINDS:
         return _KINDS[kind]
     if kind == ValueKind.NOTHING and not plugin:

@@ -1,4 +1,4 @@
-"""Decode the tensors in event files that consist of a single number, and detect tensors of strings."""
+"""Decode tensors of a single number in event files, and detect tensors of strings."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class TensorContents(NamedTuple):
 
 
 def read_tensors(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> TensorContents:
-    """Decode several encoded tensors.
+    """Decode the tensors that consist of a single number, and determine which tensors consist of strings.
 
     Raises:
         Damage: A message is invalid.
@@ -104,7 +104,7 @@ def _element_counts(buffer: Buffer, shape: Field | None, n: int) -> Int64Array:
 def _first_elements(
     buffer: Buffer, fields: dict[int, Field], encoding: ElementEncoding, rows: Int64Array
 ) -> tuple[UInt64Array, Mask]:
-    """Return the bits of the first element of each given tensor, 0 if it stores none, and a mask of valid tensors."""
+    """Return the bits of the first element of each given tensor, 0 for empty tensors, and a mask of valid tensors."""
     width = np.dtype(encoding.element).itemsize
     words, is_valid = np.zeros(len(rows), np.uint64), np.ones(len(rows), np.bool_)
     list_field, content = fields.get(encoding.field), fields.get(CONTENT)
@@ -134,7 +134,7 @@ def _field_bytes(field: Field, rows: Int64Array) -> tuple[Int64Array, Int64Array
 
 
 def _to_floats(words: UInt64Array, number: int, encoding: ElementEncoding) -> Float64Array:
-    """Convert words, which contain elements of one type in their low bits, to floats."""
+    """Convert elements of one type to floats. Each element occupies the low bits of a 64-bit word."""
     data = np.ascontiguousarray(words, "<u8").view(np.uint8).reshape(-1, 8)
     element = np.dtype(encoding.element)
     if number == _BFLOAT16:
