@@ -338,7 +338,7 @@ class _RowExtractor:
         self._page = page
 
     def extract(self, irregular: np.ndarray, *, final: bool) -> tuple[bytes, bytes]:
-        """Return the rows, and the last lines if they must be read together with the next block."""
+        """Return the rows of the table, and the last lines if they must be read together with the next block."""
         line = 0
         for k in irregular.data:
             if k < line:

@@ -46,7 +46,7 @@ class Metrics:
         self._kinds = [MetricKind.from_printed(*key) for key in rows.kinds]
 
     def select(self, matches: Callable[[str], bool]) -> pl.DataFrame:
-        """Return the values of all metrics whose name matches, with additional columns ``launch_id`` and ``metric``."""
+        """Return the values of the metrics whose names match, with additional columns ``launch_id`` and ``metric``."""
         names = {n: k.metric for n, k in enumerate(self._kinds) if k.metric is not None and matches(k.metric)}
         matching = pl.col("kind").is_in(list(names))
         values = pl.concat([batch.select(METRICS.names()).filter(matching) for batch in self._batches])

@@ -256,7 +256,7 @@ class RowCollector:
         return table.filter(valid)
 
     def _number_runs(self, pages: list[Page], table: pl.DataFrame) -> pl.Series:
-        """Return the number of the run that each row belongs to, and store the columns that identify each run."""
+        """Return the run number of each row, and store the columns that identify the launch of each run."""
         page = pages[0]
         identity = {IDENTITY[h]: str(i) for i, h in enumerate(page.header) if h in IDENTITY}
         keys = (

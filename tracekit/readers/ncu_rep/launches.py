@@ -1,7 +1,7 @@
 """Build the rows of ``ncu_launches`` from the results of a report.
 
-Most columns come from fields of a result or from its location in the file. The device, the compute capability and the
-duration are metrics of the result, and so are the grid and block sizes of a graph.
+Most columns come from fields of a result or from its location in the file. The device, the compute capability, the
+duration, and the grid and block sizes of a graph are metrics of the result.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ class FolderTables:
 
     @contextmanager
     def _add_path_to_errors(self, table: str) -> Iterator[None]:
-        """Return a context manager that adds the path of the file to errors in the values of a table."""
+        """Return a context manager that adds the path of a table's file to errors about the values of the table."""
         try:
             yield
         except TracekitError:

@@ -16,19 +16,19 @@ _MAGIC = b"NVIDIA Tegra Profiler Report"
 
 
 def sniff(source: Source) -> bool:
-    """Return whether a file begins with the magic bytes of a report."""
+    """Return whether a file begins with the magic bytes of an Nsight Systems report."""
     return source.head.startswith(_MAGIC)
 
 
 def open_report(source: Source) -> Capture:
-    """Open a report."""
+    """Open an Nsight Systems report."""
     from tracekit.readers.nsys_rep.capture import RepCapture
 
     return RepCapture(source)
 
 
 def redact_report(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
-    """Write a copy of a report without values that identify people and machines.
+    """Write a copy of an Nsight Systems report without values that identify people and machines.
 
     The key determines the pseudonyms in the copy. If the key is None, a random key is used.
 
@@ -41,7 +41,7 @@ def redact_report(source: Source, target: Path, key: bytes | None = None) -> dic
 
 
 def count_private_values(source: Source) -> dict[str, int]:
-    """Return the number of values in a report that identify people and machines, by kind."""
+    """Return the number of values in an Nsight Systems report that identify people and machines, by kind."""
     from tracekit.readers.nsys_rep import redact
 
     return redact.count_private_values(source)

@@ -59,7 +59,7 @@ class Block:
 
 
 class RawData:
-    """The section "Raw Sampling Data" of a report, which holds events and strings.
+    """The section "Raw Sampling Data" of an Nsight Systems report, which holds events and strings.
 
     Attributes:
         data: Bytes of the section, which are read from the file only when they are sliced.

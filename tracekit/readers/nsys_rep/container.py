@@ -34,7 +34,7 @@ UNFINISHED = (
 
 
 class Container:
-    """An open report file and its sections.
+    """An open Nsight Systems report file and its sections.
 
     Attributes:
         path: Path of the file.

@@ -122,7 +122,7 @@ def _are_supported(fields: list[CounterField]) -> bool:
 def decode_values(
     types: Mapping[int, list[CounterField]], chosen: SelectedEvents, budget: Budget, skipped: Counter[str]
 ) -> dict[str, pa.Array]:
-    """Decode generic events into columns with one row per sample and value, in order, including ``rowid``.
+    """Decode generic events into columns with one row per sample and value, in event order, including ``rowid``.
 
     Args:
         types: Fields of the samples of each event type.

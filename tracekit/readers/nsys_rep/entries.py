@@ -56,7 +56,7 @@ class Selection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """The entries of consecutive blocks, in order.
+    """The encoded events of consecutive blocks, in order. Each encoded event is an entry.
 
     Attributes:
         starts: Offset of the payload of each entry in its block.
@@ -139,7 +139,7 @@ def _is_selected(kind: int, payload: int, types: tuple[int, ...]) -> bool:
 
 
 def find_entries(buffer: Buffer, edges: Sequence[int], budget: Budget | None = None) -> Entries:
-    """Find the entries of consecutive blocks.
+    """Find the encoded events of consecutive blocks.
 
     Args:
         buffer: Buffer that holds the decompressed blocks.
@@ -203,12 +203,12 @@ def _kind_counts(kinds: Kinds) -> dict[int, int]:
 
 
 def count_entries(body: memoryview) -> int:
-    """Return the number of entries in a block."""
+    """Return the number of events in a decompressed block."""
     return entry_counter()(body)
 
 
 def entry_counter() -> Callable[[memoryview], int]:
-    """Return a function that counts the entries in a block.
+    """Return a function that counts the events in a decompressed block.
 
     The function reuses its memory between calls, so that only one thread may call it.
     """

@@ -123,7 +123,7 @@ class EventFields:
     def count_unknown(
         self, table: EventTable, rows: Int64Array | None, types: Sequence[int], budget: Budget
     ) -> Counter[str]:
-        """Count, by name, the events of unknown types that were read for a table but are not rows of the table.
+        """Return the number of events of unknown types that were read for a table but are not its rows, by name.
 
         Args:
             table: Source table that was read.
@@ -140,7 +140,7 @@ class EventFields:
         return unknown_events.unknown_activities(self.chosen, self.decode(budget), table, np.flatnonzero(rest))
 
     def _count_unknown_calls(self, types: tuple[int, ...], budget: Budget) -> Counter[str]:
-        """Count, by name, the calls of some types with an unknown class. The result is cached for other tables."""
+        """Return the number of calls of some types with an unknown class, by name. The result is cached."""
         if types not in self._unknown_calls:
             unknown = ~self.mask_of_classes(unknown_events.KNOWN_CLASSES, budget)
             rows = np.flatnonzero(unknown & self.mask_of_types(types) if types else unknown)

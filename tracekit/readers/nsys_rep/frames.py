@@ -1,6 +1,6 @@
 """Decode the call stacks of events. Equal stacks and equal frames are decoded only once.
 
-Most call stacks occur in several events. Therefore, the encoded stacks are dictionary-encoded first. Later, each
+Most call stacks occur in several events. Therefore, the bytes of the stacks are dictionary-encoded first. Later, each
 distinct stack is split into frames, which are dictionary-encoded in the same way, so that each distinct frame is
 decoded once.
 """

@@ -59,7 +59,7 @@ class EventTable:
 
     Attributes:
         payload: Number of the event field that holds the payload.
-        columns: Source of each column by name.
+        columns: Definition of each column by name.
         event_types: Event types of the rows. If it is empty, events of all types may be rows.
         identifying_fields: Payload fields that identify rows: an event is a row only if it has at least one of them. If
             it is empty, the payload fields do not matter.

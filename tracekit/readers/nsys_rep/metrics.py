@@ -103,7 +103,7 @@ def names_by_source(raw: RawData) -> list[tuple[int | None, bytes]]:
 def decode_samples(
     metrics_by_id: Mapping[int, list[Metric]], chosen: SelectedEvents, budget: Budget, skipped: Counter[str]
 ) -> dict[str, pa.Array]:
-    """Decode generic events into columns with one row per sample and metric, in order, including ``rowid``.
+    """Decode generic events into columns with one row per sample and metric, in event order, including ``rowid``.
 
     Args:
         metrics_by_id: Metrics in the samples of each event type.

@@ -165,7 +165,7 @@ class BlockEntries:
 
 
 class Overwriter:
-    """Overwrites private names, and values in formats such as UUIDs, in the messages and strings of a report."""
+    """Overwrites private values in the messages and strings of a report: names, and formats such as UUIDs."""
 
     def __init__(self, redaction: Redaction, budget: StepBudget, names: Names) -> None:
         self.redaction = redaction
@@ -219,7 +219,7 @@ class Overwriter:
 
 
 def innermost_fields(value: bytes, spans: Spans, budget: StepBudget) -> Iterator[Span]:
-    """Yield the innermost fields of a message that contain intervals, with the combined bit mask of these intervals.
+    """Yield the innermost fields of a message that contain given intervals, with the combined bit mask of each field.
 
     Bytes are treated as a message if they can be parsed as one and every interval lies within one of its fields.
     """
@@ -237,7 +237,7 @@ def innermost_fields(value: bytes, spans: Spans, budget: StepBudget) -> Iterator
 
 
 def _fields_with_intervals(value: bytes, spans: Spans, budget: StepBudget) -> list[tuple[FieldSpan, Spans]] | None:
-    """Return the fields of a message that contain intervals, with these intervals.
+    """Return the fields of a message that contain any of the given intervals, each with its intervals.
 
     The result is None if the bytes are not a message, or if an interval does not lie within one field.
     """

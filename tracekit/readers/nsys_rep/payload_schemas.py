@@ -116,7 +116,7 @@ class Labels:
 
     @functools.cached_property
     def width(self) -> int:
-        """Maximum number of characters of a name."""
+        """Maximum number of characters of a formatted value of the enum."""
         return NUMBER_WIDTH + ESCAPED * sum(map(len, (*self.names.values(), *self.flags.values())))
 
     def name_of(self, number: int) -> str:
@@ -381,7 +381,7 @@ class _Planner:
         return size, size
 
     def alignment(self, number: int, schema: PayloadSchema) -> int:
-        """Return the alignment of a struct in bytes, which is that of its most strictly aligned entry.
+        """Return the alignment of a struct in bytes, which is the largest alignment of its entries.
 
         Raises:
             _NoPlanError: The struct contains itself, or its size is unknown.

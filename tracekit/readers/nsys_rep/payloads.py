@@ -117,7 +117,7 @@ class PayloadItems:
     """
 
     def __init__(self, buffer: Buffer, rows: Int64Array, starts: Int64Array, stops: Int64Array) -> None:
-        """Find the payloads in messages.
+        """Find the extended payloads in the payload messages of events.
 
         Args:
             buffer: Buffer that holds the messages.
@@ -322,7 +322,7 @@ def _concatenate_strings(*parts: bytes | pa.Array) -> pa.Array:
 
 
 def _join_lists(edges: Int64Array, column: pa.Array) -> pa.Array:
-    """Join the strings of each list with commas. The result is null where any string of the list is null."""
+    """Join the strings of each list with commas, given the list offsets. Lists with a null string become null."""
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(edges, pa.int32()), column), b",")
 
 
@@ -335,7 +335,7 @@ def _split_bytes(octets: Bytes, sizes: Int64Array) -> pa.Array:
 
 
 def _interval_offsets(starts: Int64Array, sizes: Int64Array) -> Int64Array:
-    """Return the offsets of all bytes of some intervals, in order."""
+    """Return the offset of every byte in some intervals, in the order of the intervals."""
     before = np.cumsum(sizes) - sizes
     return np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()))
 

@@ -241,7 +241,7 @@ class _RedactedReport:
         return head + bytes(self.raw.data[block.offset : block.offset + block.packed])
 
     def _decompress(self, block: Block) -> bytes:
-        """Return the decompressed bytes of a block, and spend the steps for decompressing it."""
+        """Return the decompressed bytes of a block, and subtract the steps for decompressing it from the budget."""
         self.budget.spend(block.size // DECOMPRESSED_BYTES_PER_STEP)
         return bytes(self.raw.decompress(block))
 
@@ -261,7 +261,7 @@ class _RedactedReport:
         yield from _search_batch(batch, candidates)
 
     def _collect_from_events(self) -> set[int]:
-        """Collect private names from the environments in events.
+        """Collect private names from the environment variables in events.
 
         The events with processes that redaction changes are added to the attribute ``processes``.
 
@@ -288,13 +288,17 @@ class _RedactedReport:
         return environments
 
     def _read_entry(self, entries: BlockEntries, nth: int) -> bytes:
-        """Return the bytes of an entry, and spend the steps for parsing them."""
+        """Return the bytes of an entry, and subtract the steps for parsing them from the budget."""
         event = entries[nth]
         self.budget.spend_bytes(MESSAGE_COST * len(event))
         return event
 
     def _collect_from_environment(self, text: bytes) -> bool:
-        """Collect private names from the environment in a string. Return whether the whole string is an environment."""
+        """Collect private names from the environment variables in a string.
+
+        Returns:
+            Whether the whole string consists of environment variables.
+        """
         start = environment_start(text)
         if start is not None:
             self.redaction.collect_names(ENVIRONMENT, text[start:])
@@ -309,7 +313,7 @@ class _RedactedReport:
         return [(start, start + 1, 0) for start in starts]
 
     def _collect_from_strings(self) -> tuple[list[tuple[Block, int]], int]:
-        """Collect private names from the environments in strings, and find the strings that are output of programs.
+        """Collect private names from environment variables in strings, and find the strings that programs printed.
 
         Returns:
             The blocks of strings, each with the id of its first string, and the offset at which the last block ends.
@@ -416,7 +420,7 @@ def _section_entry(name: str, offset: int, size: int) -> bytes:
 def _search_batch(
     batch: list[tuple[Block, bytes]], candidates: Callable[[bytes], list[Span]]
 ) -> Iterator[_SearchedBlock]:
-    """Search several blocks together, and yield each block with the intervals in it."""
+    """Search several blocks at once, and yield each block with the intervals that may hold private values."""
     spans = candidates(b"\0".join(body for _, body in batch)) if batch else []
     start = 0
     for block, body in batch:

@@ -59,7 +59,7 @@ NO_EVENTS = Selection(layout.NVTX, (entries.TYPES,))
 
 
 class Report:
-    """The source tables of an open report.
+    """The source tables of an open Nsight Systems report.
 
     Attributes:
         path: Path of the file.

@@ -50,7 +50,7 @@ class EventsReport(Protocol):
 
     @property
     def raw(self) -> RawData:
-        """The parts of the report that describe the events."""
+        """The section of the report that contains the events."""
         ...
 
 

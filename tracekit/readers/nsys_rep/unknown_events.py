@@ -32,7 +32,7 @@ TABLES = {
 
 
 def unknown_calls(classes: Field | None, rows: Int64Array) -> Counter[str]:
-    """Count, by name, the function calls at the given indices that have an unknown class or no class."""
+    """Return the number of function calls at the given indices with an unknown class or no class, by name."""
     if classes is None:
         return Counter({names.WITHOUT_CLASS: len(rows)} if len(rows) else {})
     valid = np.ones(len(rows), np.bool_) if classes.valid is None else classes.valid[rows]
@@ -45,7 +45,7 @@ def unknown_calls(classes: Field | None, rows: Int64Array) -> Counter[str]:
 def unknown_activities(
     chosen: SelectedEvents, top: Mapping[int, Field], table: EventTable, rows: Int64Array
 ) -> Counter[str]:
-    """Count, by name, the GPU activities that have neither an identifying field nor a sibling field.
+    """Return the number of GPU activities with neither an identifying field nor a sibling field, by name.
 
     Args:
         chosen: Events that were read for a table.

@@ -26,14 +26,14 @@ def sniff(source: Source) -> bool:
 
 
 def open_export(source: Source) -> Capture:
-    """Open a SQLite export."""
+    """Open a SQLite export of nsys."""
     from tracekit.readers.nsys_sqlite.capture import ExportCapture
 
     return ExportCapture(source)
 
 
 def redact_export(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
-    """Write a copy of an export without values that identify people and machines.
+    """Write a copy of a SQLite export without values that identify people and machines.
 
     The key determines the pseudonyms in the copy. If the key is None, a random key is used.
 
@@ -46,7 +46,7 @@ def redact_export(source: Source, target: Path, key: bytes | None = None) -> dic
 
 
 def count_private_values(source: Source) -> dict[str, int]:
-    """Return the number of values in an export that identify people and machines, by kind."""
+    """Return the number of values in a SQLite export that identify people and machines, by kind."""
     from tracekit.readers.nsys_sqlite import redact
 
     return redact.count_private_values(source)

@@ -288,7 +288,7 @@ class _RedactedExport:
         return name if is_local_device(name) else self.redaction.replace(HOST, name)
 
     def _redact_environments(self) -> None:
-        """Replace the strings that are environments of processes."""
+        """Replace the strings that contain the environment variables of processes."""
         if self._has_columns("StringIds", "value"):
             self._update_column("StringIds", "value", "instr(value, '=')", self._redact_environment)
 

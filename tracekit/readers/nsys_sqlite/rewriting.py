@@ -78,7 +78,7 @@ class StringColumns:
         self.tables = [self._searched_table(name) for name in self.columns]
 
     def collect_names(self) -> None:
-        """Collect private names from environments and paths of home folders in all strings."""
+        """Collect private names from environment variables and paths of home folders in all strings."""
         for table in self.tables:
             for column in table.columns:
                 for batch in self._batches(table, column):
