@@ -1,1 +1,1 @@
-"""Exporters, with one module or package per format. Each of them defines ``EXPORTER = Exporter(...)``."""
+"""Exporters, with one module or package per format. Each of them defines a constant ``EXPORTER``."""

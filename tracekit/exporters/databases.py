@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class Database(contextlib.AbstractContextManager["Database"]):
-    """A database that is being written.
+    """An SQLite database that is being written.
 
-    It is written without a journal. A failed write must therefore not leave it at its final path.
+    It has no journal, so a failed write may damage it. It must therefore be created at a temporary path.
     """
 
     def __init__(self, path: Path) -> None:
-        """Create a database.
+        """Create a database file and connect to it.
 
         Raises:
             ExportError: The path is too long for SQLite, or the database cannot be created.

@@ -26,7 +26,7 @@ def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
 
 
 class TableWriter:
-    """A Parquet file that is written table by table. The first table determines which columns have dictionaries."""
+    """A Parquet file to which tables are appended. The first table determines which columns are dictionary-encoded."""
 
     def __init__(self, path: Path, first: pa.Table) -> None:
         from pyarrow import parquet

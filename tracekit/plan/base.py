@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Tables(ABC):
-    """Interface to read the declared tables of a trace by table name and column name.
+    """Interface for reading the declared tables of a trace by table name and column name.
 
     A table may have no rows. Several threads may call the methods at the same time.
     """
@@ -33,18 +33,18 @@ class Tables(ABC):
 
     @abstractmethod
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return columns of a table, with all rows in the order of the file."""
+        """Return the requested columns of a table, with all rows in the order of the file."""
 
     @abstractmethod
     def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
-        """Read columns of several tables in as few passes over the file as its format allows, and cache them."""
+        """Read and cache columns of several tables, in as few passes over the file as its format allows."""
 
     @abstractmethod
     def release(self) -> None:
-        """Free the cached columns and results."""
+        """Free the cached columns and computed results."""
 
     def counts(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the number of rows of several tables."""
+        """Return the number of rows of each given table, by table name."""
         return {name: self.count(name) for name in names}
 
 

@@ -26,9 +26,10 @@ _GPU_TABLES = ("kernels", "graph_launches", "memcpys", "memsets")
 
 @dataclass(frozen=True, slots=True)
 class FigureRows:
-    """The rows of the figures of a trace.
+    """The data that the figures of a trace show, as one data frame per figure.
 
-    If the capture has no data, all methods raise ``MissingTableError``, whose hint states what to record.
+    If the capture lacks the data of a figure, its method raises ``MissingTableError`` with a hint that states what to
+    record.
 
     Attributes:
         view: The view of the trace.
@@ -37,35 +38,39 @@ class FigureRows:
     view: TraceView
 
     def gpu_utilization(self) -> pl.DataFrame:
-        """Return the utilization of each GPU: ``device_id``, ``name``, ``busy_ns``, ``total_ns``, ``percent``."""
+        """Return the utilization of each GPU: ``device_id``, ``name``, ``busy_ns``, ``total_ns`` and ``percent``."""
         from tracekit.core.figures import overview
 
         self._require_gpu()
         return overview.device_utilization(self.rollup())
 
     def time_breakdown(self) -> pl.DataFrame:
-        """Return the time of the aggregated iterations by part: ``part``, ``time_ns``, ``percent``."""
+        """Return how the time of the aggregated iterations divides into parts, such as Tensor Core kernels and I/O.
+
+        Returns:
+            One row per part: ``part``, ``time_ns`` and ``percent``.
+        """
         from tracekit.core.figures import overview
 
         return overview.time_breakdown(self.rollup_with_data())
 
     def kernel_time(self) -> pl.DataFrame:
-        """Return the summed durations of GPU activities by kind: ``kind``, ``time_ns``, ``count``."""
+        """Return the total duration and number of GPU activities by kind: ``kind``, ``time_ns`` and ``count``."""
         from tracekit.core.figures import overview
 
         self._require_gpu()
         return overview.kernel_time(self.rollup())
 
     def iterations(self) -> pl.DataFrame:
-        """Return the table ``iterations``."""
+        """Return the rows of the table ``iterations``."""
         from tracekit.core.rollup import tables
 
         return tables.iterations(self.rollup_with_data())
 
     def ops(self) -> pl.DataFrame:
-        """Return the rows of the table ``ops``, those with the longest GPU time first.
+        """Return the rows of the table ``ops``, sorted by descending GPU time.
 
-        If no op ran on a GPU, those with the longest CPU time are first.
+        If no op ran on a GPU, the rows are sorted by descending CPU time.
         """
         from tracekit.core.rollup import tables
 
@@ -76,9 +81,12 @@ class FigureRows:
         return ops.sort(metric, "op_id", descending=[True, False])
 
     def kernels(self) -> pl.DataFrame:
-        """Return the kernels by name, longest first: ``name``, ``time_ns``, ``count``, ``percent`` of the GPU time.
+        """Return one row per kernel name, sorted by descending total time.
 
-        If the capture has no kernels, these are the kernels that Nsight Compute profiled.
+        If the capture has no kernels, the kernels that Nsight Compute profiled are returned.
+
+        Returns:
+            The columns ``name``, ``time_ns``, ``count`` and ``percent`` (share of the total kernel time).
         """
         from tracekit.core.figures import totals
 
@@ -88,14 +96,22 @@ class FigureRows:
         return _add_percent(rows)
 
     def api_calls(self) -> pl.DataFrame:
-        """Return the API functions, longest first: ``name``, ``time_ns``, ``count``, ``percent`` of the time."""
+        """Return one row per CUDA API function, sorted by descending total time.
+
+        Returns:
+            The columns ``name``, ``time_ns``, ``count`` and ``percent`` (share of the total time of API calls).
+        """
         report = self.view.report("cuda_api_sum").frame()
         if report.is_empty():
             raise self.missing_error("API calls", _CUDA)
         return _add_percent(report.select(name="Name", time_ns="Total Time (ns)", count="Num Calls"))
 
     def copies(self) -> pl.DataFrame:
-        """Return memory copies by kind, and sets, longest first: ``name``, ``time_ns``, ``count``, ``bytes``."""
+        """Return one row per kind of memory copy and one for memory sets, sorted by descending total time.
+
+        Returns:
+            The columns ``name``, ``time_ns``, ``count`` and ``bytes``.
+        """
         from tracekit.core.figures import totals
 
         rows = totals.memory_totals(self.view.frame)
@@ -104,14 +120,14 @@ class FigureRows:
         return rows
 
     def idle_causes(self) -> pl.DataFrame:
-        """Return the rows of the rule ``gpu_idle_causes``."""
+        """Return the idle time of each GPU by cause, as the rule ``gpu_idle_causes`` computes it."""
         rows = self.view.analyze("gpu_idle_causes").frame()
         if rows.is_empty():
             raise self.missing_error("gaps between GPU activities", _CUDA)
         return rows
 
     def groups(self, metric: str, direction: str | None, limit: int) -> pl.DataFrame:
-        """Return the largest groups and ops, as ``core.figures.trees.group_tree`` does."""
+        """Return the tree of the groups and ops with the largest values of a metric, as ``group_tree`` computes it."""
         from tracekit.core.figures import trees
         from tracekit.plots.icicles import METRIC_NAMES
 
@@ -121,13 +137,13 @@ class FigureRows:
         return nodes
 
     def op_groups(self) -> pl.DataFrame:
-        """Return the group of each op, as ``core.rollup.tables.op_groups`` does."""
+        """Return the group of each op, as ``core.rollup.tables.op_groups`` computes it."""
         from tracekit.core.rollup import tables
 
         return tables.op_groups(self.rollup())
 
     def busy_times(self, bins: int, device: int | None, limit: int) -> pl.DataFrame:
-        """Return for how long each GPU was busy in bins, as ``core.figures.timeline.busy_times`` does.
+        """Return how long each GPU was busy in each of several bins of equal duration.
 
         Args:
             bins: Number of bins.
@@ -144,7 +160,7 @@ class FigureRows:
         return rows
 
     def memory_changes(self, limit: int) -> pl.DataFrame:
-        """Return the memory in use over time, as ``core.figures.timeline.memory_changes`` does."""
+        """Return the memory in use over time, as ``core.figures.timeline.memory_changes`` computes it."""
         from tracekit.core.figures import timeline
 
         plan = self.view.plan
@@ -155,7 +171,7 @@ class FigureRows:
         return rows
 
     def metric_names(self) -> list[str]:
-        """Return the names of the GPU metrics."""
+        """Return the names of the recorded GPU metrics."""
         from tracekit.core.figures import timeline
 
         names = timeline.metric_names(self.view.frame)
@@ -170,7 +186,10 @@ class FigureRows:
         return self.view.report("ncu_roofline").frame()
 
     def ranges(self, limit: int) -> tuple[str, pl.DataFrame]:
-        """Return the largest paths of ranges, as ``core.figures.trees.range_tree`` does."""
+        """Return the tree of the NVTX range paths with the largest values, and the name of the metric of these values.
+
+        ``core.figures.trees.range_tree`` computes the tree.
+        """
         from tracekit.core.figures import trees
 
         correlated = tables_of(self.view.plan.then(Correlate()))
@@ -180,14 +199,14 @@ class FigureRows:
         return metric, nodes
 
     def stack_events(self) -> list[str]:
-        """Return the names of the events that have call stacks."""
+        """Return which kinds of events have call stacks, such as ``cpu_samples``."""
         from tracekit.exporters.stacks.options import EVENTS
         from tracekit.exporters.stacks.profile import has_stacks
 
         return [name for name in EVENTS if has_stacks(self.view, name)]
 
     def calls(self, options: Options) -> Calls:
-        """Return the tree of the calls of the selected events, with their weights."""
+        """Return the call tree of the selected events, with the weight of each call."""
         import numpy as np
         import polars as pl
 
@@ -203,11 +222,11 @@ class FigureRows:
         return Calls(profile.parents, profile.depths, profile.labels, own, functions)
 
     def rollup(self) -> Rollup:
-        """Return the roll-up of the trace. A trace that is not rolled up is, with the default parameters."""
+        """Return the roll-up of the trace. If the trace is not rolled up, the default parameters are used."""
         return rollup_of(self.view.plan)
 
     def rollup_with_data(self) -> Rollup:
-        """Return the roll-up, which has ops or GPU activities."""
+        """Return the roll-up of the trace, or raise an error if it has neither ops nor GPU activities."""
         from tracekit.core.figures import overview
 
         rollup = self.rollup()
@@ -216,7 +235,12 @@ class FigureRows:
         return rollup
 
     def missing_error(self, what: str, recorded_by: str | None) -> MissingTableError:
-        """Return the error for a capture that lacks the data of a figure."""
+        """Return the error for a capture that lacks the data of a figure.
+
+        Args:
+            what: The missing data in the plural, such as ``kernels``.
+            recorded_by: Command that records the data, for the hint. If None, the error has no hint.
+        """
         hint = None if recorded_by is None else f"record them with {recorded_by}"
         return MissingTableError(f"the capture has no {what}", path=self.view.path, hint=hint)
 
@@ -226,7 +250,7 @@ class FigureRows:
 
 
 def _add_percent(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add the share of each row in the total time."""
+    """Add the column ``percent``, the share of each row in the sum of ``time_ns``."""
     import polars as pl
 
     total = rows["time_ns"].sum() or 1

@@ -29,10 +29,10 @@ MAX_METRICS = 8
 class Plots:
     """The figures of a trace. Each method returns a plotly figure.
 
-    Figures are small however large the capture is: at most a few thousand points, bars or nodes. Numbers in hover texts
-    are exact. Names in the capture are displayed as text and never interpreted as markup. A trace that is not rolled up
-    or correlated is rolled up or correlated with the default parameters. plotly has to be installed:
-    ``pip install 'tracekit[view]'``.
+    Figures are small however large the capture is: at most a few thousand points, bars or nodes. Numbers in hover
+    texts are exact. Names in the capture are displayed as text and never interpreted as markup. If a figure needs a
+    correlated or rolled-up trace, the trace is correlated or rolled up with the default parameters. plotly has to be
+    installed: ``pip install 'tracekit[view]'``.
     """
 
     def __init__(self, view: TraceView) -> None:
@@ -58,11 +58,11 @@ class Plots:
         return bars.gpu_utilization(self._rows.gpu_utilization(), dark=dark)
 
     def utilization(self) -> pl.DataFrame:
-        """Return the numbers behind ``gpu_utilization``.
+        """Return the utilization of each GPU, as ``gpu_utilization`` draws it.
 
         Returns:
-            One row per GPU, in order: ``device_id``, ``name`` (null if unknown), ``busy_ns`` (in which the GPU ran
-            kernels), ``total_ns`` (the duration of the aggregated iterations) and ``percent``.
+            One row per GPU, in order: ``device_id``, ``name`` (null if unknown), ``busy_ns`` (the time in which the
+            GPU ran kernels), ``total_ns`` (the duration of the aggregated iterations) and ``percent``.
 
         Raises:
             MissingTableError: The capture has no GPU activities.
@@ -75,10 +75,10 @@ class Plots:
         return self._rows.gpu_utilization()
 
     def time_breakdown(self, *, dark: bool = False) -> Figure:
-        """Draw the time of the aggregated iterations by what ran, averaged over the used GPUs.
+        """Draw how the time of the aggregated iterations divides into parts, averaged over the used GPUs.
 
-        Each moment counts for the first of these parts: Tensor Core kernels, other kernels, memory operations, the data
-        loader, I/O, ops on the CPU, nothing of these.
+        Each moment is attributed to the first of these parts that is active: Tensor Core kernels, other kernels,
+        memory operations, the data loader, I/O, ops on the CPU. The rest of the time is drawn as "Other".
 
         Args:
             dark: Whether to use the dark template.
@@ -106,7 +106,7 @@ class Plots:
     def iterations(self, *, dark: bool = False) -> Figure:
         """Draw the duration of each iteration, divided into the parts of ``time_breakdown``.
 
-        Iterations that are not aggregated are grey. If there are many iterations, a bar stands for several of them.
+        Iterations that are not aggregated are grey. If there are many iterations, each bar shows several of them.
 
         Args:
             dark: Whether to use the dark template.
@@ -220,9 +220,10 @@ class Plots:
         return bars.idle_causes(self._rows.idle_causes(), dark=dark)
 
     def utilization_over_time(self, bins: int = 400, *, device: int | None = None, dark: bool = False) -> Figure:
-        """Draw the share of time in which each GPU was busy, between its first and last activity.
+        """Draw the utilization of each GPU over time, from the first to the last activity of the GPUs.
 
-        A GPU is busy while a kernel, a CUDA graph or a memory operation runs. The shares are exact.
+        The utilization is the exact share of a time bin in which a kernel, a CUDA graph or a memory operation ran on
+        the GPU.
 
         Args:
             bins: Number of bins of equal duration, at most 4,000 for all GPUs together.
@@ -252,15 +253,15 @@ class Plots:
     def metrics(self, names: Sequence[str] | None = None, *, dark: bool = False) -> Figure:
         """Draw GPU metrics over time.
 
-        Of many samples, the smallest, the largest and the last one of each bin of time are drawn.
+        If there are many samples, only the smallest, the largest and the last one of each time bin are drawn.
 
         Args:
-            names: Names of the metrics. If None, these are eight metrics in percent with the highest values.
+            names: Names of the metrics. If None, the eight percentage metrics with the highest values are drawn.
             dark: Whether to use the dark template.
 
         Raises:
             MissingTableError: GPU metrics were not recorded.
-            UnknownFormatError: The capture does not have one of the metrics.
+            UnknownFormatError: The capture lacks one of the metrics.
         """
         from tracekit.core.figures import timeline
         from tracekit.plots import lines
@@ -290,9 +291,9 @@ class Plots:
         return rooflines.roofline(rows, dark=dark)
 
     def nvtx(self, *, dark: bool = False) -> Figure:
-        """Draw the tree of NVTX range paths as an icicle chart, by the GPU time of what was launched inside them.
+        """Draw the tree of NVTX range paths as an icicle chart, by the GPU time of the activities launched inside.
 
-        If nothing was launched inside any range, the durations of the ranges are drawn.
+        If no activity was launched inside any range, the durations of the ranges are drawn.
 
         Args:
             dark: Whether to use the dark template.
@@ -314,19 +315,19 @@ class Plots:
         thread: int | None = None,
         dark: bool = False,
     ) -> Figure:
-        """Draw the tree of the calls in which threads were seen, as an icicle chart.
+        """Draw the call tree of samples or traced calls as an icicle chart.
 
         Args:
             events: ``cpu_samples``, ``osrt_calls``, ``api_calls``, ``python_samples`` (periodic samples of Python) or
-                ``python_calls`` (Python stacks of CUDA API calls). If None, the first that has call stacks.
+                ``python_calls`` (Python stacks of CUDA API calls). If None, the first of these that has call stacks.
             weight: ``samples`` counts the events. ``time`` adds up the durations of calls, or the sampling period of
                 samples.
-            process: Id of the only process. If None, all processes.
-            thread: Id of the only thread. If None, all threads.
+            process: Id of the process to draw. If None, all processes are drawn.
+            thread: Id of the thread to draw. If None, all threads are drawn.
             dark: Whether to use the dark template.
 
         Raises:
-            MissingTableError: The capture has no such call stacks.
+            MissingTableError: The capture has no call stacks of these events.
             UnknownFormatError: The events or the weight do not exist.
         """
         from tracekit.core.figures import stacks
@@ -349,11 +350,12 @@ class Plots:
         """Return the weight of each function in the call stacks that ``stacks`` draws.
 
         Returns:
-            One row per function, the heaviest first: ``name``, ``module`` (null if unknown), ``self`` (number of events
-            or time in ns in which it was the innermost function) and ``total`` (in which it was in the call stack).
+            One row per function, the heaviest first: ``name``, ``module`` (null if unknown), ``self`` (number of
+            events or time in ns in which it was the innermost function) and ``total`` (the same for any position in
+            the call stack).
 
         Raises:
-            MissingTableError: The capture has no such call stacks.
+            MissingTableError: The capture has no call stacks of these events.
             UnknownFormatError: The events or the weight do not exist.
 
         Examples:
@@ -366,7 +368,7 @@ class Plots:
         return stacks.function_totals(self._rows.calls(_stack_options(events, weight, process, thread)))
 
     def stack_events(self) -> list[str]:
-        """Return the names of the events that have call stacks, the first of which ``stacks`` draws by default.
+        """Return which kinds of events have call stacks. By default, ``stacks`` draws the first of them.
 
         Examples:
             >>> import tracekit as tk
@@ -385,7 +387,7 @@ FIGURES = tuple(
 
 
 def _check_choice(what: str, plural: str, name: str, known: Sequence[str]) -> None:
-    """Check the name of a metric or direction.
+    """Raise an error if a metric, direction, event or weight does not exist.
 
     Raises:
         UnknownFormatError: The name is unknown.
@@ -405,5 +407,5 @@ def _stack_options(events: str | None, weight: str, process: int | None, thread:
 
 
 def _clip_limit(n: int) -> int:
-    """Return a number of rows between 1 and the maximum number of bars."""
+    """Limit a requested number of rows to the range from 1 to the maximum number of bars."""
     return max(1, min(n, MAX_BARS))

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Conditions that a row has to meet to be selected. If a condition is None, it selects all rows.
+    """Conditions that select rows. A condition that is None selects all rows.
 
     Attributes:
         time: Start and end of a half-open interval in ns since the trace origin. It selects the rows that overlap it.
-            Either may be None.
+            A bound that is None does not restrict the selection.
         devices: Ids of the selected devices, for tables of events that have a column for the device.
         domains: Names of the selected NVTX domains, for tables of ranges and marks. "" is the default domain.
         min_duration_ns: Minimum duration of selected rows, for tables with a start and an end or a duration.
-        process_id: Process of selected rows, for tables of events that have a column for the process.
-        thread_id: Thread of selected rows, for tables of events that have a column for the thread.
+        process_id: Id of the process of selected rows, for tables of events that have a column for the process.
+        thread_id: Id of the thread of selected rows, for tables of events that have a column for the thread.
     """
 
     time: tuple[int | None, int | None] | None = None
@@ -154,19 +154,19 @@ class Plan:
 
     @property
     def window(self) -> tuple[int | None, int | None]:
-        """The selected time ``[a, b)`` in ns. A bound is None if no filter has it."""
+        """The selected time window ``[start, end)`` in ns. A bound is None if no filter sets it."""
         times = [s.time for s in self.rows if s.time is not None]
         lows = [low for low, _ in times if low is not None]
         highs = [high for _, high in times if high is not None]
         return max(lows, default=None), min(highs, default=None)
 
     def without_time(self) -> Plan:
-        """Return the same plan with filters that select events of all times."""
+        """Return this plan without its restriction to a time window."""
         rows = frozenset(replace(s, time=None) for s in self.rows)
         return replace(self, rows=rows - {Selection()})
 
     def reopened(self) -> Plan:
-        """Return the same plan with separate sources, which open their files again when they are first used."""
+        """Return a copy of this plan with separate sources, which open their files on first use."""
         ncu = self.ncu and replace(self.ncu, results=self.ncu.results.reopened())
         graph = self.graph and self.graph.reopened()
         return replace(self, source=self.source.reopened(), ncu=ncu, graph=graph)

@@ -69,7 +69,7 @@ class RecordedTables(Tables):
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """The file or folder, which no output may replace. Empty for tables in memory."""
+        """The file or folder that is read, which an output must not replace. Empty for tables in memory."""
         return self.origin.inputs if self._inputs is None else self._inputs
 
     @property
@@ -94,7 +94,7 @@ class RecordedTables(Tables):
             return self._opened
 
     def undecoded(self) -> dict[str, Undecoded]:
-        """Return, by class, the number and the total size of the events of the file that are in no table.
+        """Return the number and total size of the recorded events that no table contains, by event class.
 
         The mapping is empty if the reader does not count these events.
         """
@@ -103,7 +103,7 @@ class RecordedTables(Tables):
             return {name: Undecoded(size) if isinstance(size, int) else size for name, size in listed}
 
     def launch(self) -> Launch:
-        """Return the facts that the file records about the launch of its program."""
+        """Return the rank variables and the host name that the file records about the profiled program."""
         with self._lock:
             return self.capture.launch()
 
@@ -117,7 +117,7 @@ class RecordedTables(Tables):
         return self.counts([name])[name]
 
     def counts(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the number of rows of several tables, in as few passes over the file as its format allows."""
+        """Return the number of rows of each given table, in as few passes over the file as its format allows."""
         with self._lock:
             for name in names:
                 if not self.capture.may_have(name):
@@ -132,7 +132,7 @@ class RecordedTables(Tables):
             return {name: self._counts[name] for name in names}
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return columns of a table. Columns that are not cached are read and checked against the declaration."""
+        """Return columns of a table. Columns that are not cached are read and checked against the declared schema."""
         import pyarrow as pa
 
         schema = self.schema(name)
@@ -143,7 +143,7 @@ class RecordedTables(Tables):
             return pa.table([cached[c] for c in columns], schema=schemas.arrow_schema(schema, columns))
 
     def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
-        """Read columns of several tables together, except those that are cached."""
+        """Read and cache the requested columns of several tables, except those that are already cached."""
         with self._lock:
             recorded = {name: names for name, names in columns.items() if self.capture.may_have(name)}
             missing = {name: m for name, names in recorded.items() if (m := self._missing_columns(name, names))}
@@ -167,7 +167,7 @@ class RecordedTables(Tables):
                 self._opened.close()
 
     def reopened(self) -> RecordedTables:
-        """Return tables that open the same origin separately when they are first used.
+        """Return separate tables of the same origin, which open it on first use.
 
         If the origin is a capture that cannot be opened again, return these tables themselves.
         """
@@ -186,7 +186,7 @@ class RecordedTables(Tables):
         return self.capture.read(name, columns)
 
     def _cache_columns(self, name: str, columns: list[str], data: pa.Table) -> None:
-        """Check columns that were read against their declaration, and cache them."""
+        """Check columns against their declaration, and cache them."""
         cached = self._columns.setdefault(name, {})
         checked = schemas.conform(data, self.schema(name), columns, path=self.path)
         if cached and checked.num_rows != (rows := len(next(iter(cached.values())))):
@@ -197,7 +197,7 @@ class RecordedTables(Tables):
         memory.release_pages()
 
     def _warn_of_negative_durations(self, name: str, cached: dict[str, pa.ChunkedArray]) -> None:
-        """Warn of rows that end before they start, as soon as both times of a table are cached."""
+        """Warn about rows that end before they start, once both time columns of a table are cached."""
         import pyarrow.compute as pc
 
         if name in self._checked or not {"start_ns", "end_ns"} <= cached.keys():

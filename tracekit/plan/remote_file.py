@@ -1,4 +1,4 @@
-"""Files that fsspec opens, as the origin of tables. They are downloaded to a temporary file, and read from there."""
+"""Remote files as the origin of tables. They are downloaded with fsspec to a temporary file and read from it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RemoteCapture(TemporaryExport):
             return super().read(name, columns)
 
     def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
-        """Return the number of rows of several tables."""
+        """Return the number of rows of each given table, by table name."""
         with _errors_about(self._url, self._copy):
             return super().count_many(names)
 
@@ -51,12 +51,12 @@ class RemoteCapture(TemporaryExport):
             return super().read_many(columns)
 
     def count_undecoded(self) -> Mapping[str, int | Undecoded]:
-        """Return the number of events that belong to no declared table, by class."""
+        """Return the number of events that no declared table contains, by event class."""
         with _errors_about(self._url, self._copy):
             return super().count_undecoded()
 
     def launch(self) -> Launch:
-        """Return what the capture records about the launch of the program."""
+        """Return the rank variables and the host name that the capture records about the profiled program."""
         with _errors_about(self._url, self._copy):
             return super().launch()
 
@@ -81,14 +81,14 @@ class RemoteFile:
 
     @property
     def path(self) -> Path:
-        """The folders and the name of the remote file as a path."""
+        """An absolute path made of the host, the folders and the file name of the URL. No local file has this path."""
         return remote.path_of(self.url)
 
     def open(self) -> RemoteCapture:
         """Download and open the file again.
 
         Raises:
-            TracekitError: The size of the file has changed since it was loaded, or it cannot be read.
+            TracekitError: The size of the file has changed since it was loaded, or the file cannot be read.
             FileNotFoundError: The file does not exist.
         """
         return open_remote(self.url, self.format, self.via, size=self.size)[1]
@@ -101,20 +101,20 @@ def open_remote(
     *,
     size: int | None = None,
 ) -> tuple[RemoteFile, RemoteCapture]:
-    """Download a file and open it.
+    """Download a file to a temporary file and open it.
 
     Args:
         url: The URL of the file.
         format: Name of the format. If None, it is detected from the content.
         via: Name of the program that exports the file before it is read.
-        size: Size that the file must have in bytes. None if it is not known.
+        size: Size that the file must have in bytes. If None, the size is not checked.
 
     Returns:
         The origin, and the opened capture. Closing the capture deletes the temporary file.
 
     Raises:
-        UnknownFormatError: The format is unknown, or no reader recognises the file.
-        TracekitError: The file cannot be read.
+        UnknownFormatError: The format is unknown, or no reader detects its format.
+        TracekitError: The file cannot be read, or its size differs from ``size``.
         FileNotFoundError: The file does not exist.
     """
     with contextlib.ExitStack() as temporary:
@@ -130,7 +130,7 @@ def open_remote(
 
 @contextlib.contextmanager
 def _errors_about(url: str, copy: Path) -> Iterator[None]:
-    """Name a remote file in errors that are about its temporary copy."""
+    """Replace the path of the temporary copy with the name of the remote file in the errors that the block raises."""
     try:
         yield
     except TracekitError as e:

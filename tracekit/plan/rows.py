@@ -1,4 +1,4 @@
-"""Stages that select tables, or rows of tables."""
+"""Views of tables that select some tables, or some rows of each table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESULTS = "ncu_launches"
 
 
 class Filtered(Tables):
-    """Base class of stages that return a subset of the rows of the stage below and do not change the schemas."""
+    """Base class of views that return a subset of the rows of underlying tables, with unchanged schemas."""
 
     def __init__(self, base: Tables) -> None:
         self._base = base
@@ -32,7 +32,7 @@ class Filtered(Tables):
         return self._base.schema(name)
 
     def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
-        """Read columns of several tables together and cache them."""
+        """Read columns of several underlying tables together and cache them."""
         self._base.prefetch(columns)
 
     def release(self) -> None:
@@ -40,7 +40,7 @@ class Filtered(Tables):
 
 
 class SelectedTables(Filtered):
-    """The selected tables of the stage below. All other tables are empty."""
+    """A view of tables in which those that are not selected are empty."""
 
     def __init__(self, base: Tables, names: frozenset[str]) -> None:
         super().__init__(base)
@@ -51,7 +51,7 @@ class SelectedTables(Filtered):
         return self.counts([name])[name]
 
     def counts(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the number of rows of several tables."""
+        """Return the number of rows of each given table, which is 0 for tables that are not selected."""
         for name in names:
             schemas.table(name)
         selected = self._base.counts([n for n in names if n in self._names])
@@ -67,7 +67,7 @@ class SelectedTables(Filtered):
 
 
 class SelectedRows(Filtered):
-    """The rows of the stage below that match all filters of a plan."""
+    """A view of tables with only the rows that match all filters of a plan."""
 
     def __init__(self, base: Tables, selections: Iterable[Selection]) -> None:
         super().__init__(base)
@@ -94,7 +94,7 @@ class SelectedRows(Filtered):
             self._masks.clear()
 
     def _row_mask(self, name: str) -> pa.ChunkedArray | None:
-        """Return a mask that is true for the selected rows of a table. Return None if all rows are selected."""
+        """Return a mask that is true for the selected rows of a table, or None if all rows are selected."""
         with self._lock:
             if name not in self._masks:
                 self._masks[name] = self._compute_row_mask(name)
@@ -108,7 +108,7 @@ class SelectedRows(Filtered):
         return mask.fill_null(value=False).to_arrow()
 
     def _condition(self, name: str) -> pl.Expr | None:
-        """Return the condition that selected rows of a table have to meet. Return None if all rows are selected.
+        """Return an expression that is true for the selected rows of a table, or None if all rows are selected.
 
         Metrics, rules and ranges of an Nsight Compute result are selected only if the result is selected.
         """
@@ -136,7 +136,7 @@ class SelectedRows(Filtered):
 
 
 def _combine_conditions(conditions: Iterable[pl.Expr]) -> pl.Expr | None:
-    """Return the condition that all given conditions are met. Return None if there are no conditions."""
+    """Return an expression that is true if all conditions are met, or None if there are no conditions."""
     import polars as pl
 
     listed = list(conditions)
@@ -144,7 +144,7 @@ def _combine_conditions(conditions: Iterable[pl.Expr]) -> pl.Expr | None:
 
 
 def _without_unused_values(table: pa.Table) -> pa.Table:
-    """Remove the values that no row uses from the dictionaries of a table. The rows do not change."""
+    """Return a table with equal rows, in which dictionaries contain only the values that occur in the rows."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

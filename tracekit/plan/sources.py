@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Size and modification time of a file. The inode is not included, because it differs between machines.
+    """The size and modification time of a file, by which changes of the file are detected.
+
+    The inode is not included, because it differs between machines.
 
     Attributes:
         size: Size of the file in bytes.
@@ -43,7 +45,7 @@ class Stamp:
 
     @classmethod
     def from_path(cls, path: Path) -> Self | None:
-        """Return the stamp of a regular file. Return None if the path is a folder or does not exist."""
+        """Return the size and modification time of a regular file, or None if there is no such file."""
         try:
             status = path.stat()
         except OSError:
@@ -60,7 +62,7 @@ class OpenedFile:
         format: Name of the format, which selects the reader.
         via: Name of the program that exports the file before it is read. None if the reader opens it directly.
         stamp: Stamp of the file when it was loaded. None for a folder.
-        cache: Whether columns come from the cache, and are stored in it.
+        cache: Whether columns are read from the cache and stored in it.
         can_reopen: Whether the origin can be opened again, also in another process.
     """
 
@@ -73,12 +75,12 @@ class OpenedFile:
 
     @classmethod
     def from_source(cls, source: Source, reader: Reader, via: str | None, *, cache: bool = False) -> Self:
-        """Return the origin for a source that is about to be opened."""
+        """Return the origin of a source, by which the source can be opened again."""
         return cls(source.path.absolute(), reader.format, via, Stamp.from_path(source.path), cache)
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """The file or folder, which no output may replace."""
+        """The file or folder that is read, which an output must not replace."""
         return (Input.from_path(self.path),)
 
     def open(self) -> Capture:
@@ -105,7 +107,9 @@ class OpenedFile:
         return reader_via(self.via, registry.reader(self.format), source)
 
     def open_with(self, reader: Reader, source: Source) -> Capture:
-        """Open a source with a reader, and with the cache if it is used, without checking whether the file has changed.
+        """Open a source with a reader, without checking whether the file has changed.
+
+        If the origin uses the cache, columns are read from the cache and stored in it.
 
         Raises:
             TracekitError: The file cannot be read.
@@ -146,7 +150,7 @@ class TablesCapture(Capture):
         return int(schemas.conform(self._tables[name], schema, schema.names[:1], path=self._path).num_rows)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return a table with all its columns."""
+        """Return a table with all its columns, regardless of ``columns``."""
         return self._tables[name]
 
 
@@ -166,7 +170,7 @@ class InMemory:
 
 @dataclass(frozen=True, slots=True)
 class LiveCapture:
-    """An opened capture that cannot be opened again, so that its trace cannot be pickled."""
+    """An opened capture as the origin of tables. It cannot be opened again, so its trace cannot be pickled."""
 
     capture: Capture
     path: ClassVar[Path] = Path("memory")

@@ -1,4 +1,4 @@
-"""Stages that add computed columns and tables: correlation, joins and the roll-up."""
+"""Stages of a plan, which add computed columns and tables to underlying tables: correlation, joins and the roll-up."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ROLLED_UP = ("ops", "op_instances", "iterations", "group_nodes")
 
 
 class Stage(Tables):
-    """Base class of stages that add columns to the tables of the stage below.
+    """Base class of stages that add computed columns to underlying tables.
 
     A subclass defines the added columns (``schema``), computes them (``compute``), and states which columns it reads to
     compute them (``required_columns``). Computed columns are cached.
@@ -58,14 +58,14 @@ class Stage(Tables):
 
     @abstractmethod
     def required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return which columns of the stages below are read to compute added columns of a table, by table name."""
+        """Return the names of the columns that are read to compute added columns of a table, by table."""
 
     def base_of(self, name: str) -> Tables:
-        """Return the stage below that contains the rows of a table."""
+        """Return the underlying tables that contain the rows of a table."""
         return self._base
 
     def schema(self, name: str) -> TableSchema:
-        """Return the schema of a table, with the added columns."""
+        """Return the schema of a table, including the added columns."""
         return self.base_of(name).schema(name)
 
     def count(self, name: str) -> int:
@@ -76,14 +76,14 @@ class Stage(Tables):
         return len(self.read(name, [first]))
 
     def counts(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the number of rows of several tables. Tables that are not computed are counted together."""
+        """Return the number of rows of each given table. Tables that are not computed are counted together."""
         counts: dict[str, int] = {}
         for base, below in self._group_by_base([n for n in names if n not in self.computed]):
             counts |= base.counts(below)
         return {name: counts[name] if name in counts else self.count(name) for name in names}
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return columns of a table, whether they are from the stage below or added by this stage."""
+        """Return columns of a table. Columns that this stage adds are computed, and all others are read."""
         import pyarrow as pa
 
         added = self._added_columns(name, columns)
@@ -100,7 +100,7 @@ class Stage(Tables):
         return pa.table([arrays[c] for c in columns], schema=schemas.arrow_schema(self.schema(name), columns))
 
     def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
-        """Read the requested columns of the stages below, and the columns that added columns are computed from."""
+        """Read and cache the underlying columns that are needed to return the requested columns."""
         needed: defaultdict[str, dict[str, None]] = defaultdict(dict)
         for name, names in columns.items():
             added = self._added_columns(name, names)
@@ -117,7 +117,7 @@ class Stage(Tables):
             self._columns.clear()
 
     def _added_columns(self, name: str, columns: Sequence[str]) -> list[str]:
-        """Return the requested columns of a table that this stage computes."""
+        """Return those of the requested columns of a table that this stage computes."""
         if name in self.computed:
             return list(dict.fromkeys(columns))
         below = set(self.base_of(name).schema(name).names)
@@ -129,7 +129,7 @@ class Stage(Tables):
         return dict(zip(conformed.column_names, conformed.columns, strict=True))
 
     def _group_by_base(self, names: Sequence[str]) -> list[tuple[Tables, list[str]]]:
-        """Return each stage below with the names of the tables whose rows it contains."""
+        """Group table names by the underlying tables that contain their rows."""
         grouped: dict[int, tuple[Tables, list[str]]] = {}
         for name in names:
             base = self.base_of(name)
@@ -140,7 +140,8 @@ class Stage(Tables):
 class Correlated(Stage):
     """Stage that adds API calls and NVTX ranges to activities, and parents, depths and projections to NVTX ranges.
 
-    It also adds call stacks as strings to events, their ends to intervals of scheduling, and senders to MPI calls.
+    It also adds call stacks as strings to events, the time of the next switch to scheduling events, the memory in use
+    to memory events, and the sending call to MPI calls.
     """
 
     computed = (PROJECTIONS,)
@@ -150,7 +151,7 @@ class Correlated(Stage):
         return schemas.correlated(name)
 
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Compute the projections of the ranges, or the columns that correlation adds to a table."""
+        """Compute the table ``nvtx_projections``, or the columns that correlation adds to another table."""
         if name == PROJECTIONS:
             has_ranges = self._base.count("nvtx_ranges") > 0
             return self._correlation.projections().to_arrow() if has_ranges else schemas.empty(self.schema(name))
@@ -159,7 +160,7 @@ class Correlated(Stage):
         return self._uncorrelated_columns(name, columns)
 
     def required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return which columns correlation reads to compute added columns of a table, by table name."""
+        """Return the names of the columns that correlation reads to compute added columns of a table, by table."""
         return correlation_required_columns(name, () if name == PROJECTIONS else tuple(columns))
 
     def release(self) -> None:
@@ -175,9 +176,9 @@ class Correlated(Stage):
         return Correlation(lambda name: to_frame(self._base, name))
 
     def _uncorrelated_columns(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return added columns of a table that has no rows, or no API calls to correlate its rows with.
+        """Return the added columns of a table that is empty, or that cannot be correlated for lack of API calls.
 
-        They contain nulls, or 0 if a column is not nullable.
+        The values are null, or 0 in columns that are not nullable.
         """
         import pyarrow as pa
 
@@ -190,7 +191,7 @@ class Correlated(Stage):
 
 @functools.cache
 def correlation_required_columns(name: str, columns: tuple[str, ...]) -> Mapping[str, Sequence[str]]:
-    """Return which columns correlation reads to compute columns of a table, by table name.
+    """Return the names of the columns that correlation reads to compute columns of a table, by table.
 
     If the table is ``nvtx_projections``, all its columns are computed, and ``columns`` has to be empty.
     """
@@ -216,7 +217,7 @@ class NcuJoined(Stage):
         self._metric_names = metrics
 
     def base_of(self, name: str) -> Tables:
-        """Return the Nsight Compute results for their tables, and the stage below for all other tables."""
+        """Return the Nsight Compute tables if they contain the rows of a table, or else the underlying tables."""
         return self._results if name.startswith(NCU_PREFIX) else self._base
 
     def schema(self, name: str) -> TableSchema:
@@ -224,7 +225,7 @@ class NcuJoined(Stage):
         return self._kernels_schema if name == KERNELS else super().schema(name)
 
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return added columns of the kernels: the id of the matched result, the kind of match, or metrics."""
+        """Compute added columns of the kernels: the id of the matched result, the kind of match, or metrics."""
         import polars as pl
 
         values = self._wide_metrics.select("launch_id", *(c for c in columns if c in self._wide_metrics.columns))
@@ -234,7 +235,7 @@ class NcuJoined(Stage):
         return joined.with_columns(pl.col("ncu_match").cast(pl.Categorical)).select(columns).to_arrow()
 
     def required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the columns of the kernels that are compared with the results to match them."""
+        """Return the columns of the kernels that are needed to match them with Nsight Compute results."""
         from tracekit.core.ncu import join
 
         return {KERNELS: join.KERNEL_COLUMNS}
@@ -275,7 +276,7 @@ class NcuJoined(Stage):
 
 
 class SharedRollup:
-    """A roll-up of the events of a source, which is computed once and shared by all plans with the same roll-up.
+    """A roll-up that is computed once, and shared by all plans with the same row filters and parameters.
 
     Attributes:
         aggregation: Parameters of the roll-up.
@@ -285,7 +286,7 @@ class SharedRollup:
         """Create a roll-up without computing it.
 
         Args:
-            events: Tables that are rolled up.
+            events: Tables with the events that are rolled up.
             aggregation: Parameters of the roll-up.
             same_ops: A roll-up of the same events that differs only in key op and iterations, and whose ops are reused.
                 None if there is no such roll-up.
@@ -297,7 +298,7 @@ class SharedRollup:
         self._rollup: Rollup | None = None
 
     def rollup(self) -> Rollup:
-        """Return the roll-up. It is computed when the method is first called."""
+        """Return the roll-up, which is computed on the first call."""
         check_polars()
         with self._lock:
             if self._rollup is None:
@@ -339,7 +340,7 @@ class RolledUp(Stage):
         return schemas.rolled_up(self._base.schema(name))
 
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return a table of the roll-up, or the columns with the op of each activity."""
+        """Compute a table of the roll-up, or the columns with the op of each activity."""
         from tracekit.core.rollup import tables
 
         rollup, compute_table = self._shared.rollup(), tables.TABLES.get(name)
@@ -347,7 +348,7 @@ class RolledUp(Stage):
         return table.select(self._added_columns(name, self.schema(name).names)).to_arrow()
 
     def required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return which columns a roll-up reads, by table name. They do not depend on the requested columns."""
+        """Return the columns that a roll-up reads, by table name. They do not depend on the requested columns."""
         from tracekit.core.rollup import tables
 
         return tables.READ_COLUMNS
@@ -367,7 +368,7 @@ class GraphJoined(Stage):
         self._ops = ops
 
     def base_of(self, name: str) -> Tables:
-        """Return the tables of the graph for nodes and edges, and the stage below for all other tables."""
+        """Return the tables of the graph if a table contains nodes or edges, or else the underlying tables."""
         return self._graph if name in GRAPH else self._base
 
     def schema(self, name: str) -> TableSchema:
@@ -376,14 +377,14 @@ class GraphJoined(Stage):
         return schemas.graph_joined(schema) if name == GRAPH_NODES else schema
 
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Match ops with nodes, and sum up the statistics of the ops of each node."""
+        """Compute the summed statistics of the ops that match each node of the graph."""
         from tracekit.core.graph import join
 
         ops = to_frame(self._ops, "ops").select(join.OP_COLUMNS).collect()
         return join.node_columns(ops, to_frame(self._graph, GRAPH_NODES).select(join.NODE_COLUMNS).collect()).to_arrow()
 
     def required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the columns of the ops and nodes that are read to match them and to add up statistics."""
+        """Return the columns of the ops and nodes that are needed to match them and to sum up statistics."""
         from tracekit.core.graph import join
 
         return {"ops": join.OP_COLUMNS, GRAPH_NODES: join.NODE_COLUMNS}

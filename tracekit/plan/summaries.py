@@ -1,4 +1,4 @@
-"""Summarise a trace for a comparison."""
+"""Summarize a trace for a comparison with other traces."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def summarize(view: TraceView, kinds: Sequence[str], *, exact_names: bool = Fals
 
     Args:
         view: The view of the trace.
-        kinds: What to count, keys of ``core.compare.KINDS``.
-        exact_names: Whether names are compared as they were recorded, instead of normalised.
+        kinds: Kinds of rows to summarize, such as ``kernels``; keys of ``core.compare.KINDS``.
+        exact_names: Whether names are used as recorded, instead of being normalized.
     """
     from tracekit.core import compare
 

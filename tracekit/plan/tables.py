@@ -26,12 +26,12 @@ def tables_of(plan: Plan) -> Tables:
 
 
 def rollup_of(plan: Plan) -> Rollup:
-    """Return the roll-up of a plan. A plan without parameters for a roll-up uses the default parameters."""
+    """Return the roll-up of a plan. If the plan has none, it is computed with the default parameters."""
     return _shared_rollup(plan).rollup()
 
 
 def _build_last_stage(plan: Plan) -> Tables:
-    """Build the last stage of a plan on top of the tables of the plan without this stage."""
+    """Build the last stage of a plan, on top of the tables of the plan without this stage."""
     if plan.graph is not None:
         ops = tables_of(Plan(plan.source, rows=plan.rows, rollup=plan.rollup))
         return _select_tables(plan, GraphJoined(tables_of(replace(plan, graph=None)), tables_of(plan.graph), ops))
@@ -55,12 +55,15 @@ def _build_without_rollup(plan: Plan) -> Tables:
 
 
 def _select_tables(plan: Plan, tables: Tables) -> Tables:
-    """Return the tables with a stage that selects the tables of the plan, or unchanged if all are selected."""
+    """Restrict tables to those that the plan selects. If it selects all tables, return them unchanged."""
     return tables if plan.tables is None else SelectedTables(tables, plan.tables)
 
 
 def _shared_rollup(plan: Plan) -> SharedRollup:
-    """Return the roll-up of the selected rows of all tables. Plans with equal row filters and parameters share it."""
+    """Return the roll-up of a plan, which plans with equal row filters and parameters share.
+
+    It is computed from the selected rows of all tables.
+    """
     aggregation, shared = plan.rollup or Aggregation(), plan.source.rollups
     rollup = shared.get((plan.rows, aggregation))
     if rollup is None:
@@ -73,5 +76,5 @@ def _shared_rollup(plan: Plan) -> SharedRollup:
 
 
 def _have_same_ops(one: Aggregation, other: Aggregation) -> bool:
-    """Return whether two roll-ups of the same events have the same ops."""
+    """Return whether two sets of parameters lead to the same ops for the same events."""
     return (one.dialect, one.tensor_cores) == (other.dialect, other.tensor_cores)

@@ -45,12 +45,12 @@ class TraceView:
 
     @property
     def selected_tables(self) -> frozenset[str] | None:
-        """Names of the selected tables; the others have no rows. None if all tables are selected."""
+        """Names of the selected tables. All other tables have no rows. None if all tables are selected."""
         return self.plan.tables
 
     @functools.cached_property
     def info(self) -> dict[str, str]:
-        """Facts about the capture, by name."""
+        """Properties of the capture, such as the GPU driver version, by name."""
         rows = self._tables.read("capture_info", ["name", "value"]).to_pylist()
         return {r["name"]: r["value"] for r in rows if r["value"] is not None}
 
@@ -72,11 +72,11 @@ class TraceView:
         return self._tables.count(name)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of rows of every table."""
+        """Return the number of rows of every table, by table name."""
         return self._tables.counts(self.tables)
 
     def prefetch(self, columns: Mapping[str, Sequence[str] | None]) -> None:
-        """Read columns of several tables together, in one pass over the file if its format allows, and cache them.
+        """Read and cache columns of several tables, in one pass over the file if its format allows.
 
         Args:
             columns: Names of the columns, by table. If None, all columns of a table are read.
@@ -147,7 +147,7 @@ class TraceView:
         return analyze.run(self.frame, rule, self._prefetch_for)
 
     def figure(self, name: str, **options: Any) -> Figure:
-        """Draw a figure, as the method of ``Trace.plot`` with this name does with these arguments.
+        """Draw the figure that the method ``name`` of ``Trace.plot`` returns for the given options.
 
         Raises:
             UnknownFormatError: There is no such figure.
@@ -161,7 +161,7 @@ class TraceView:
         return figure
 
     def figure_rows(self, name: str) -> pl.DataFrame:
-        """Return the rows that a figure shows, as the method of ``FigureRows`` with this name does.
+        """Return the rows that a figure shows, by calling the method ``name`` of ``FigureRows``.
 
         Raises:
             MissingTableError: The capture has no data for the figure.
@@ -172,11 +172,11 @@ class TraceView:
         return rows
 
     def model(self, name: str) -> Mapping[str, pl.DataFrame]:
-        """Return the tables of the data model of another tool, by table name.
+        """Return the tables of the DLProf database or of the graph of ops, by table name.
 
         Args:
             name: ``dlprof`` is the database of DLProf 1.8.0, whose rowids are row numbers counted from 1. ``graph`` is
-                the ops as a graph, with their statistics.
+            the graph of ops, with their statistics.
 
         Raises:
             UnknownFormatError: The model does not exist.
@@ -191,11 +191,14 @@ class TraceView:
     def compute(
         self, function: Callable[[Callable[[str], pl.LazyFrame]], Result], key: Hashable | None = None
     ) -> Result:
-        """Return the result of a function of the tables. The columns that it reads are read together.
+        """Call a function on the tables of the trace, and return its result.
+
+        The columns that the function reads are read together before the call.
 
         Args:
-            function: The function.
-            key: A value that identifies the function, so that the columns that it reads are determined only once.
+            function: The function. Its argument is a callable that returns a table as a LazyFrame, given the table
+                name.
+            key: A value that identifies the function. The columns that it reads are determined only once per key.
         """
         self._prefetch_for(function, key)
         return function(self.frame)
@@ -203,7 +206,7 @@ class TraceView:
     def _prefetch_for(
         self, compute: Callable[[Callable[[str], pl.LazyFrame]], object], key: Hashable | None = None
     ) -> None:
-        """Read the columns that a computation is going to use, in one pass over the file if its format allows."""
+        """Read the columns that a function is going to use, in one pass over the file if its format allows."""
         from tracekit.core.reads import find_read_columns
 
         self.prefetch(find_read_columns(compute, lambda table: schemas.example(self.schema(table)), key=key))

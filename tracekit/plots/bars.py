@@ -140,13 +140,13 @@ def kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: bool = False) -> Figure:
-    """Draw the duration of iterations as bars that are divided into parts.
+    """Draw the duration of iterations as stacked bars, with one colour per part.
 
     Iterations outside the aggregation are hatched in grey and not divided.
 
     Args:
         bins: One row per bar: ``first``, ``last``, ``duration_ns``, ``is_aggregated`` and the columns of the parts.
-        columns: Column of each part.
+        columns: Name of the column with the time of each part, by part.
         dark: Whether to use the dark template.
     """
     factor, unit = time_unit(bins["duration_ns"])
@@ -182,7 +182,7 @@ def iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: bool = F
 
 
 def _bar_positions(bins: pl.DataFrame) -> tuple[list[float], list[float]]:
-    """Return the centre and width of the bars of iterations."""
+    """Return the centres and the widths of bars, in iterations."""
     ends = list(zip(bins["first"], bins["last"], strict=True))
     return [(a + b) / 2 for a, b in ends], [0.8 * (b - a + 1) for a, b in ends]
 
@@ -201,11 +201,11 @@ def _iteration_name(first: int, last: int) -> str:
 
 
 def top_ops(ops: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
-    """Draw the ops with the longest time.
+    """Draw the ops with the longest time as horizontal bars.
 
     Args:
         ops: Rows of the table ``ops``, longest first.
-        metric: Column with the time.
+        metric: Name of the column with the time in ns.
         dark: Whether to use the dark template.
     """
     rows = ops.rows(named=True)
@@ -227,7 +227,7 @@ def top_ops(ops: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
 
 
 def top_kernels(kernels: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the kernels with the longest time.
+    """Draw the kernels with the longest total time as horizontal bars.
 
     Args:
         kernels: The columns ``name``, ``time_ns``, ``count`` and ``percent``, longest first.
@@ -237,7 +237,7 @@ def top_kernels(kernels: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def api(calls: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the API functions with the longest time.
+    """Draw the API functions with the longest total time as horizontal bars.
 
     Args:
         calls: The columns ``name``, ``time_ns``, ``count`` and ``percent``, longest first.

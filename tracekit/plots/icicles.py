@@ -1,4 +1,4 @@
-"""Icicle charts of trees."""
+"""Icicle charts of the trees of groups, NVTX ranges and calls."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _PATH_LENGTH = 300
 
 
 def groups(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
-    """Draw the tree of groups and ops. Colours show the direction.
+    """Draw the tree of groups and ops, coloured by direction.
 
     Args:
         nodes: The columns ``node``, ``parent``, ``path``, ``name``, ``direction``, ``op_id``, ``count``, ``value`` and
             ``own``.
-        metric: The metric of the values.
+        metric: Metric of the columns ``value`` and ``own``, a key of ``METRIC_NAMES``.
         dark: Whether to use the dark template.
     """
     names = [op or name or "All ops" for op, name in zip(nodes["op_id"], nodes["name"], strict=True)]
@@ -47,11 +47,11 @@ def groups(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
 
 
 def nvtx(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
-    """Draw the tree of NVTX range paths. Colours show the level.
+    """Draw the tree of NVTX range paths, coloured by level.
 
     Args:
         nodes: The columns ``node``, ``parent``, ``path``, ``name``, ``count``, ``value`` and ``own``.
-        metric: The metric of the values.
+        metric: Metric of the columns ``value`` and ``own``, a key of ``METRIC_NAMES``.
         dark: Whether to use the dark template.
     """
     names = [name or "All ranges" for name in nodes["name"]]
@@ -61,11 +61,11 @@ def nvtx(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
 
 
 def stacks(nodes: pl.DataFrame, weight: str, *, dark: bool = False) -> Figure:
-    """Draw the tree of calls. Colours show the module.
+    """Draw the tree of calls, coloured by module.
 
     Args:
         nodes: The columns ``node``, ``parent``, ``name``, ``module``, ``value``, ``count`` and ``own``.
-        weight: ``samples`` or ``time``.
+        weight: Unit of the columns ``value`` and ``own``: ``samples`` or ``time`` (in ns).
         dark: Whether to use the dark template.
     """
     names = ["All stacks", *(name or "unknown" for name in nodes["name"][1:])]
@@ -150,7 +150,7 @@ def _draw_icicle(
 
 
 def _levels(nodes: pl.DataFrame) -> dict[int, int]:
-    """Return the level of each node, 0 for a root. Parents precede their children."""
+    """Return the level of each node by its id. The level of a root is 0, and parents have to precede their children."""
     levels: dict[int, int] = {}
     for node, parent in zip(nodes["node"], nodes["parent"], strict=True):
         levels[node] = 0 if parent is None else levels[parent] + 1

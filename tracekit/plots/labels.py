@@ -23,12 +23,12 @@ _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")
 
 
 def escape(text: str) -> str:
-    """Escape what plotly would interpret as markup, and control characters."""
+    """Escape control characters, and characters that plotly would interpret as markup."""
     return printable(text).translate(_ESCAPES)
 
 
 def shorten(text: str, length: int = LABEL_LENGTH) -> str:
-    """Return a text with at most ``length`` characters. The middle of a longer text is replaced by "…"."""
+    """Return a string with at most ``length`` characters. The middle of a longer string is replaced by "…"."""
     if len(text) <= length:
         return text
     tail = (length - 1) // 3
@@ -36,17 +36,17 @@ def shorten(text: str, length: int = LABEL_LENGTH) -> str:
 
 
 def label(name: str | None, length: int = LABEL_LENGTH) -> str:
-    """Return a name as a label: shortened and escaped. A missing name becomes "unknown"."""
+    """Return a shortened and escaped name for a label, or "unknown" if the name is missing."""
     return escape(shorten(printable(name), length)) if name else "unknown"
 
 
 def kernel_label(name: str | None) -> str:
-    """Return the name of a kernel or function as a label, without parameters, template arguments and return type."""
+    """Return a label for a kernel or function: its name without return type, template arguments and parameters."""
     return label(_function_name(name) if name else None)
 
 
 def _function_name(name: str) -> str:
-    """Return the qualified name of a C++ function. Text in unbalanced brackets is not removed."""
+    """Return the qualified function name in a C++ signature, or the whole signature if a bracket is not closed."""
     kept, depth = [], 0
     for character in name.replace("(anonymous namespace)", "{anonymous}").replace("<unnamed>", "{anonymous}"):
         depth += character in "<("
@@ -58,7 +58,7 @@ def _function_name(name: str) -> str:
 
 
 def full_name(name: str | None) -> str:
-    """Return a whole name as a hover text, escaped and with line breaks. Only extremely long names are shortened."""
+    """Return a name for a hover text, escaped and with line breaks. Names of over 1,200 characters are shortened."""
     if not name:
         return "unknown"
     text = shorten(printable(name), HOVER_LENGTH)
@@ -71,25 +71,24 @@ def format_integer(value: int) -> str:
 
 
 def format_nanoseconds(value: int) -> str:
-    """Return a duration in ns with thousands separators, and in a readable unit."""
+    """Format a duration in ns with thousands separators, followed by its value in a larger unit in brackets."""
     factor, unit = time_unit([value])
     exact = f"{value:,} ns"
     return exact if factor == 1 else f"{exact} ({value / factor:,.3f} {unit})"
 
 
 def format_bytes(value: int) -> str:
-    """Return a number of bytes with thousands separators, and in a readable unit."""
+    """Format a number of bytes with thousands separators, followed by its value in a larger unit in brackets."""
     factor, unit = byte_unit([value])
     exact = f"{value:,} bytes"
     return exact if factor == 1 else f"{exact} ({value / factor:,.2f} {unit})"
 
 
 def time_unit(values: Iterable[int]) -> tuple[int, str]:
-    """Return the largest unit of time that is not longer than the longest of some durations in ns.
+    """Return a suitable unit for displaying durations in ns: the number of ns in the unit, and its name.
 
-    Returns:
-        The unit in ns, and its name. It is not longer than a second unless durations exceed two minutes, two hours or
-        two days.
+    It is the largest unit that is not longer than the longest duration. Minutes, hours and days are used only if the
+    longest duration is at least two of them.
     """
     longest = max(values, default=0)
     long_unit = next(((ns, name) for ns, name in _UNITS if longest >= 2 * ns), None)
@@ -97,6 +96,6 @@ def time_unit(values: Iterable[int]) -> tuple[int, str]:
 
 
 def byte_unit(values: Iterable[int]) -> tuple[int, str]:
-    """Return the largest binary unit that is not larger than the largest of some sizes, and its name."""
+    """Return a suitable binary unit for displaying sizes in bytes: the number of bytes in the unit, and its name."""
     largest = max(values, default=0)
     return next(((format_bytes, name) for format_bytes, name in _BYTES if largest >= format_bytes), _BYTES[-1])

@@ -23,7 +23,7 @@ _HOVER = "%{customdata}<extra></extra>"
 
 
 def utilization_over_time(bins: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the share of time in which each GPU was busy.
+    """Draw the share of time in which each GPU was busy, with one line per GPU.
 
     Args:
         bins: The columns ``device_id``, ``start_ns``, ``end_ns`` and ``busy_ns``.
@@ -60,7 +60,7 @@ def utilization_over_time(bins: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the memory in use by device and kind.
+    """Draw the memory in use over time, with one line per device and kind of memory.
 
     Args:
         changes: The columns ``timestamp_ns``, ``device_id``, ``memory_kind`` and ``used_bytes``, in order of time.
@@ -89,7 +89,7 @@ def memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def metrics(samples: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw GPU metrics over time.
+    """Draw GPU metrics over time, with one line per GPU and metric.
 
     Args:
         samples: The columns ``timestamp_ns``, ``device_id``, ``metric`` and ``value``, in order of time.

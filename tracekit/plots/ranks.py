@@ -27,7 +27,9 @@ _WAITS = {"wait_ns": ("Waiting", PART_COLOURS["io"]), "transfer_ns": ("Transfer"
 
 
 def gpu_time(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the share of each part in the time of each GPU, one bar per rank and GPU.
+    """Draw how the time of each GPU divides into computation, communication, memory operations and idle time.
+
+    There is one bar per rank and GPU.
 
     Args:
         rows: The table ``gpu_time`` of the recipe ``gpu_time_sum``.
@@ -39,7 +41,7 @@ def gpu_time(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def _gpu_names(rows: pl.DataFrame) -> list[str]:
-    """Return the rank and the GPU of each row, or the GPU alone if there is only one rank."""
+    """Return a label with the rank and the GPU of each row, or with the GPU only if there is a single rank."""
     names = rows.select(
         pl.format("GPU {}", "device_id"), pl.format("rank {}, GPU {}", "rank", "device_id").alias("both")
     )
@@ -47,7 +49,7 @@ def _gpu_names(rows: pl.DataFrame) -> list[str]:
 
 
 def arrivals(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw how long each rank waits for others and transfers data in collectives and messages.
+    """Draw how long each rank waits for other ranks and transfers data in collectives and messages.
 
     Args:
         rows: The table ``arrivals`` of the recipe ``comm_skew``.
@@ -63,7 +65,7 @@ def arrivals(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
 def _bars(
     rows: pl.DataFrame, ranks: list[str], column: str, name: str, colour: str, *, of: str = "", factor: int = 1
 ) -> Any:
-    """Return the bars of one part, in per cent of a column or in a unit of time."""
+    """Return horizontal bars of a time column, one per row, in per cent of another column or divided by ``factor``."""
     totals = rows[of].to_list() if of else [None] * rows.height
     shares = [100 * time / total if total else time / factor for time, total in zip(rows[column], totals, strict=True)]
     hover = [
@@ -94,7 +96,7 @@ def _by_rank(bars: list[Any], ranks: list[str], *, dark: bool, title: str, x: st
 
 
 def iteration_spread(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the shortest, the median and the longest duration of each iteration over the ranks, and the stragglers.
+    """Draw the shortest, median and longest duration of each iteration over the ranks, and mark the stragglers.
 
     Args:
         rows: The table ``iterations`` of the recipe ``iteration_spread``.
@@ -154,7 +156,7 @@ def _stragglers(rows: pl.DataFrame, nth: int, factor: int) -> Any:
 
 
 def stragglers(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the time that stragglers lost, by rank and phase.
+    """Draw the time that iterations lost because of stragglers, by rank and phase.
 
     Args:
         rows: The table ``stragglers`` of the recipe ``iteration_spread``.

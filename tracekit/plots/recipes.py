@@ -64,7 +64,7 @@ def figures(tables: Mapping[str, pl.DataFrame], *, dark: bool = False) -> dict[s
 
 
 def spread(stats: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the minimum, the quartiles and the maximum of the names with the largest sums.
+    """Draw box plots of the values of each name over all ranks, for the names with the largest sums.
 
     Args:
         stats: The table ``all_stats`` of a recipe.
@@ -92,11 +92,11 @@ def spread(stats: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def pace(occurrences: pl.DataFrame, what: str, *, dark: bool = False) -> Figure:
-    """Draw a property of each occurrence, with one line per rank.
+    """Draw a property of successive occurrences of a kernel or range, with one line per rank.
 
     Args:
-        occurrences: A table of paces, with one column per rank.
-        what: Name of the property.
+        occurrences: The values in ns, with one column per rank and one row per occurrence.
+        what: Name of the property, such as ``Duration``.
         dark: Whether to use the dark template.
     """
     shown = occurrences.select(occurrences.columns[:_RANKS]).head(_OCCURRENCES)
@@ -127,9 +127,10 @@ def _pace_line(column: pl.Series, number: int, factor: int) -> Any:
 
 
 def pace_over_time(starts: pl.DataFrame, durations: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the duration of each occurrence over time, with one series of points per rank.
+    """Draw the duration of occurrences of a kernel or range over time, with one series of points per rank.
 
-    Of more than 2,000 occurrences, the shortest and the longest of consecutive ones are drawn.
+    If a rank has more than 2,000 occurrences, only the shortest and the longest of each group of consecutive
+    occurrences are drawn.
 
     Args:
         starts: The table ``pace_start`` of a recipe, with one column per rank.
@@ -171,7 +172,11 @@ _SYMBOLS = ("circle", "diamond", "square", "x", "triangle-up", "star")
 
 
 def _extreme_occurrences(starts: pl.Series, durations: pl.Series) -> pl.DataFrame:
-    """Return ``nth``, ``start`` and ``duration`` of the occurrences, or the extremes of consecutive ones if many."""
+    """Return the occurrences to draw: all, or if there are many, the shortest and longest of each consecutive group.
+
+    Returns:
+        The columns ``nth``, ``start`` and ``duration``.
+    """
     rows = pl.DataFrame({"start": starts, "duration": durations}).with_row_index("nth").drop_nulls()
     if rows.height <= _POINTS:
         return rows
@@ -182,11 +187,12 @@ def _extreme_occurrences(starts: pl.Series, durations: pl.Series) -> pl.DataFram
 
 
 def heat_map(bins: pl.DataFrame, value: str, *, dark: bool = False) -> Figure:
-    """Draw the percentages of each rank over time.
+    """Draw percentages over time as a heat map, with one row per rank, process or GPU.
 
     Args:
-        bins: The table of a map, with ``Duration``, the columns that identify a place, and percentages.
-        value: The column of percentages.
+        bins: The table ``analysis`` of a recipe: ``Duration`` (the start of the bin in ns), the columns that identify
+            the rank, process or GPU, and columns of percentages.
+        value: Name of the column to draw.
         dark: Whether to use the dark template.
     """
     places = [c for c in _PLACES if c in bins.columns and c != "PID" and (c != "Rank" or bins["Rank"].n_unique() > 1)]
@@ -225,7 +231,7 @@ def heat_map(bins: pl.DataFrame, value: str, *, dark: bool = False) -> Figure:
 
 
 def _origin(rank_count: int) -> str:
-    """Return since when times count, which recipes align by the start of the first capture."""
+    """Return the name of the origin of the time axis, which is the first capture if there are several ranks."""
     return "the first capture" if rank_count > 1 else "the start of the capture"
 
 
@@ -233,7 +239,7 @@ _VALUE_NAMES = {"Kernel": "Kernels", "All": "All kernels", "Compute": "Kernels o
 
 
 def _edges(starts: list[int]) -> list[int]:
-    """Return the edges of bins of equal length."""
+    """Return the edges of bins of equal duration, given their start times."""
     return [*starts, 2 * starts[-1] - starts[-2]] if len(starts) > 1 else [*starts, starts[0] + 1]
 
 
@@ -278,7 +284,7 @@ def _histogram_line(counts: pl.DataFrame, name: str, number: int, edges: list[fl
 
 
 def overlap(grouped: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw how much of each kernel overlaps with communication and with computation.
+    """Draw the percentage of the time of each kernel that overlaps with communication and with computation.
 
     Args:
         grouped: The table ``grouped_trace`` of a recipe.
@@ -305,10 +311,10 @@ def overlap(grouped: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def _label_rows(drawn: Figure, labels: list[str]) -> Figure:
-    """Label the rows of a figure, which are numbered from 0. Equal labels stay separate rows."""
+    """Set the labels of the rows of a figure, starting with row 0. Rows with equal labels stay separate."""
     return drawn.update_yaxes(tickmode="array", tickvals=list(range(len(labels))), ticktext=labels)
 
 
 def _first_rows_note(limit: int, total: int, what: str) -> str:
-    """Return a note for a title if only the first ones are drawn."""
+    """Return a note for a title that states how many rows are drawn, or an empty string if all rows are drawn."""
     return f" (first {limit} of {total:,} {what})" if total > limit else ""

@@ -1,4 +1,4 @@
-"""The roofline of kernels."""
+"""Roofline charts of kernels."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _LIMITERS = {
 
 
 def drawable_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of the report ``ncu_roofline`` that have a place in a chart with logarithmic axes."""
+    """Return the rows of the report ``ncu_roofline`` with positive coordinates, which logarithmic axes require."""
     return rows.filter(pl.col("FLOP/Byte") > 0, pl.col("GFLOP/s") > 0)
 
 
 def roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw operations per second over operations per byte, with the highest roof of the GPU.
+    """Draw the FLOP/s of each kernel over its FLOP per byte of DRAM traffic, together with the highest roofline.
 
     Args:
         rows: Rows of the report ``ncu_roofline``.
@@ -66,7 +66,7 @@ def roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def _roof_line(rows: pl.DataFrame) -> object:
-    """Return the line of the highest peaks: limited by DRAM on the left, by arithmetic on the right."""
+    """Return the line of the highest peaks, which DRAM limits on the left and arithmetic limits on the right."""
     math, memory = float(rows["Peak GFLOP/s"].max()), float(rows["Peak GB/s"].max())  # type: ignore[arg-type]
     ridge = math / memory
     low = min(float(rows["FLOP/Byte"].min()) / 2, ridge / 10)  # type: ignore[arg-type]

@@ -57,7 +57,7 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """The colours of one template."""
+    """The colours of the light or dark template."""
 
     background: str
     text: str
@@ -98,7 +98,7 @@ def javascript() -> str:
 def figure(
     traces: list[Any], *, dark: bool, title: str, x: str | None = None, y: str | None = None, height: int | None = None
 ) -> Figure:
-    """Return a figure with a template and titles.
+    """Create a figure in the light or dark template, with titles.
 
     Args:
         traces: The traces of the figure.
@@ -106,7 +106,7 @@ def figure(
         title: Title of the figure.
         x: Title of the x axis, with the unit.
         y: Title of the y axis, with the unit.
-        height: Height in pixels. If None, the height of the container.
+        height: Height in pixels. If None, the figure is as high as its container.
     """
     drawn = graph_objects().Figure(traces)
     if dark:
@@ -127,14 +127,17 @@ def _use_dark_colours(trace: Any) -> None:
 
 
 def dark_colours(colours: Any) -> Any:
-    """Return the colour of the dark template, or a list of them. Other values are returned unchanged."""
+    """Replace a colour of the light template, or each colour in a list, with the colour of the dark template.
+
+    Other values are returned unchanged.
+    """
     if isinstance(colours, str):
         return DARK_COLOURS.get(colours, colours)
     return [DARK_COLOURS.get(each, each) for each in colours] if isinstance(colours, list | tuple) else colours
 
 
 def contrast(one: str, other: str) -> float:
-    """Return the contrast of two colours, as WCAG 2 defines it."""
+    """Return the contrast ratio of two colours, as defined by WCAG 2."""
     low, high = sorted((_luminance(one), _luminance(other)))
     return (high + 0.05) / (low + 0.05)
 
@@ -148,7 +151,7 @@ def _luminance(colour: str) -> float:
 
 @functools.cache
 def text_colour(background: str) -> str:
-    """Return black or white, whichever has more contrast to a background."""
+    """Return black or white, whichever has the higher contrast to a background colour."""
     return max("#000000", "#ffffff", key=lambda text: contrast(text, background))
 
 

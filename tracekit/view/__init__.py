@@ -25,15 +25,15 @@ def open_viewer(
     cache: bool | None = None,
     token: bool = False,
 ) -> Viewer:
-    """Return a server for captures. It answers requests when its method ``serve`` is called.
+    """Return a web server that shows captures. Call its method ``serve`` to answer requests.
 
     Args:
-        paths: The captures.
+        paths: Files or folders of the captures to show.
         host: Address to listen on. If it is not a loopback address, the URL contains a token that requests must have.
-        port: Port to listen on. None means 8000, or the next free port.
-        from_: Format of the captures. None detects it.
+        port: Port to listen on. If None, it is 8000 or the next free port.
+        from_: Format of the captures. If None, it is detected.
         cache: Whether columns come from the cache, as in ``tracekit.load``.
-        token: Whether the URL contains a token on a loopback address, too.
+        token: Whether the URL contains a token even if the address is a loopback address.
 
     Raises:
         TracekitError: A capture cannot be read, a package is missing, or the port is in use.

@@ -27,7 +27,7 @@ THEME = {"primaryColor": "teal", "primaryShade": 9, "fontFamily": "system-ui, sa
 
 
 def make_app(captures: Captures) -> dash.Dash:
-    """Return the Dash application for some captures."""
+    """Return the Dash application that shows captures."""
     app = dash.Dash(
         "tracekit.view.app",
         title="tracekit",
@@ -46,7 +46,7 @@ def make_app(captures: Captures) -> dash.Dash:
 
 
 def _show_failure(error: Exception) -> None:
-    """Show that a request failed. Only the server prints the details, which may contain names of captures."""
+    """Show on the page that a request failed. Only the server prints the details, which may contain private names."""
     if isinstance(error, TracekitError):
         reason = error
     else:
@@ -98,7 +98,7 @@ def _register(app: dash.Dash, captures: Captures) -> None:
         Input("mantine", "forceColorScheme"),
     )
     def show(path: str | None, search: str | None, scheme: str | None) -> Any:
-        """Return the navigation and the content of the page at a URL."""
+        """Return the content, the navigation, the header and the title of the page at a URL."""
         if scheme is None:
             return no_update, no_update, no_update, no_update
         try:
@@ -122,7 +122,7 @@ def _register(app: dash.Dash, captures: Captures) -> None:
 
 
 def _register_scheme(app: dash.Dash) -> None:
-    """Register the callbacks that switch the colour scheme, set the document title, and open the pages of controls."""
+    """Register the callbacks that switch the colour scheme, set the document title, and follow links of controls."""
     app.clientside_callback(
         ClientsideFunction("tracekit", "scheme"),
         Output("mantine", "forceColorScheme"),
@@ -161,7 +161,7 @@ def _register_forms(app: dash.Dash, captures: Captures) -> None:
         prevent_initial_call=True,
     )
     def aggregate(clicks: Any, first: Any, last: Any, key_op: Any, search: str | None) -> Any:
-        """Open the page for the selected iterations, or report that the iterations do not exist."""
+        """Open the page "Iterations" for the selected iterations, or report that these iterations do not exist."""
         if not clicks:  # Dash also calls this when the button appears
             return no_update, no_update
         try:
@@ -209,7 +209,7 @@ def _register_stacks(app: dash.Dash, captures: Captures) -> None:
         prevent_initial_call=True,
     )
     def limit(clicks: Any, start: Any, end: Any, search: str | None) -> Any:
-        """Open the page of the call stacks in the selected time window."""
+        """Open the page "Call stacks" for the selected time window."""
         if not clicks:
             return no_update
         try:
@@ -221,7 +221,7 @@ def _register_stacks(app: dash.Dash, captures: Captures) -> None:
 
 
 def _bound(value: Any) -> str:
-    """Return the first or last iteration as a string, which is empty if the field is empty."""
+    """Return the iteration number in an input field as a string, or an empty string if the field is empty."""
     return str(int(value)) if isinstance(value, int | float) and abs(value) < MAX_BOUND else ""
 
 
@@ -236,7 +236,7 @@ def _navigation(captures: Captures, state: PageState) -> list[Any]:
 
 
 def _context(captures: Captures, state: PageState) -> list[Any]:
-    """Return the control that selects the capture, and a description of the aggregation if it is not the default."""
+    """Return the capture selector or name, and a description of the aggregation if it is not the default."""
     parts: list[Any] = []
     if len(captures) > 1:
         parts.append(
@@ -263,7 +263,7 @@ def _title(captures: Captures, state: PageState) -> str:
 
 
 def _details(captures: Captures, id_: Mapping[str, str], row: Mapping[str, Any], search: str) -> list[Any]:
-    """Return the tables below a selected row."""
+    """Return the detail tables of a selected row."""
     query = grid.parse_table_id(id_, len(captures))
     page = next((p.name for p in pages.PAGES.values() if query.table in p.details), "")
     state = replace(parse_url(f"/{page}", search, len(captures)), at=query.at)

@@ -83,7 +83,7 @@ class Cache(Generic[K, V]):
 
 @dataclass(eq=False)
 class Capture:
-    """An opened capture.
+    """A capture that the viewer has opened, with a cache of its traces.
 
     Attributes:
         index: Index of the capture, in the order of the command line.
@@ -98,14 +98,14 @@ class Capture:
     _counts: dict[str, int] = field(default_factory=dict)
 
     def at(self, aggregated: Aggregated) -> Trace:
-        """Return the correlated and rolled-up trace of an aggregation.
+        """Return the correlated trace of this capture, rolled up with an aggregation.
 
-        If the capture contains a roll-up, as DLProf's databases do, the default aggregation is that roll-up.
+        If the capture contains a roll-up, as DLProf databases do, the default aggregation is that roll-up.
         """
         return self._traces.get(aggregated, lambda: self._roll_up(aggregated))
 
     def _roll_up(self, aggregated: Aggregated) -> Trace:
-        """Compute the correlated and rolled-up trace of an aggregation."""
+        """Compute the correlated trace of this capture, rolled up with an aggregation."""
         if aggregated.is_default and self.trace.count("ops"):
             return self.trace.correlate()
         bounds = (aggregated.first, aggregated.last)
@@ -147,25 +147,25 @@ class Captures:
         return self._rows.get(key, compute)
 
     def order(self, key: Hashable, compute: Callable[[], pl.Series]) -> pl.Series:
-        """Return the numbers of the rows that match a filter, in sorted order. Compute them if they are not cached."""
+        """Return the sorted numbers of the rows that match a filter. If they are not cached, compute and cache them."""
         return self._orders.get(key, compute)
 
     def figure(self, key: Hashable, compute: Callable[[], Any]) -> Any:
-        """Return a figure from the cache, or compute it. The result is None if the capture has no data for it."""
+        """Return a cached figure or other result. If it is not cached, compute and cache it."""
         return self._figures.get(key, compute)
 
     def close(self) -> None:
-        """Close all files."""
+        """Close the files of all captures."""
         for capture in self.all:
             capture.trace.close()
 
 
 def open_captures(paths: Iterable[Path], from_: str | None = None, *, cache: bool | None = None) -> Captures:
-    """Open captures.
+    """Open files and folders as the captures of a server.
 
     Args:
-        paths: The files or folders. A folder of captures stands for all of them.
-        from_: Format of the captures. None detects it.
+        paths: The files or folders. All captures in a folder of captures are opened.
+        from_: Format of the captures. If None, it is detected.
         cache: Whether columns come from the cache, as in ``tracekit.load``.
 
     Raises:

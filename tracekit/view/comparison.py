@@ -1,4 +1,4 @@
-"""Compare two traces, and state which differences are believed."""
+"""Compare two traces, and distinguish real differences from the usual variation."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ DESCRIPTIONS = {
 
 
 def compare(captures: Captures | None, a: Trace, b: Trace, by: str) -> Diff:
-    """Return the differences between two traces. The result is cached.
+    """Return the differences between two traces.
 
     Args:
-        captures: The captures of the server, which cache the result.
-        a: The first side.
-        b: The other side.
-        by: What to compare, a key of ``KINDS``.
+        captures: The captures of the server, which cache the result. If None, the result is not cached.
+        a: The first trace.
+        b: The second trace.
+        by: Kind of rows to compare, a key of ``KINDS``.
     """
     if captures is None:
         return diff(a, b, by=[by])
@@ -62,14 +62,14 @@ def compare(captures: Captures | None, a: Trace, b: Trace, by: str) -> Diff:
 
 
 def changes(found: Diff, by: str) -> Rows:
-    """Return the rows of one kind of differences, the largest changes first."""
+    """Return the differences of one kind as rows of a table, the largest changes first."""
     frame = found.frame(by)
     frame = frame.select([c for c in TITLES if c in frame.columns])
     return Rows(frame, {c: TITLES[c] for c in frame.columns}, {c: DESCRIPTIONS.get(c, "") for c in frame.columns})
 
 
 def totals(found: Diff, by: str) -> tuple[int, int] | None:
-    """Return the total times of both sides, or None if rows contain each other and their times cannot be added."""
+    """Return the total times of both traces in ns, or None if the rows contain each other and cannot be added up."""
     name, frame = KINDS[by].total, found.frame(by)
     if name is None:
         return None
@@ -78,9 +78,9 @@ def totals(found: Diff, by: str) -> tuple[int, int] | None:
 
 
 def other_of(captures: Captures, state: State) -> Aggregated:
-    """Return the other side of the comparison.
+    """Return the capture and aggregation to compare with, which the URL selects.
 
-    By default, it is the next capture or, if there is only one capture, all iterations of this capture.
+    The default is the next capture or, if there is only one capture, all iterations of this capture.
     """
     values = {name.removeprefix("other_"): state.get(name) for name in OTHER if state.get(name)}
     if "capture" not in values:

@@ -28,14 +28,14 @@ UNITS = ((86_400 * 10**9, "d"), (3600 * 10**9, "h"), (60 * 10**9, "min"), (10**9
 
 
 def figure(trace: Trace, name: str, title: str, *, dark: bool, compact: bool = False, **options: Any) -> Any:
-    """Return a panel with a figure of ``trace.plot``. If the figure has no data, return an empty component.
+    """Return a panel with a figure of ``trace.plot``. Return None if the capture lacks its data.
 
     Args:
         trace: The capture.
         name: Name of the figure.
         title: Heading of the panel.
-        dark: Whether the figure is dark.
-        compact: Whether the panel is one of several in a row.
+        dark: Whether to use the dark template.
+        compact: Whether the panel is smaller, because it is one of several in a row.
         options: Options of the figure.
     """
     try:
@@ -46,12 +46,12 @@ def figure(trace: Trace, name: str, title: str, *, dark: bool, compact: bool = F
 
 
 def drawn_panel(drawn: Figure, title: str, *, compact: bool = False) -> Any:
-    """Return a panel with a figure that is drawn already.
+    """Return a panel that shows a plotly figure.
 
     Args:
         drawn: The figure.
         title: Heading of the panel.
-        compact: Whether the panel is one of several in a row.
+        compact: Whether the panel is smaller, because it is one of several in a row.
     """
     drawn.update_layout(title=None, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", margin={"t": 16})
     height = COMPACT_HEIGHT if compact else int(drawn.layout.height or HEIGHT)
@@ -61,12 +61,12 @@ def drawn_panel(drawn: Figure, title: str, *, compact: bool = False) -> Any:
 
 
 def panel(title: str, content: Sequence[Any], **attributes: Any) -> Any:
-    """Return a panel with a heading."""
+    """Return a panel with a heading and other components."""
     return html.Section([html.H2(title), *content], className="panel", **{"aria-label": title}, **attributes)
 
 
 def number(label: str, value: str, note: str = "") -> Any:
-    """Return a component that displays a number with a label and an optional note."""
+    """Return a component that shows a number with a label and an optional note."""
     parts = [html.Dt(label), html.Dd([value, html.Span(note, className="note") if note else ""])]
     return html.Div(parts, className="number-card")
 

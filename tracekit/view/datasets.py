@@ -1,4 +1,4 @@
-"""Declare the tables of the pages: the functions that compute their rows, and how they are sorted, linked and shown.
+"""Declarations of the tables on the pages: how their rows are computed, sorted, linked and shown.
 
 To add a table to a page, add a ``Dataset`` to ``DATASETS`` and name it in ``pages.PAGES``.
 """
@@ -26,7 +26,7 @@ class Link:
     Attributes:
         page: Name of the page.
         label: Text of the link.
-        filters: The filter of the table on that page: the column of this row that each column must equal.
+        filters: Names of columns of the table on that page, each with the column of this row that it must equal.
         table: Name of the table on that page.
     """
 
@@ -48,11 +48,12 @@ class Dataset:
         first: Columns that are shown before the others.
         hidden: Columns that are hidden until the user selects them.
         key: Column that identifies a row, for tables with details of the selected row.
-        select: Names of the arguments that a selected row sets, each with the column that contains the value.
-        has_sums: Whether the sums of rows are meaningful.
-        link: Link from each row.
+        select: Names of the arguments that a selected row passes to its detail tables, each with the column of its
+            value.
+        has_sums: Whether the sums of the columns are meaningful and shown.
+        link: Link from each row to another page.
         note: Sentence above the table.
-        tree: The columns that define a tree, if the rows form one.
+        tree: Columns that define the tree that the rows form. None if they do not form a tree.
     """
 
     name: str
@@ -348,7 +349,7 @@ DATASETS: Mapping[str, Dataset] = {
 
 
 def dataset(name: str) -> Dataset:
-    """Return the declaration of a table of a page or, for ``table:NAME``, of a declared table of tracekit.
+    """Return the declaration of a table. The name ``table:NAME`` refers to the declared table ``NAME`` of tracekit.
 
     Raises:
         TracekitError: The table does not exist.

@@ -40,7 +40,7 @@ def export(captures: Captures, values: Mapping[str, str]) -> Download:
 
     Args:
         captures: The captures of the server.
-        values: The parameters ``table``, ``at``, ``arguments``, ``format``, ``filter``, ``sort``, ``search``,
+        values: The URL parameters ``table``, ``at``, ``arguments``, ``format``, ``filter``, ``sort``, ``search``,
             ``condition`` and ``columns``.
 
     Raises:
@@ -53,7 +53,7 @@ def export(captures: Captures, values: Mapping[str, str]) -> Download:
 
 
 def check_export(captures: Captures, values: Mapping[str, str]) -> None:
-    """Check that rows can be exported, so that a page can show an error before the browser requests the file.
+    """Check whether rows can be exported, so that a page can show an error before the browser requests the file.
 
     Raises:
         TracekitError: A parameter is not valid, or the format cannot hold the rows.
@@ -134,8 +134,8 @@ def _to_parquet(frame: pl.DataFrame) -> bytes:
 def _to_excel(frame: pl.DataFrame) -> bytes:
     """Return rows as an Excel workbook. No string is interpreted as a formula.
 
-    Integers that Excel would round and infinite numbers make a column of text. NaN becomes an empty cell. Text that is
-    too long for a cell is truncated, which a second sheet states.
+    Columns with infinite numbers, or with integers that Excel would round, are written as text. NaN becomes an empty
+    cell. Text that is too long for a cell is truncated, and a second sheet lists the columns with truncated text.
 
     Raises:
         TracekitError: There are more rows than a sheet can have.
@@ -166,7 +166,7 @@ def _to_excel(frame: pl.DataFrame) -> bytes:
 
 
 def _check_rows(frame: pl.DataFrame) -> None:
-    """Raise an error if there are more rows than an Excel sheet can have."""
+    """Raise an error if a frame has more rows than an Excel sheet can have."""
     if frame.height > MAX_SHEET_ROWS:
         message = f"an Excel sheet holds at most {MAX_SHEET_ROWS:,} rows, and {frame.height:,} rows match"
         raise TracekitError(message, hint="filter the table, or export CSV or Parquet")
@@ -179,7 +179,7 @@ def _has_integer_beyond(column: pl.Series, limit: int) -> bool:
 
 
 def _serialize_nested_values(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return rows in which nested values are serialized as JSON."""
+    """Return rows with nested values serialized as JSON."""
     nested = [c for c, kind in frame.schema.items() if kind.is_nested()]
     texts = [
         pl.Series(c, [None if v is None else json.dumps(v, default=str) for v in frame[c].to_list()], pl.String)

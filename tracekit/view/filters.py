@@ -20,11 +20,11 @@ MAX_TEXT = 32_768
 
 
 def filter_rows(model: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
-    """Return the condition of a filter model, or None if it has no filters.
+    """Return an expression for a filter model of AG Grid, or None if the model has no filters.
 
     Args:
-        model: The filter of each column, as in AG Grid: a condition with ``type`` and ``filter``, or several
-            ``conditions`` and their ``operator``.
+        model: The filter of each column: a condition with ``type`` and ``filter``, or several ``conditions`` and their
+            ``operator``.
         schema: Types of the columns by name.
 
     Raises:
@@ -37,7 +37,7 @@ def filter_rows(model: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> 
 
 
 def search_rows(text: str, schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
-    """Return an expression for whether any column contains a string, ignoring case. Return None if it is empty."""
+    """Return an expression for rows in which a column contains a string, ignoring case, or None for a blank string."""
     if not text.strip():
         return None
     if len(text) > MAX_TEXT:
@@ -47,7 +47,7 @@ def search_rows(text: str, schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
 
 
 def sort_columns(model: Sequence[Any], schema: Mapping[str, pl.DataType]) -> list[tuple[str, bool]]:
-    """Return the columns of a sort model, each with a flag that is true for descending order.
+    """Return the columns of a sort model of AG Grid, each with a flag that is true for descending order.
 
     Raises:
         TracekitError: The sort model is not valid or names an unknown column.
@@ -63,7 +63,7 @@ def sort_columns(model: Sequence[Any], schema: Mapping[str, pl.DataType]) -> lis
 
 
 def _column_filter_expr(name: object, model: object, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Return the expression for the filter of one column."""
+    """Return an expression for the filter of one column."""
     column = _known_column(name, schema)
     if not isinstance(model, dict):
         raise TracekitError(f"the filter of column {column!r} must be an object")
@@ -77,7 +77,7 @@ def _column_filter_expr(name: object, model: object, schema: Mapping[str, pl.Dat
 
 
 def _condition_expr(column: str, model: object, kind: pl.DataType) -> pl.Expr:
-    """Return the expression for a single condition on a column."""
+    """Return an expression for a single condition on a column."""
     if not isinstance(model, dict):
         raise TracekitError(f"each condition on column {column!r} must be an object")
     comparison, value = model.get("type"), model.get("filter")
@@ -100,7 +100,7 @@ def _condition_expr(column: str, model: object, kind: pl.DataType) -> pl.Expr:
 
 
 def _number_comparison_expr(column: str, comparison: str, value: Any, upper: Any) -> pl.Expr:
-    """Return the expression that compares a numeric column with a value, or with a range of values."""
+    """Return an expression that compares a numeric column with a value, or with a range of values."""
     if comparison == "inRange":
         if not (_is_number(value) and _is_number(upper)):
             raise TracekitError(f"the filter of column {column!r} needs two numbers")
@@ -116,7 +116,7 @@ def _is_number(value: object) -> bool:
 
 
 def _is_text(kind: pl.DataType) -> bool:
-    """Return whether a column contains strings."""
+    """Return whether values of a data type are strings."""
     return kind in (pl.String, pl.Categorical, pl.Enum)
 
 
@@ -128,12 +128,12 @@ def _displayed_strings_expr(col: pl.Expr, kind: pl.DataType) -> pl.Expr:
 
 
 def _contains_expr(col: pl.Expr, text: str) -> pl.Expr:
-    """Return an expression for whether values contain a string, ignoring case. A null contains no string."""
+    """Return an expression that is true if a value contains a string, ignoring case. It is false for null."""
     return col.cast(pl.String).str.contains(f"(?i){pl.escape_regex(text)}").fill_null(value=False)
 
 
 def _known_column(name: object, schema: Mapping[str, pl.DataType]) -> str:
-    """Return the name of a column. Raise an error if the table has no such column."""
+    """Return a column name, or raise an error if the table has no such column."""
     if not isinstance(name, str) or name not in schema:
         raise TracekitError("the table has no column with this name")
     return name

@@ -75,10 +75,10 @@ def table(
         captures: The captures of the server.
         name: Name of the table.
         state: State of the page, with the filters of the table.
-        arguments: Values of the row that is selected in the table above.
+        arguments: Values of the selected row in the table above, for detail tables.
         heading: Element of the heading, ``h2`` or ``h3``.
-        condition: Whether the field for a condition in SQL is open at first.
-        below: Function that returns the tables below a selected row, given the values of the row.
+        condition: Whether the input field for an SQL condition is initially open.
+        below: Function that returns the detail tables of a selected row, given the values of the row.
     """
     source = queries.Query(name, state.at, tuple(sorted((arguments or {}).items())))
     try:
@@ -122,7 +122,7 @@ def problem(error: TracekitError) -> Any:
 
 
 def _part_id_function(name: str, at: Aggregated, arguments: Mapping[str, str]) -> Any:
-    """Return a function that maps the name of a part of a table to its component id."""
+    """Return a function that maps the name of an element of a table, such as ``search``, to its component id."""
     common = {"table": name, "at": urlencode(at.parameters()), "arguments": urlencode(sorted(arguments.items()))}
     return lambda part: {"part": part, **common}
 
@@ -198,7 +198,7 @@ def _condition_field(ids: Any, name: str, rows: Rows, state: PageState, *, opene
 
 
 def _shown_columns(described: Dataset, rows: Rows, state: PageState) -> list[str]:
-    """Return the visible columns, which the URL or else the declaration of the table lists."""
+    """Return the names of the visible columns, which the URL or else the declaration of the table determines."""
     chosen = state.get(f"{described.name}.columns")
     if chosen:
         wanted = set(chosen.split(","))
@@ -281,7 +281,7 @@ def _column_definitions(described: Dataset, rows: Rows, state: PageState) -> lis
 
 
 def _columns_in_display_order(described: Dataset, rows: Rows) -> list[str]:
-    """Return the columns in display order."""
+    """Return the names of all columns in the order in which the table shows them."""
     first = [c for c in described.first if c in rows.frame.columns]
     return [*first, *(c for c in rows.frame.columns if c not in first)]
 
@@ -297,7 +297,7 @@ def _column_width(name: str, rows: Rows) -> int:
 
 
 def _number_length(column: pl.Series) -> int:
-    """Return the number of characters of the longest of the first numbers, and of the sum if it is shown."""
+    """Return the number of characters of the longest number among the first values and the sum of a column."""
     shown = column.head(SAMPLE).fill_nan(None) if column.dtype.is_float() else column.head(SAMPLE)
     numbers = [each for each in (shown.min(), shown.max()) if isinstance(each, int | float) and abs(each) < MAX_ROWS**2]
     if queries.ADDITIVE.fullmatch(column.name) and numbers and column.dtype.is_integer():
@@ -332,7 +332,7 @@ def _column_definition(name: str, rows: Rows) -> dict[str, Any]:
 
 
 def _link_definitions(described: Dataset, rows: Rows, state: PageState) -> list[dict[str, Any]]:
-    """Return the definitions of the link columns: to the timeline for rows with a time, and to another page."""
+    """Return the definitions of the columns that link to the timeline and to another page."""
     common = {"sortable": False, "filter": False, "floatingFilter": False, "resizable": False, "pinned": "right"}
     columns = []
     start = next((c for c in ("start_ns", "first_start_ns", "timestamp_ns") if c in rows.frame.columns), None)
@@ -390,8 +390,8 @@ def register(app: Dash, captures: Captures, details: Any) -> None:
     Args:
         app: The application.
         captures: The captures of the server.
-        details: Function that returns the tables below a selected row, given the id of the grid, the row and the query
-            string of the URL.
+        details: Function that returns the detail tables of a selected row, given the id of the grid, the row and the
+            query string of the URL.
     """
     _register_rows(app, captures)
     _register_details(app, details)
@@ -399,7 +399,7 @@ def register(app: Dash, captures: Captures, details: Any) -> None:
 
 
 def _part_ids(part: str) -> dict[str, Any]:
-    """Return the pattern that matches the component ids of one part of all tables."""
+    """Return the pattern for the component ids of one element, such as ``search``, of all tables."""
     return {"part": part, "table": MATCH, "at": MATCH, "arguments": MATCH}
 
 
@@ -463,7 +463,7 @@ def _register_details(app: Dash, details: Any) -> None:
 
 
 def _register_browser_callbacks(app: Dash) -> None:
-    """Register the callbacks that run in the browser: the state in the URL, clearing filters, and exports."""
+    """Register the callbacks that run in the browser, for the state in the URL, the filters and exports."""
     remembered = [
         ("grid", "filterModel"),
         ("grid", "columnState"),
@@ -514,7 +514,7 @@ def _compact_json(value: Any) -> str:
 
 
 def _row_count_text(page: queries.Page) -> str:
-    """Return a text with the number of matching rows and of all rows."""
+    """Return a text that states how many of all rows match the filters."""
     rows = "row" if page.matching == 1 else "rows"
     if page.matching == page.total:
         return f"{page.total:,} {rows}"
@@ -524,7 +524,7 @@ def _row_count_text(page: queries.Page) -> str:
 
 
 def plain_table(frame: pl.DataFrame, titles: Mapping[str, str], caption: str, links: Sequence[Any] = ()) -> Any:
-    """Return a short HTML table without controls, in which numbers are exact and right-aligned."""
+    """Return a short HTML table without controls. Its numbers are exact and right-aligned."""
     names = list(titles)
     head = html.Tr(
         [html.Th(titles[c], scope="col", className=_alignment_class(frame, c)) for c in names]

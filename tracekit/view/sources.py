@@ -1,4 +1,4 @@
-"""Compute the rows of the tables of the pages."""
+"""Compute the rows of the tables on the pages of the viewer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Scope:
 
     Attributes:
         trace: The correlated and rolled-up capture.
-        arguments: Values of the row that is selected in the table above, by argument name.
+        arguments: Arguments of the table by name, such as values of the selected row in the table above.
         captures: All captures, for tables that show several of them.
         capture: The capture of the trace.
     """
@@ -123,7 +123,7 @@ def report_rows(frame: pl.DataFrame) -> Rows:
 
 
 def with_share(rows: Rows, column: str, total: int | None = None, title: str = "Share (%)") -> Rows:
-    """Insert after a column the percentage of each value in the sum of the column."""
+    """Add a column after a numeric column, with its values in per cent of ``total`` or of the sum of the column."""
     whole = int(rows.frame[column].sum() or 0) if total is None else total
     share = pl.col(column) * 100.0 / whole if whole else pl.lit(None, pl.Float64)
     frame = rows.frame.with_columns(share.alias("share_percent"))
@@ -163,7 +163,7 @@ def timed(name: str) -> Callable[[Scope], Rows]:
 
 
 def with_durations(rows: Rows) -> Rows:
-    """Insert the duration of each interval before its start."""
+    """Insert the duration of each interval before its start. Rows without both times are returned unchanged."""
     frame = rows.frame
     if not {"start_ns", "end_ns"} <= set(frame.columns):
         return rows
@@ -216,7 +216,7 @@ _STATISTICS: Mapping[str, Callable[[pl.Expr], pl.Expr]] = {
 
 
 def iterations(scope: Scope) -> Rows:
-    """Return the iterations with their durations and the shares of GPU time."""
+    """Return the iterations with their durations, and with their kernel time in per cent of the duration."""
     rows = with_durations(table_rows(scope.trace, "iterations"))
     duration = pl.col("duration_ns").replace(0, None)
     frame = rows.frame.with_columns(
@@ -247,7 +247,7 @@ def iteration_kernels(scope: Scope) -> Rows:
 
 
 def _kernels_with_ops(trace: Trace) -> Rows:
-    """Return each kernel with its iteration and op, from the roll-up or from that of the capture."""
+    """Return each kernel with its iteration and op, from the roll-up in the capture or else from the computed one."""
     if recorded.has_recorded_rollup(trace):
         return _titled(recorded.iteration_kernels(trace))
     return report_rows(trace.stats("iteration"))
@@ -259,12 +259,12 @@ def _titled(frame: pl.DataFrame) -> Rows:
 
 
 def _triple(prefix: str) -> pl.Expr:
-    """Return an expression that formats three columns as ``(x, y, z)``."""
+    """Return an expression that formats the columns ``PREFIX_x``, ``PREFIX_y`` and ``PREFIX_z`` as ``(x, y, z)``."""
     return pl.format("({}, {}, {})", *(pl.col(f"{prefix}_{axis}") for axis in "xyz"))
 
 
 def iteration_ops(scope: Scope) -> Rows:
-    """Return the ops that launched kernels in an iteration, with the sums of their kernels."""
+    """Return the ops that launched kernels in an iteration, with the summed times of these kernels."""
     frame = _kernels_with_ops(scope.trace).frame
     frame = frame.filter(pl.col("iteration") == _number(scope.arguments.get("iteration", "0")))
     time = pl.col("gpu_duration_ns")
@@ -291,7 +291,7 @@ def op_kernels(scope: Scope) -> Rows:
 
 
 def op_instances(scope: Scope) -> Rows:
-    """Return the instances of an op, with one row per call."""
+    """Return the instances of an op with their durations."""
     op = pl.col("op_id").cast(pl.String) == scope.arguments.get("op_id", "")
     return with_durations(table_rows(scope.trace, "op_instances", where=op))
 
@@ -351,7 +351,7 @@ def group_ops(scope: Scope) -> Rows:
 
 
 def comparison(scope: Scope) -> Rows:
-    """Return the comparison of this trace with the trace that the arguments select."""
+    """Return the differences between this trace and the trace that the arguments select."""
     from tracekit.core.compare import KINDS
     from tracekit.view import comparison
 
@@ -393,7 +393,7 @@ def launch_shapes(scope: Scope) -> Rows:
 
 
 def launches(scope: Scope) -> Rows:
-    """Return the kernel launches, restricted to one kernel name and launch shape if these are selected."""
+    """Return the kernel launches, or only those with the selected kernel name and launch shape."""
     where = None
     if "name" in scope.arguments:
         arguments = scope.arguments
@@ -415,7 +415,7 @@ def collective_launches(scope: Scope) -> Rows:
 
 
 def ranks_table(name: str) -> Callable[[Scope], Rows]:
-    """Return a function that computes a table of the communication between ranks."""
+    """Return a function that computes the rows of a table about the communication between ranks."""
 
     def rows(scope: Scope) -> Rows:
         """Return the rows of the table."""
@@ -427,10 +427,10 @@ def ranks_table(name: str) -> Callable[[Scope], Rows]:
 
 
 def _captures_of(scope: Scope) -> tuple[Captures, Capture]:
-    """Return all captures and that of the trace.
+    """Return all captures of the server, and the capture of the trace.
 
     Raises:
-        TracekitError: They are unknown.
+        TracekitError: The scope does not contain the captures.
     """
     if scope.captures is None or scope.capture is None:
         raise TracekitError("the tables of ranks need the captures of the server")
@@ -438,14 +438,14 @@ def _captures_of(scope: Scope) -> tuple[Captures, Capture]:
 
 
 def gpu_time(scope: Scope) -> Rows:
-    """Return what the GPUs of each rank do."""
+    """Return how the time of each GPU divides into computation, communication and other parts, by rank."""
     from tracekit.view import ranks
 
     return ranks.gpu_time(*_captures_of(scope))
 
 
 def utilization(scope: Scope) -> Rows:
-    """Return the utilization of each rank and GPU by bins of time."""
+    """Return the utilization of each rank and GPU by time bin."""
     from tracekit.view import ranks
 
     recipe, bins = scope.arguments.get("map", ""), _number(scope.arguments.get("bins", ""))
@@ -455,7 +455,7 @@ def utilization(scope: Scope) -> Rows:
 
 
 def pace(scope: Scope) -> Rows:
-    """Return each occurrence of a kernel or range in each rank."""
+    """Return the times of each occurrence of a kernel or range in each rank."""
     from tracekit.view import ranks
 
     recipe = scope.arguments.get("kind", "")
@@ -465,7 +465,7 @@ def pace(scope: Scope) -> Rows:
 
 
 def is_collective() -> pl.Expr:
-    """Return an expression for whether a kernel belongs to NCCL, according to its name."""
+    """Return an expression that is true for kernels of NCCL, according to their names."""
     return pl.col("name").cast(pl.String).str.contains(r"(?i)nccl")
 
 
@@ -503,13 +503,13 @@ def metric_summary(scope: Scope) -> Rows:
 
 
 def ncu_launches(scope: Scope) -> Rows:
-    """Return the launches that Nsight Compute profiled, with the percentage of each launch in the total duration."""
+    """Return the launches that Nsight Compute profiled, with the share of each launch in the total duration."""
     rows = table_rows(scope.trace, "ncu_launches")
     return with_share(rows, "duration_ns") if "duration_ns" in rows.frame.columns else rows
 
 
 def ncu_launch(table: str) -> Callable[[Scope], Rows]:
-    """Return a function that reads the rows of a table for one launch of Nsight Compute."""
+    """Return a function that reads the rows of a table for the selected launch of Nsight Compute."""
     return lambda scope: table_rows(
         scope.trace, table, where=pl.col("launch_id") == _number(scope.arguments.get("launch_id", "0"))
     )

@@ -84,8 +84,8 @@ def _translate(node: exp.Expression, schema: Mapping[str, pl.DataType]) -> pl.Ex
 def _widen_integer(operand: pl.Expr, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """Cast an integer operand to 128 bits, so that the result of one operation is always exact.
 
-    The result of another operation is only an operand if it has at most 64 bits. Otherwise polars raises an error when
-    it computes the condition.
+    If the operand is the result of another operation, it has to fit into 64 bits. Otherwise, polars raises an error
+    when it evaluates the condition.
     """
     try:
         kind = pl.LazyFrame(schema=dict(schema)).select(operand.alias("operand")).collect_schema()["operand"]
@@ -99,7 +99,7 @@ def _widen_integer(operand: pl.Expr, schema: Mapping[str, pl.DataType]) -> pl.Ex
 
 
 def _translate_column(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Return an expression for a column, in which dictionary-encoded strings are plain strings."""
+    """Translate a column. Dictionary-encoded strings become plain strings."""
     names = {column.lower(): column for column in schema}
     column = names.get(node.name.lower())
     if column is None or node.table:
@@ -140,7 +140,7 @@ def _translate_between(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
 
 
 def _translate_like(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Translate LIKE, whose patterns match any string with ``%`` and any character with ``_``."""
+    """Translate LIKE. In its patterns, ``%`` matches any string and ``_`` matches any character."""
     if type(node.expression).__name__ != "Literal" or not node.expression.is_string:
         raise TracekitError("the condition uses LIKE without a pattern in quotes", hint=HINT)
     pattern = "".join({"%": ".*", "_": "."}.get(c) or _quote_character(c) for c in str(node.expression.this))
@@ -166,7 +166,7 @@ def _translate_is(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
 
 
 def _remainder_expr(value: pl.Expr, divisor: pl.Expr) -> pl.Expr:
-    """Return the remainder of a division, which has the sign of the value as in SQL."""
+    """Return an expression for the remainder of a division. As in SQL, the remainder has the sign of the dividend."""
     remainder = value % divisor
     return pl.when((remainder != 0) & ((value < 0) != (divisor < 0))).then(remainder - divisor).otherwise(remainder)
 

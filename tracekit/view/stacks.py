@@ -35,12 +35,12 @@ _THREAD = ("process_id", "thread_id")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The events whose call stacks a page shows.
+    """A selection of events with call stacks.
 
     Attributes:
         trace: The capture, limited to the selected time.
-        events: One of ``EVENTS``.
-        weight: One of ``WEIGHTS``.
+        events: Kind of the events, a key of ``EVENTS``.
+        weight: Weight of the events, a key of ``WEIGHTS``.
         process: Id of the selected process, or None for all processes.
         thread: Id of the selected thread, or None for all threads.
     """
@@ -52,11 +52,11 @@ class Selection:
     thread: int | None
 
     def options(self) -> dict[str, Any]:
-        """Return the arguments of ``trace.plot.stacks`` and ``trace.plot.functions``."""
+        """Return the keyword arguments for ``trace.plot.stacks`` and ``trace.plot.functions``."""
         return {"events": self.events, "weight": self.weight, "process": self.process, "thread": self.thread}
 
     def rows(self) -> pl.LazyFrame:
-        """Return the events that have a call stack, in all threads."""
+        """Return the selected events that have a call stack, in all processes and threads."""
         name = self.events
         frame = self.trace.frame("python_samples" if name in _PYTHON_KINDS else name)
         if name in _PYTHON_KINDS:
@@ -64,7 +64,7 @@ class Selection:
         return frame.filter(pl.col("stack_id").is_not_null())
 
     def threads(self) -> pl.DataFrame:
-        """Return the threads with call stacks: their ids, ``thread_name`` and ``count``, the largest count first."""
+        """Return the threads with call stacks: their ids, ``thread_name`` and ``count``, sorted by descending count."""
         counts = self.rows().group_by(_THREAD).agg(count=pl.len().cast(pl.Int64))
         named = counts.join(_thread_names(self.trace), on=_THREAD, how="left", nulls_equal=True)
         return named.drop_nulls(_THREAD).sort("count", *_THREAD, descending=[True, False, False]).collect()
@@ -101,7 +101,7 @@ def _is_id(text: str) -> bool:
 
 
 def functions(selection: Selection) -> Rows:
-    """Return the functions in the call stacks, with the number or the total time of their events."""
+    """Return the functions in the selected call stacks, with the number or the total time of their events."""
     frame = selection.trace.plot.functions(**selection.options())
     unit = "_time_ns" if selection.weight == "time" else "_count"
     whole = int(frame["self"].sum()) or 1
@@ -127,7 +127,7 @@ def functions(selection: Selection) -> Rows:
 
 
 def samples(selection: Selection) -> Rows:
-    """Return the events with call stacks, each with its thread and its innermost function."""
+    """Return the selected events, each with its thread and its innermost function."""
     frame = selection.rows()
     if selection.thread is not None:
         frame = frame.filter(pl.col("process_id") == selection.process, pl.col("thread_id") == selection.thread)
@@ -180,6 +180,6 @@ def frames_of(trace: Trace, stack_id: int) -> Rows:
 
 
 def _thread_names(trace: Trace) -> pl.LazyFrame:
-    """Return the names of threads."""
+    """Return the last recorded name of each thread."""
     names = trace.frame("threads").select(*_THREAD, pl.col("name").cast(pl.String).alias("thread_name"))
     return names.unique(_THREAD, keep="last", maintain_order=True)

@@ -32,7 +32,7 @@ class Aggregated:
     key_op: str | None = None
 
     def parameters(self) -> dict[str, str]:
-        """Return the URL parameters of the values that are not defaults."""
+        """Return the URL parameters that differ from their default values."""
         values: dict[str, str] = {"capture": str(self.capture)} if self.capture else {}
         if self.first is not None or self.last is not None:
             values["iterations"] = ":".join("" if bound is None else str(bound) for bound in (self.first, self.last))
@@ -63,7 +63,7 @@ class State:
         return self.parameters.get(name, default)
 
     def url(self, page: str | None = None, **parameters: str) -> str:
-        """Return the URL of a page for the same capture and aggregation, with only the given parameters."""
+        """Return the URL of a page for the same capture and aggregation, with the given parameters only."""
         return make_url(self.page if page is None else page, self.at, parameters)
 
     def at_capture(self, capture: int) -> State:

@@ -35,7 +35,7 @@ class Expansion(NamedTuple):
     """The set of expanded rows of a tree.
 
     Attributes:
-        depth: Rows at a lower level than this are expanded by default. If None, all rows are.
+        depth: Rows with a lower level than this are expanded by default. If None, all rows are expanded.
         toggled: Keys of the rows whose state is the opposite of the default.
     """
 

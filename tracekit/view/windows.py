@@ -23,7 +23,7 @@ class Window(NamedTuple):
     """A time window in ns since the trace origin.
 
     Attributes:
-        span: First and last time of the capture.
+        span: First and last time of the events of the capture.
         converted: Window whose events the timeline contains.
         shown: Window to which the timeline zooms.
     """
@@ -38,18 +38,18 @@ class Window(NamedTuple):
         return self.converted == self.span
 
     def before(self) -> tuple[int, int] | None:
-        """Return the window of the same length before this one, or None if there is none."""
+        """Return the preceding window of the same duration, or None if this window starts with the capture."""
         start, end = self.converted
         return (max(self.span[0], start - (end - start)), start) if start > self.span[0] else None
 
     def after(self) -> tuple[int, int] | None:
-        """Return the window of the same length after this one, or None if there is none."""
+        """Return the following window of the same duration, or None if this window ends with the capture."""
         start, end = self.converted
         return (end, min(self.span[1], end + (end - start))) if end < self.span[1] else None
 
 
 def choose_window(trace: Trace, start: str, end: str) -> Window:
-    """Return the window that is converted to show a requested time window.
+    """Return the time window that is converted for the timeline, so that it shows a requested time window.
 
     Args:
         trace: The capture.
@@ -76,7 +76,7 @@ def choose_window(trace: Trace, start: str, end: str) -> Window:
 
 
 def _window_around(starts: np.ndarray, shown: tuple[int, int], span: tuple[int, int]) -> tuple[int, int]:
-    """Return a window of about ``MAX_EVENTS`` events around the requested window, or from its start if it has more."""
+    """Return a time window of about ``MAX_EVENTS`` events that contains the requested one, or starts with it."""
     first, last = (int(i) for i in np.searchsorted(starts, shown))
     spare = MAX_EVENTS - (last - first)
     if spare <= 0:

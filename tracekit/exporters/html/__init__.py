@@ -1,7 +1,8 @@
-"""Export one page (HTML) that shows a trace in any browser, without a network and without other files.
+"""Export a self-contained HTML page, which any browser shows without network access and without other files.
 
-``sections`` selects the content, ``markup`` writes HTML elements, and ``page`` puts them together with the figures,
-the style sheet and the scripts. The page states a policy that forbids all requests and all scripts but its own.
+``sections`` selects the content, ``markup`` writes HTML elements, and ``page`` assembles them together with the
+figures, the style sheet and the scripts. The content security policy of the page forbids all requests, and all scripts
+except its own.
 """
 
 from __future__ import annotations

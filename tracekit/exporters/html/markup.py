@@ -1,4 +1,4 @@
-"""Write HTML elements. Every text is escaped here, so that names in a capture are never markup."""
+"""Write HTML elements. All text is escaped here, so that names in a capture are never interpreted as markup."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Table:
     Attributes:
         caption: Caption of the table.
         titles: Titles of the columns.
-        rows: Cells. Numbers are written with thousands separators.
-        total: Number of rows that the trace has. More than ``rows`` if only the first ones are shown.
-        header: Number of the column whose cells are headers of their rows.
+        rows: Values of the cells, by row. Numbers are written with thousands separators.
+        total: Total number of rows, which is larger than the number of ``rows`` if only the first ones are shown.
+        header: Index of the column that contains the row headers.
     """
 
     caption: str
@@ -47,9 +47,9 @@ class Table:
         Args:
             caption: Caption of the table.
             frame: The frame.
-            columns: Columns to show, or their titles by column.
+            columns: Names of the columns to show, or the title of each of these columns by name.
             limit: Maximum number of rows.
-            header: Column whose cells are headers of their rows.
+            header: Name of the column that contains the row headers.
         """
         titles = columns if isinstance(columns, dict) else {c: c for c in columns}
         shown = frame.head(limit).select(list(titles))
@@ -81,12 +81,12 @@ class Section:
 
     Attributes:
         title: Title of the section.
-        anchor: Name of the section in links.
-        notes: Paragraphs.
-        facts: Labels and values.
+        anchor: Id of the section in links to it.
+        notes: Paragraphs below the heading.
+        facts: Pairs of a label and a value, which are shown as a description list.
         figures: Figures as JSON objects of plotly, by name.
-        tables: Tables.
-        articles: Findings: title, paragraphs, and labels and values.
+        tables: Tables at the end of the section.
+        articles: Findings, each with a title, paragraphs, and pairs of a label and a value.
     """
 
     title: str
@@ -127,7 +127,7 @@ def format_cell(value: Any) -> str:
 
 
 def description_list(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return labels and values as an HTML description list, or an empty string if there are none."""
+    """Return pairs of a label and a value as an HTML description list, or an empty string if there are none."""
     items = "".join(f"<div><dt>{escape_text(label)}</dt><dd>{escape_text(value)}</dd></div>" for label, value in pairs)
     return f"<dl>{items}</dl>\n" if items else ""
 
@@ -142,13 +142,13 @@ def figure_element(name: str, drawn: Mapping[str, Any]) -> str:
 
 
 def finding_article(title: str, paragraphs: Sequence[str], pairs: Sequence[tuple[str, str]]) -> str:
-    """Return a finding as HTML."""
+    """Return the HTML element of a finding, with its title, its paragraphs, and pairs of a label and a value."""
     written = "".join(f"<p>{escape_text(p)}</p>" for p in paragraphs)
     return f"<article><h3>{escape_text(title)}</h3>{written}{description_list(pairs)}</article>\n"
 
 
 def _column_class(values: Sequence[Any]) -> str:
-    """Return the CSS class of the cells of a column: ``number`` is right-aligned, and ``long`` is wide."""
+    """Return the class attribute for the cells of a column of numbers or long texts, or an empty string."""
     if any(isinstance(value, int | float) for value in values):
         return ' class="number"'
     return ' class="long"' if any(len(str(value)) > _SHORT for value in values) else ""

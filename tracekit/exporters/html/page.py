@@ -1,4 +1,4 @@
-"""Put a page together: sections, figures, style sheet and scripts."""
+"""Assemble an HTML page from sections, figures, a style sheet and scripts."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ addEventListener("afterprint", redraw);
 
 
 def render_page(contents: Contents) -> str:
-    """Return the HTML of a page."""
+    """Return the HTML of a page with the given content."""
     library, data = _escape_script(theme.javascript()), _figures_json(contents)
     allowed = (
         f"script-src {_policy_hash(library)} {_policy_hash(SCRIPT)}",
@@ -118,7 +118,7 @@ def static_page(title: str, sections: Sequence[Section], note: str) -> str:
 
     Args:
         title: Title of the page.
-        sections: Its sections.
+        sections: Sections of the page.
         note: Sentence at the end of the page.
     """
     allowed = (f"style-src {_policy_hash(STYLE)}",)
@@ -169,7 +169,7 @@ def _navigation(sections: Sequence[Section]) -> str:
 
 
 def _nothing_to_draw_notice(contents: Contents) -> str:
-    """Return a note if no figure can be drawn from the capture, or else an empty string."""
+    """Return an HTML notice if the page has no figures, or else an empty string."""
     if any(section.figures for section in contents.sections):
         return ""
     content = (
@@ -180,7 +180,7 @@ def _nothing_to_draw_notice(contents: Contents) -> str:
 
 
 def _missing_data_section(contents: Contents) -> str:
-    """Return a section that lists which data the capture lacks, or an empty string if it lacks none."""
+    """Return an HTML section that lists the data that the capture lacks, or an empty string if it lacks none."""
     if not contents.missing:
         return ""
     is_open = "" if any(section.figures for section in contents.sections) else " open"
@@ -215,6 +215,6 @@ def _escape_script(script: str) -> str:
 
 
 def _policy_hash(script: str) -> str:
-    """Return the hash with which a content security policy allows a script."""
+    """Return the hash of a script, in the form in which a content security policy allows it."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"'sha256-{digest}'"

@@ -75,7 +75,7 @@ def _page_title(view: View) -> str:
 
 
 class _Builder:
-    """Fetches figures, rows and reports, and collects the names of missing data."""
+    """Access to the figures, rows and reports of a trace, which collects the errors about missing data."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -83,7 +83,7 @@ class _Builder:
         self._rows: dict[str, pl.DataFrame | None] = {}
 
     def figure(self, name: str, **options: Any) -> dict[str, Any]:
-        """Return the figure by its name, as a mapping. It is empty if the capture has no data for the figure."""
+        """Return a mapping with the JSON object of a figure by its name. It is empty if the capture lacks the data."""
         if name in _DRAWN_FROM_ROWS:
             rows = self.rows(name)
             drawn = None if rows is None else _DRAWN_FROM_ROWS[name](rows)
@@ -96,7 +96,7 @@ class _Builder:
         return {name: content}
 
     def rows(self, name: str) -> pl.DataFrame | None:
-        """Return the rows of a figure, or None if the capture has no data for it. The result is cached."""
+        """Return the rows of a figure, or None if the capture lacks the data. The result is cached."""
         if name not in self._rows:
             self._rows[name] = self._none_if_missing(lambda: self.view.figure_rows(name))
         return self._rows[name]
@@ -104,14 +104,14 @@ class _Builder:
     def tables(
         self, report: str, caption: str, columns: Sequence[str], header: str, *, needs: str | None = None
     ) -> list[Table]:
-        """Return the first rows of a report as a list of one table, which is empty if the report has no rows.
+        """Return a list with one table of the first rows of a report. It is empty if the report has no rows.
 
         Args:
             report: Name of the report.
             caption: Caption of the table.
             columns: Columns of the report to show.
-            header: Column whose cells are headers of their rows.
-            needs: Name of the table that the report needs. Without rows in it, the report is not computed.
+            header: Name of the column that contains the row headers.
+            needs: Name of the table that the report needs. If this table is empty, the report is not computed.
         """
         if needs is not None and not self.view.count(needs):
             return []
@@ -127,7 +127,7 @@ class _Builder:
 
 
 def _overview_section(builder: _Builder) -> Iterator[Section]:
-    """Yield the facts about the capture, and its utilization."""
+    """Yield a section with facts about the capture, and its utilization."""
     pairs = [*_capture_facts(builder.view), *_time_facts(builder)]
     figures: dict[str, Any] = {}
     for name in ("gpu_utilization", "time_breakdown", "kernel_time"):
@@ -136,7 +136,7 @@ def _overview_section(builder: _Builder) -> Iterator[Section]:
 
 
 def _capture_facts(view: View) -> Iterator[tuple[str, str]]:
-    """Yield the properties of the machine and of the capture."""
+    """Yield the label and value of each known property of the machine and the capture."""
     info = view.info
     for name, label in _FACTS.items():
         if value := info.get(name):
@@ -161,7 +161,7 @@ _LAST_SECOND = 253_402_300_799
 
 
 def _time_facts(builder: _Builder) -> Iterator[tuple[str, str]]:
-    """Yield facts about utilization, iterations and GPU time."""
+    """Yield the label and value of each fact about utilization, iterations and GPU time."""
     devices, iterations, kinds = (builder.rows(n) for n in ("gpu_utilization", "iterations", "kernel_time"))
     if devices is not None:
         used = devices.filter(devices["busy_ns"] > 0)["percent"].to_list()
@@ -189,7 +189,7 @@ def _time_facts(builder: _Builder) -> Iterator[tuple[str, str]]:
 
 
 def _overview_tables(builder: _Builder) -> list[Table]:
-    """Return the values that the overview figures show, as tables."""
+    """Return a list with the table of the time breakdown. It is empty if the capture lacks the data."""
     rows = builder.rows("time_breakdown")
     if rows is None:
         return []
@@ -201,7 +201,7 @@ def _overview_tables(builder: _Builder) -> list[Table]:
 
 
 def _advice_section(builder: _Builder) -> Iterator[Section]:
-    """Yield the findings of the report ``advise``."""
+    """Yield a section with the findings of the report ``advise``, if there are any."""
     findings = builder.view.report("advise").frame()
     articles = [
         (
@@ -283,7 +283,7 @@ def _nsight_compute_section(builder: _Builder) -> Iterator[Section]:
 
 
 def _communication_section(builder: _Builder) -> Iterator[Section]:
-    """Yield the kernels of NCCL, and the MPI calls."""
+    """Yield a section with NCCL kernels and MPI calls, if there are any."""
     view = builder.view
     columns = ("Name", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
     tables: list[Table] = []
@@ -295,7 +295,7 @@ def _communication_section(builder: _Builder) -> Iterator[Section]:
 
 
 def _collective_tables(view: View, columns: Sequence[str]) -> list[Table]:
-    """Return two tables: the NCCL kernels by name, with their share of the total kernel time, and the longest ones."""
+    """Return tables of the NCCL kernels by name and of the longest NCCL kernels, or no tables if there are none."""
     import polars as pl
 
     is_collective = pl.col("Name").cast(pl.String).str.contains(_NCCL)

@@ -57,16 +57,16 @@ class Context:
 
     @property
     def capture(self) -> Capture:
-        """The capture of the page."""
+        """The capture that the page shows."""
         return self.captures[self.state.at]
 
     def figure(self, name: str, title: str, *, of: Trace | None = None, key: Any = None, **options: Any) -> Any:
-        """Return a figure of ``trace.plot``, or None if there is no data for it.
+        """Return a panel with a figure of ``trace.plot``, or None if the capture lacks its data.
 
         Args:
             name: Name of the figure.
             title: Heading of the panel.
-            of: The trace to draw. None means the capture with its aggregation.
+            of: The trace to draw. If None, it is the rolled-up trace of the page.
             key: Cache key that distinguishes this trace from other traces of the capture.
             options: Options of the figure.
         """
@@ -76,7 +76,9 @@ class Context:
         return self.captures.figure(key, compute)
 
     def recipe(self, recipe: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
-        """Return a figure of a recipe over the ranks of the job, or of one capture. Return None if it has no data.
+        """Return a panel with a figure of a recipe, or None if there is no data for it.
+
+        The recipe is applied to all ranks of the job, or else to the capture of the page.
 
         Args:
             recipe: Name of the recipe.
@@ -86,7 +88,7 @@ class Context:
         return self.recipe_figures(recipe, options).get(name)
 
     def recipe_figures(self, recipe: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return all figures of a recipe by name."""
+        """Return panels with all figures of a recipe, by the name of the figure."""
         key = ("figures", recipe, self.state.at.capture, self.dark, tuple(sorted((options or {}).items())))
         return self.captures.figure(key, lambda: self._draw(recipe, options))  # type: ignore[no-any-return]
 
@@ -96,7 +98,7 @@ class Context:
         return {name: components.drawn_panel(each, each.layout.title.text) for name, each in drawn.items()}
 
     def report(self, name: str) -> pl.DataFrame:
-        """Return the rows of a report with the titles of its columns as names.
+        """Return the rows of a report. The column names are the titles of its columns.
 
         Raises:
             TracekitError: The report cannot be computed.
@@ -105,7 +107,7 @@ class Context:
         return self.captures.rows(("report", name, self.state.at), lambda: Rows(trace.stats(name), {}, {})).frame
 
     def table(self, name: str, arguments: Mapping[str, str] | None = None, **options: Any) -> Any:
-        """Return a table, with the tables below the row that the URL selects."""
+        """Return the component of a table, with the detail tables of the row that the URL selects."""
 
         def below(row: Mapping[str, Any]) -> list[Any]:
             """Return the detail tables of a selected row."""
@@ -116,17 +118,17 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of the viewer.
+    """The declaration of a page of the viewer.
 
     Attributes:
         name: Name, which is the path of its URL.
         title: Title in the navigation and as heading.
-        needs: Tables, at least one of which must have rows. If it is empty, the page is always shown.
+        needs: Names of tables. The page is hidden if all of them are empty. If there are no names, it is always shown.
         figures: Names of figures of ``trace.plot``, each with its heading.
-        tables: Names of the tables, in this order.
-        details: Tables below a selected row, by the name of the table in which it is selected.
+        tables: Names of the tables of the page, in the order in which they are shown.
+        details: Names of the detail tables of a selected row, by the name of the table that contains this row.
         build: Function that builds the page instead of the declared figures and tables.
-        needs_ranks: Whether the captures must be the ranks of a job.
+        needs_ranks: Whether the page is hidden if the captures are not the ranks of a job.
         about: Sentence below the heading.
     """
 
@@ -141,7 +143,7 @@ class Page:
     needs_ranks: bool = False
 
     def content(self, context: Context) -> list[Any]:
-        """Return the components of the page."""
+        """Return the components of the page: the heading, and the declared or built content."""
         heading = [html.H1(self.title)] + ([html.P(self.about, className="dimmed")] if self.about else [])
         if self.build:
             return [*heading, *self.build(context)]
@@ -246,7 +248,7 @@ PAGES: Mapping[str, Page] = {
 
 
 def available(captures: Captures, capture: Capture) -> list[Page]:
-    """Return the pages for which a capture has data."""
+    """Return the pages that have data for a capture."""
     return [
         page
         for page in PAGES.values()
@@ -256,7 +258,7 @@ def available(captures: Captures, capture: Capture) -> list[Page]:
 
 
 def build(context: Context) -> list[Any]:
-    """Return the components of the page that the state selects.
+    """Return the components of the page that the state selects, or of a message if the page has no data.
 
     Raises:
         TracekitError: The page does not exist.
@@ -274,7 +276,7 @@ def build(context: Context) -> list[Any]:
 
 
 def _missing(page: Page) -> str:
-    """Return a message that states what has to be recorded so that a page has data."""
+    """Return a hint that states how to record the data that a page needs."""
     hint = _RECORD.get(page.name)
     return hint or f"it needs rows in {' or '.join(page.needs)}"
 
@@ -290,7 +292,7 @@ _RECORD = {
 
 
 def selected_arguments(table: str, arguments: Mapping[str, str], row: Mapping[str, Any]) -> dict[str, str]:
-    """Return the arguments of the tables below a selected row: those of its table, and values of the row."""
+    """Return the arguments of the detail tables of a row: the arguments of its table, and values of the row."""
     values = {name: row.get(column) for name, column in dataset(table).select.items()}
     return {**arguments, **{name: "" if value is None else str(value) for name, value in values.items()}}
 

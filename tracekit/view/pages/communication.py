@@ -18,7 +18,7 @@ OWN = ("collectives", "collective_launches", "mpi")
 
 
 def build(context: Context) -> list[Any]:
-    """Return the components of the page."""
+    """Return the components of the page "Communication"."""
     names = [name for name in OWN if load_rows(context.captures, Query(name, context.state.at)).frame.height]
     figure = None
     try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def build(context: Context) -> list[Any]:
-    """Return the components of the page."""
+    """Return the components of the page "Compare"."""
     by = context.state.get("by", "kernels")
     by = by if by in KINDS else "kernels"
     other = comparison.other_of(context.captures, context.state)
@@ -47,7 +47,7 @@ def build(context: Context) -> list[Any]:
 
 
 def _capture_control(context: Context, other: Aggregated) -> Any:
-    """Return the control that selects the other capture."""
+    """Return the control that selects the capture to compare with."""
     return dmc.Select(
         id="other-capture",
         label="Capture",
@@ -60,7 +60,7 @@ def _capture_control(context: Context, other: Aggregated) -> Any:
 
 
 def _iteration_fields(other: Aggregated) -> list[Any]:
-    """Return the input fields for the iterations of the other side."""
+    """Return the input fields for the first and last iteration to compare with."""
     return [
         dmc.NumberInput(
             id=f"other-{name}",
@@ -76,7 +76,7 @@ def _iteration_fields(other: Aggregated) -> list[Any]:
 
 
 def _totals_panel(context: Context, other: Aggregated, times: tuple[int, int] | None) -> Any:
-    """Return the totals of both sides and their difference."""
+    """Return the total times of both captures and their difference, or None if there are no totals."""
     if times is None:
         return None
     before, after = times
@@ -92,11 +92,11 @@ def _totals_panel(context: Context, other: Aggregated, times: tuple[int, int] | 
 
 
 def _side_label(context: Context, at: Aggregated) -> str:
-    """Return the name of a side of the comparison."""
+    """Return the name of a compared capture, with its aggregated iterations if they are restricted."""
     bounds = "" if at.is_default else f", iterations {_iteration_text(at.first)} to {_iteration_text(at.last)}"
     return f"{context.captures[at].name}{bounds}"
 
 
 def _iteration_text(bound: int | None) -> str:
-    """Return the first or last iteration as a string, which is empty for None."""
+    """Return the number of the first or last iteration as a string, or "…" for None."""
     return "…" if bound is None else str(bound)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def build(context: Context) -> list[Any]:
-    """Return the components of the page."""
+    """Return the components of the page "Iterations"."""
     trace = context.capture.at(context.state.at)
     iterations = trace.frame("iterations").select("iteration", "is_aggregated", "key_op").collect()
     used = iterations.filter("is_aggregated")["iteration"]
@@ -76,7 +76,7 @@ def _aggregation_form(context: Context, first: Any, last: Any) -> Any:
 
 
 def _key_op_choices(context: Context) -> list[dict[str, str]]:
-    """Return the ops that can be used as key op, sorted by descending frequency."""
+    """Return the choices of key ops, the most frequent op first."""
     ops = context.capture.at(context.state.at).frame("ops").select("op_id", "op_name", "instance_count")
     ops = ops.sort("instance_count", descending=True).head(500)
     choices = [{"value": "", "label": "automatic"}]

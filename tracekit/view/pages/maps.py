@@ -1,4 +1,4 @@
-"""Heat maps: the utilization of each GPU over time, of all ranks if the captures are those of a job."""
+"""The page "Utilization over time": heat maps of each GPU, for all ranks of a job or for one capture."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BINS = (30, 100, MAX_BINS)
 
 
 def build(context: Context) -> list[Any]:
-    """Return the components of the page."""
+    """Return the components of the page "Utilization over time"."""
     names = [name for name in MAPS if _has_rows(context, name)]
     if not names:
         return [html.P("This capture contains no kernels and no metrics of GPUs.", className="dimmed")]

@@ -26,7 +26,7 @@ EVIDENCE = {
 
 
 def build(context: Context) -> list[Any]:
-    """Return the components of the page."""
+    """Return the components of the page "Overview"."""
     trace = context.capture.at(context.state.at)
     small = [
         context.figure("gpu_utilization", "GPU utilization", compact=True),
@@ -51,7 +51,7 @@ def build(context: Context) -> list[Any]:
 
 
 def _key_figures(context: Context, trace: Trace) -> Any:
-    """Return the key figures of the capture."""
+    """Return the most important numbers of the capture, such as its GPU utilization."""
     cards = []
     span = trace.span()
     if span:
@@ -122,7 +122,7 @@ def _top_kernels_table(context: Context) -> Any:
 
 
 def _advice_panel(context: Context) -> Any:
-    """Return the findings of the report ``advise``, each with its evidence and a link."""
+    """Return a panel with the findings of the report ``advise``, each with its evidence and links."""
     try:
         findings = context.report("advise")
     except TracekitError:
@@ -142,7 +142,7 @@ def _advice_panel(context: Context) -> Any:
 
 
 def _system_facts(trace: Trace) -> Any:
-    """Return a list of facts about the machine, without host and user names."""
+    """Return a panel with facts about the machine, without host and user names."""
     names = {
         "tool": "Recorded with",
         "tool_version": "Version",

@@ -1,4 +1,4 @@
-"""The pace of a kernel or an NVTX range: when it occurs in each rank, and how long it takes."""
+"""The page "Pace": when a kernel or an NVTX range occurs in each rank, and how long it takes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SUMS = {
 
 
 def build(context: Context) -> list[Any]:
-    """Return the components of the page."""
+    """Return the components of the page "Pace"."""
     totals = {kind: _totals(context, kind) for kind in PACES}
     kinds = [kind for kind, names in totals.items() if names]
     if not kinds:
@@ -62,14 +62,14 @@ def build(context: Context) -> list[Any]:
 
 
 class Total(NamedTuple):
-    """The number of occurrences of a name, and their total time."""
+    """The number of occurrences of a kernel or range, and their total time."""
 
     occurrences: int
     time_ns: int
 
 
 def _totals(context: Context, kind: str) -> dict[str, Total]:
-    """Return the names with the longest total time."""
+    """Return the totals of the kernels or ranges with the longest total time, by name."""
     recipe, key = _SUMS[kind]
     rows = ranks.recipe(context.captures, context.capture, recipe)["all_stats"]
     rows = rows.drop_nulls(key).sort("Sum", descending=True, maintain_order=True).head(LISTED)
@@ -77,6 +77,9 @@ def _totals(context: Context, kind: str) -> dict[str, Total]:
 
 
 def _first(context: Context, names: Mapping[str, Total]) -> str:
-    """Return the name with the longest total time, preferably one that occurs several times in a rank."""
+    """Return the name that is selected by default: the one with the longest total time.
+
+    Names that occur only once per rank are skipped if there are others.
+    """
     number = len(ranks.ranks_of(context.captures, context.capture))
     return next((name for name, total in names.items() if total.occurrences > number), next(iter(names)))

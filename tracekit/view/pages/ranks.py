@@ -1,4 +1,4 @@
-"""The page that shows the ranks of a job side by side."""
+"""The page "Ranks": the GPU time, the iterations and the stragglers of the ranks of a job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def build(context: Context) -> list[Any]:
-    """Return the components of the page."""
+    """Return the components of the page "Ranks"."""
     found = ranks.communication(context.captures, context.capture)
     shown = [name for name in ranks.OF_ITERATIONS if name in ranks.present(found)]
     return [

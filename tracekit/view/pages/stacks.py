@@ -18,7 +18,7 @@ MAX_THREADS = 200
 
 
 def build(context: Context) -> list[Any]:
-    """Return the components of the page."""
+    """Return the components of the page "Call stacks"."""
     trace = context.capture.at(context.state.at)
     values = {name: context.state.get(name) for name in stacks.PARAMETERS if context.state.get(name)}
     selection = stacks.select(trace, {name: text for name, text in values.items() if name in ("events", "weight")})
@@ -31,7 +31,7 @@ def build(context: Context) -> list[Any]:
 
 
 def _figure_and_tables(context: Context, selection: stacks.Selection, values: dict[str, str]) -> list[Any]:
-    """Return the figure and the tables of the selected call stacks."""
+    """Return the figure and the tables for the selected call stacks."""
     window = (values.get("start", ""), values.get("end", ""))
     title = f"{stacks.EVENTS[selection.events]} by call stack"
     figure = context.figure("stacks", title, of=selection.trace, key=window, **selection.options())

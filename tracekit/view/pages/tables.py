@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def build(context: Context) -> list[Any]:
-    """Return the components of the page."""
+    """Return the components of the page "Tables"."""
     trace = context.capture.at(context.state.at)
     names = [name for name in trace.tables if context.capture.has(name)]
     if not names:

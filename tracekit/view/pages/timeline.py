@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def build(context: Context) -> list[Any]:
-    """Return the components of the page."""
+    """Return the components of the page "Timeline"."""
     window = windows.choose_window(
         context.capture.at(context.state.at), context.state.get("start"), context.state.get("end")
     )
@@ -42,7 +42,7 @@ def build(context: Context) -> list[Any]:
 
 
 def _window_links(context: Context, window: windows.Window) -> list[Any]:
-    """Return links to the previous and the next window."""
+    """Return links to the previous and the next time window."""
     links: list[Any] = []
     for label, part in (("Earlier", window.before()), ("Later", window.after())):
         if part:
