@@ -44,7 +44,7 @@ _PAYLOAD_TYPES = {
 _MESSAGE_TYPES = {"ASCII": "ascii", "UNICODE": "unicode", "REGISTERED": "registered"}
 
 
-def thread_ids(cells: pl.Expr) -> pl.Expr:
+def thread_id_expr(cells: pl.Expr) -> pl.Expr:
     """Return the thread id at the beginning of each push/pop cell, or null if the cell has none."""
     return cells.str.extract(r"^\s*(\d+)(?:\s|$)").cast(pl.Int64, strict=False)
 
@@ -62,7 +62,7 @@ def parse_cells(cells: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
     body = pl.col("text").str.extract(r'(?s)"(.*)"').str.replace_all(_SEPARATOR, "", literal=True)
     entries = (
         cells.with_row_index("cell")
-        .with_columns(thread_id=thread_ids(pl.col("text")) if cell_kind == "push_pop" else pl.lit(None, pl.Int64))
+        .with_columns(thread_id=thread_id_expr(pl.col("text")) if cell_kind == "push_pop" else pl.lit(None, pl.Int64))
         .with_columns(entry=body.str.replace_all(r'"\s{2,}"', _SEPARATOR).str.split(_SEPARATOR))
         .drop("text")
         .explode("entry")
@@ -74,7 +74,9 @@ def parse_cells(cells: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
 def _rejoin_names(entries: pl.DataFrame) -> pl.DataFrame:
     """Rejoin entries that were split at quotes inside a name. Only complete entries end with attributes."""
     ends = (
-        pl.col("entry").str.ends_with(_PLAIN) | pl.col("entry").str.contains(_TYPED) | _has_known_types(pl.col("entry"))
+        pl.col("entry").str.ends_with(_PLAIN)
+        | pl.col("entry").str.contains(_TYPED)
+        | _has_known_types_expr(pl.col("entry"))
     )
     marked = entries.with_columns(ends=ends)
     if marked["ends"].all():
@@ -91,7 +93,7 @@ def _parse_entries(entries: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
     plain = entry.str.ends_with(_PLAIN)
     typed = pl.when(plain).then(None).otherwise(entry)
     groups = (
-        pl.when(_has_known_types(entry))
+        pl.when(_has_known_types_expr(entry))
         .then(typed.str.extract_groups(_KNOWN))
         .otherwise(typed.str.extract_groups(_TYPED))
     )
@@ -112,13 +114,13 @@ def _parse_entries(entries: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
         *(
             _name_and_domain_exprs()
             if cell_kind != "summary"
-            else (pl.lit(None, pl.String).alias("domain"), _range_name(pl.col("head")))
+            else (pl.lit(None, pl.String).alias("domain"), _range_name_expr(pl.col("head")))
         ),
         *_payload_and_color_exprs(),
     ).drop("head", "payload", "color_type", "message")
 
 
-def _has_known_types(entry: pl.Expr) -> pl.Expr:
+def _has_known_types_expr(entry: pl.Expr) -> pl.Expr:
     return entry.str.contains(_KNOWN)
 
 
@@ -130,12 +132,12 @@ def _name_and_domain_exprs() -> tuple[pl.Expr, pl.Expr]:
         pl.when(repeated).then(head.str.head(head.str.len_chars() - message.str.len_chars())).otherwise(parts.struct[0])
     )
     rest = pl.when(repeated).then("message").otherwise(parts.struct[1])
-    return pl.when(rest.is_not_null() & (domain != DEFAULT_DOMAIN)).then(domain).alias("domain"), _range_name(
+    return pl.when(rest.is_not_null() & (domain != DEFAULT_DOMAIN)).then(domain).alias("domain"), _range_name_expr(
         pl.coalesce(rest, domain)
     )
 
 
-def _range_name(name: pl.Expr) -> pl.Expr:
+def _range_name_expr(name: pl.Expr) -> pl.Expr:
     """Return the name of a range, or the message of the range if the name is empty."""
     message = pl.when(pl.col("message") != "none").then(pl.col("message"))
     return pl.when(name.is_in(["", "none"]) & message.is_not_null()).then(message).otherwise(name).alias("name")

@@ -51,7 +51,7 @@ def read_tables(source: Source) -> dict[str, pa.Table]:
     rows.flush()
     if not rows.runs and "session" not in pages:
         raise no_rows_error(source.path, pages, rows, messages)
-    _warn_of_skipped(source.path, pages, rows, messages)
+    _warn_about_skipped(source.path, pages, rows, messages)
     pages.pop("source", None)
     return build_tables(rows, session, pages)
 
@@ -92,7 +92,7 @@ def _explain_missing_rows(messages: frame.NcuMessages, content: str) -> tuple[st
     return f"printed {count} and {content}", "run ncu with --csv, and let it finish"
 
 
-def _warn_of_skipped(path: Path, pages: Collection[str], rows: RowCollector, messages: frame.NcuMessages) -> None:
+def _warn_about_skipped(path: Path, pages: Collection[str], rows: RowCollector, messages: frame.NcuMessages) -> None:
     """Warn about rows and pages that were skipped, and about values whose units are unknown."""
     if dropped := rows.invalid_rows + messages.incomplete:
         warn(f"{dropped} rows do not match the header of their table and were skipped", path=path)
@@ -135,7 +135,7 @@ def _durations(metrics: Metrics) -> pl.DataFrame:
 def _add_range_columns(typed: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
     """Add the columns of launches that describe the NVTX ranges around each launch."""
     return typed.join(nvtx.range_paths(ranges), "launch_id", how="left", maintain_order="left").with_columns(
-        launches.strip_range_prefix(pl.col("name"), pl.col("range_name")).alias("name"),
+        launches.name_without_range_expr(pl.col("name"), pl.col("range_name")).alias("name"),
         pl.col("range_depth").fill_null(0),
     )
 

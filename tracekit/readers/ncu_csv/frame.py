@@ -343,7 +343,7 @@ class _RowExtractor:
         for k in irregular.data:
             if k < line:
                 continue
-            line, continues = self._take_row(line, k, final=final)
+            line, continues = self._process_irregular_line(line, k, final=final)
             if continues:
                 return b"".join(self._rows), self._text[self._starts[line] :]
         last = self._count - 1
@@ -353,7 +353,7 @@ class _RowExtractor:
         self._append_lines(line, self._count)
         return b"".join(self._rows), b""
 
-    def _take_row(self, line: int, k: int, *, final: bool) -> tuple[int, bool]:
+    def _process_irregular_line(self, line: int, k: int, *, final: bool) -> tuple[int, bool]:
         """Append the lines before the irregular line ``k``, and the row that contains this line, if there is one.
 
         Returns:

@@ -54,15 +54,15 @@ def typed_launches(launches: pl.DataFrame, style: NumberStyle) -> pl.DataFrame:
         kind.then(pl.lit("kernel")).otherwise(range_kind.fill_null("kernel")).alias("kind"),
         pl.when(group).then(count).otherwise(1).fill_null(1).alias("invocations"),
         pl.col("process_id").cast(pl.Int64, strict=False),
-        nvtx.thread_ids(pl.col("push_pop")).alias("thread_id"),
+        nvtx.thread_id_expr(pl.col("push_pop")).alias("thread_id"),
         pl.col("device_id").cast(pl.Int32, strict=False),
         pl.col("context_id").cast(pl.Int64, strict=False),
         pl.col("stream_id").cast(pl.Int64, strict=False),
         pl.col("name").replace("", None),
-        *_split_dimensions("grid"),
-        *_split_dimensions("block"),
-        *_compute_capability_expr(),
-        iso_timestamp(pl.col("created_local")).alias("created_local"),
+        *_dimension_exprs("grid"),
+        *_dimension_exprs("block"),
+        *_compute_capability_exprs(),
+        iso_timestamp_expr(pl.col("created_local")).alias("created_local"),
     )
 
 
@@ -78,14 +78,14 @@ def nvtx_ranges(launches: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(frames).sort("launch_id", "kind", "depth", maintain_order=True)
 
 
-def strip_range_prefix(name: pl.Expr, range_name: pl.Expr) -> pl.Expr:
+def name_without_range_expr(name: pl.Expr, range_name: pl.Expr) -> pl.Expr:
     """Return the name of a kernel without the range that ``--print-nvtx-rename`` puts before it."""
     prefix = pl.concat_str(range_name, pl.lit("/"))
     renamed = name.str.starts_with(prefix).fill_null(value=False)
     return pl.when(renamed).then(name.str.slice(prefix.str.len_chars())).otherwise(name)
 
 
-def _split_dimensions(name: str) -> list[pl.Expr]:
+def _dimension_exprs(name: str) -> list[pl.Expr]:
     """Return expressions for the three sizes in strings such as ``(128, 1, 1)``. Omitted sizes are 1."""
     numbers = pl.col(name).str.extract_all(r"\d+")
     sizes = [numbers.list.get(i, null_on_oob=True).cast(pl.Int32, strict=False) for i in range(3)]
@@ -96,14 +96,14 @@ def _split_dimensions(name: str) -> list[pl.Expr]:
     ]
 
 
-def _compute_capability_expr() -> list[pl.Expr]:
+def _compute_capability_exprs() -> list[pl.Expr]:
     parts = pl.col("cc").str.extract_groups(r"^(\d+)[.,](\d+)$").struct
     return [
         parts[i].cast(pl.Int32, strict=False).alias(name) for i, name in enumerate(("compute_major", "compute_minor"))
     ]
 
 
-def iso_timestamp(time: pl.Expr) -> pl.Expr:
+def iso_timestamp_expr(time: pl.Expr) -> pl.Expr:
     """Convert times such as ``2020-Apr-07 17:01:05`` to ``2020-04-07T17:01:05``, and other strings to null."""
     parts = time.str.extract_groups(r"^(\d{4})-([A-Z][a-z]{2})-(\d{2}) (\d{2}:\d{2}:\d{2})$").struct
     month = parts[1].replace_strict(_MONTHS, default=None, return_dtype=pl.String)

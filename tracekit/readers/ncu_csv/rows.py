@@ -192,7 +192,7 @@ class RowCollector:
         """
         table = table.with_columns(pl.Series(_PAGE, np.repeat(np.arange(len(pages), dtype=np.int32), lines)))
         if pages[0].layout == "raw":
-            table = self._take_units(pages, table)
+            table = self._extract_units(pages, table)
         table = self._matching_rows(pages[0], table)
         if not table.height:
             return
@@ -228,7 +228,7 @@ class RowCollector:
             table = table.with_columns(pl.all().str.replace_all(NEWLINE, "\n", literal=True))
         return table
 
-    def _take_units(self, pages: list[Page], table: pl.DataFrame) -> pl.DataFrame:
+    def _extract_units(self, pages: list[Page], table: pl.DataFrame) -> pl.DataFrame:
         """Remove the row of units, which has no ID, from the rows of each raw page, and store the units in the page."""
         of_units = pl.col("0") == ""
         first = table.filter(of_units).unique(_PAGE, keep="first", maintain_order=True)

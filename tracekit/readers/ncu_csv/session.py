@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.readers.ncu_csv.frame import NEWLINE, parse_csv_line
-from tracekit.readers.ncu_csv.launches import iso_timestamp
+from tracekit.readers.ncu_csv.launches import iso_timestamp_expr
 
 if TYPE_CHECKING:
     from tracekit.readers.ncu_csv.frame import Page
@@ -45,7 +45,7 @@ class SessionPage:
             elif page.header[0] == "Process Id" and re.fullmatch(r"[0-9]{1,9}", row[0]):
                 self.processes[int(row[0])] = row[1]
             elif page.header[0] == "Device Attribute":
-                self._add_devices(page, row)
+                self._add_device_attribute(page, row)
 
     @property
     def facts(self) -> dict[str, str | None]:
@@ -54,10 +54,10 @@ class SessionPage:
         return {
             "tool_version": version or None,
             "cuda_version": self.attributes.get("CUDA Version"),
-            "created_local": pl.select(iso_timestamp(pl.lit(self.attributes.get("Created"), pl.String))).item(),
+            "created_local": pl.select(iso_timestamp_expr(pl.lit(self.attributes.get("Created"), pl.String))).item(),
         }
 
-    def _add_devices(self, page: Page, row: list[str]) -> None:
+    def _add_device_attribute(self, page: Page, row: list[str]) -> None:
         for header, value in zip(page.header[1:], row[1:], strict=False):
             match = re.fullmatch(r"Device ([0-9]{1,9})", header)
             if match is not None and value:

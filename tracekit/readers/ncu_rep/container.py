@@ -130,7 +130,7 @@ class ReportFile:
         """
         return self._parse_message(self.sources[number], f"source {number}")
 
-    def process_id_of_result(self, location: MessageLocation) -> int | None:
+    def process_id_of(self, location: MessageLocation) -> int | None:
         """Return the process id of a result or module.
 
         If its block has no process id, the process id of the session is returned.

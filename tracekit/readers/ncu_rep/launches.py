@@ -64,7 +64,7 @@ def _launch_row(report: ReportFile, number: int, result: Any) -> Row:
         "source_id": None if has_many_processes else number,
         "kind": location.kind,
         "invocations": 1,
-        "process_id": report.process_id_of_result(location),
+        "process_id": report.process_id_of(location),
         **{name: _optional_number(result, name) for name in ("thread_id", "api_call_id", "context_id", "stream_id")},
         "name": _optional_text(result, "demangled_name") or _optional_text(result, "function_name") or location.kind,
         "short_name": _optional_text(result, "function_name"),

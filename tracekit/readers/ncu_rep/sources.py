@@ -37,7 +37,7 @@ def source_rows(report: ReportFile, columns: Sequence[str]) -> Iterator[Row]:
     launches_by_module = _launches_by_module(report) if any(c in columns for c in LAUNCH_COLUMNS) else {}
     total = 0
     for number, location in enumerate(report.sources):
-        source, process = report.source(number), report.process_id_of_result(location)
+        source, process = report.source(number), report.process_id_of(location)
         launches = launches_by_module.get((process, source.module), ())
         module_columns = {
             "launch_id": launches[0] if len(launches) == 1 else None,
@@ -55,7 +55,7 @@ def _launches_by_module(report: ReportFile) -> dict[Module, list[int]]:
     """Return the indices of the kernel launches that refer to each module, by process id and module number."""
     launches: dict[Module, list[int]] = defaultdict(list)
     for number, result in iter_results(report):
-        process = report.process_id_of_result(report.results[number])
+        process = report.process_id_of(report.results[number])
         for module in _module_numbers(number, result):
             launches[process, module].append(number)
     return launches

@@ -223,7 +223,7 @@ class FolderTables:
             requested[request.where.column] = pa.int64()
         for name, kind in requested.items():
             if name in schema.names and not is_flat_type(schema.field(name).type):
-                raise self._wrong_type(request.table, name, schema.field(name).type, _type_name(kind))
+                raise self._wrong_type_error(request.table, name, schema.field(name).type, _type_name(kind))
 
     def _filter_rows(self, table: str, columns: dict[str, pa.Array], where: Where) -> dict[str, pa.Array]:
         """Return the rows of some columns that match a filter."""
@@ -233,7 +233,7 @@ class FolderTables:
         elif pa.types.is_integer(column.type) or pa.types.is_null(column.type):
             keep = pc.is_in(column.cast(pa.int64()), pa.array(where.values, pa.int64()))
         else:
-            raise self._wrong_type(table, where.column, column.type, "integer")
+            raise self._wrong_type_error(table, where.column, column.type, "integer")
         return {name: array.filter(keep) for name, array in columns.items()}
 
     def _convert_types(
@@ -249,11 +249,11 @@ class FolderTables:
                 values = format_payloads(batch[name]) if name == blobs.COLUMN else batch[name]
                 columns[name], broken = typed_values(values, kind, budget)
             except TypeError as e:
-                raise self._wrong_type(request.table, name, batch[name].type, str(e)) from None
+                raise self._wrong_type_error(request.table, name, batch[name].type, str(e)) from None
             repaired.update({name: broken} if broken else {})
         return pa.table(columns)
 
-    def _wrong_type(self, table: str, column: str, kind: pa.DataType, expected: str) -> CorruptTraceError:
+    def _wrong_type_error(self, table: str, column: str, kind: pa.DataType, expected: str) -> CorruptTraceError:
         holds = kind.value_type if pa.types.is_dictionary(kind) else kind
         return self._table_error(table, f"column {column} holds {holds}, expected {expected}")
 

@@ -255,7 +255,7 @@ def _field_array(fields: DecodedFields, path: tuple[int, ...], kind: ValueKind) 
     if kind in _BYTES_CONVERTERS:
         return _BYTES_CONVERTERS[kind](fields.buffer, field, fields.rows)
     if field.stops is not None:
-        raise Damage("a field holds bytes instead of a number")
+        raise Damage(f"field {path[-1]} of an event holds bytes instead of a number")
     if kind is ValueKind.DOUBLE:
         return col.numbers(field.values.view(np.float64), field.valid)
     if kind is ValueKind.FLOAT:

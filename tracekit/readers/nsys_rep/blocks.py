@@ -303,11 +303,11 @@ class _StringBuilder:
         self.left -= count
         self._data += body
         if len(self._data) >= ARRAY_BYTES:
-            self._convert_edges()
+            self._finish_array()
 
     def finish(self) -> pa.BinaryArray:
         """Return the array of all strings."""
-        self._convert_edges()
+        self._finish_array()
         return self._arrays[0] if len(self._arrays) == 1 else pa.concat_arrays(self._arrays)
 
     def _append_edges(self, data: bytes, max_edges: int) -> int:
@@ -339,7 +339,7 @@ class _StringBuilder:
                 break
         return at
 
-    def _convert_edges(self) -> None:
+    def _finish_array(self) -> None:
         edges = np.frombuffer(self._edges, np.int64) if self._edges else np.zeros(0, np.int64)
         self._arrays.append(extract_strings(np.frombuffer(self._data, np.uint8), edges))
         self._data, self._edges = bytearray(), array("q")

@@ -58,7 +58,7 @@ class Container:
         except BaseException:
             self.close()
             raise
-        self._check_build()
+        self._warn_if_unsupported()
 
     def section(self, name: str) -> memoryview:
         """Read a section and return its bytes, which are empty if the section is missing."""
@@ -97,9 +97,9 @@ class Container:
         if length > MAX_CONTENTS:
             raise Damage(f"its table of contents has {length} bytes, but tracekit supports at most {MAX_CONTENTS}")
         contents = Message(memoryview(self.file.read(start, length)))
-        return dict(self._section_entry(entry) for entry in contents.messages(fields_of("Contents").sections))
+        return dict(self._parse_section(entry) for entry in contents.messages(fields_of("Contents").sections))
 
-    def _section_entry(self, entry: Message) -> tuple[str, Region]:
+    def _parse_section(self, entry: Message) -> tuple[str, Region]:
         field = fields_of("Section")
         name, at, size = (
             entry.text(field.name) or "",
@@ -111,7 +111,7 @@ class Container:
         self.offsets[name] = at
         return name, Region(self.file, at, size)
 
-    def _check_build(self) -> None:
+    def _warn_if_unsupported(self) -> None:
         if not self.nsys_version:
             warn(
                 "does not contain the version of nsys: it is read like a report of the newest supported version",

@@ -19,7 +19,7 @@ from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import WORD, decode
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_rep.fields import fields_of
-from tracekit.readers.nsys_rep.metrics import C_SIZES, SOURCE_MASK, names_by_source
+from tracekit.readers.nsys_rep.metrics import C_SIZES, SOURCE_MASK, source_ids_and_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,15 +90,15 @@ def fields_by_type(raw: RawData) -> dict[int, list[CounterField]]:
     An event type is omitted if one of its fields has an unknown type or size, or if two fields overlap.
     """
     stream, generic_type = fields_of("StreamHeader"), fields_of("GenericType")
-    sources = {number for number, name in names_by_source(raw) if name == SOURCE}
-    found = {}
+    sources = {number for number, name in source_ids_and_names(raw) if name == SOURCE}
+    fields_of_types = {}
     for listed in raw.stream.messages(stream.generic_types):
         number = listed.int_value(generic_type.type_id) or 0
         if number & SOURCE_MASK in sources:
             fields = [_parse_field(m) for m in listed.messages(generic_type.fields)]
             if _are_supported(fields):
-                found[number] = fields
-    return found
+                fields_of_types[number] = fields
+    return fields_of_types
 
 
 def _parse_field(listed: Message) -> CounterField:
@@ -152,11 +152,11 @@ def _complete_events(
     if _EVENT.type_id not in top:
         return np.zeros(0, np.int64)
     field = top[_EVENT.type_id]
-    found = np.isin(field.values.view(np.int64), np.array(sorted(types), np.int64)) & _presence_mask(field)
-    complete = found.copy()
+    of_counters = np.isin(field.values.view(np.int64), np.array(sorted(types), np.int64)) & _presence_mask(field)
+    complete = of_counters.copy()
     for number in (_EVENT.time_ns, _EVENT.data):
         complete &= _presence_mask(top.get(number))
-    skipped.update(+Counter({INCOMPLETE: int(np.count_nonzero(found) - np.count_nonzero(complete))}))
+    skipped.update(+Counter({INCOMPLETE: int(np.count_nonzero(of_counters) - np.count_nonzero(complete))}))
     return np.flatnonzero(complete)
 
 

@@ -157,10 +157,10 @@ class EventFields:
         rows = np.flatnonzero(keep if field.valid is None else keep & field.valid)
         starts, stops = field.byte_ranges()
         numbers = sorted({t.part[1] for t in layout.TABLES.values() if t.part and t.part[0] == outer})
-        found = find_occurrences(self.chosen.buffer, starts[rows], stops[rows], numbers, len(rows) * len(numbers))
+        occurrences = find_occurrences(self.chosen.buffer, starts[rows], stops[rows], numbers, len(rows) * len(numbers))
         return {
             number: rows[np.unique(part.rows)] if (np.diff(part.rows) <= 0).any() else rows[part.rows]
-            for number, part in zip(numbers, found, strict=True)
+            for number, part in zip(numbers, occurrences, strict=True)
         }
 
 

@@ -92,7 +92,7 @@ class Events:
         """
         running_totals = [RunningTotals() for _ in selections]
 
-        def job(nth: int) -> Result:
+        def process_batch(nth: int) -> Result:
             with contextlib.ExitStack() as stack:
                 for totals in running_totals:
                     stack.enter_context(totals.job_context(nth))
@@ -100,7 +100,7 @@ class Events:
                 with self._selected_events(nth, selections, prefix_totals) as chosen:
                     return function(chosen)
 
-        yield from map_in_order(job, range(len(self._batches)), THREADS)
+        yield from map_in_order(process_batch, range(len(self._batches)), THREADS)
 
     def counts(self) -> Counter[int]:
         """Return the number of events of each kind."""
@@ -137,7 +137,7 @@ class Events:
         else:
             masks = {selection: entries_of_batch.mask(selection) for selection in distinct}
             needed = sum(entries_of_batch.count_by_block(mask) for mask in masks.values())
-            buffer, bases = self._load(nth, np.flatnonzero(needed))
+            buffer, bases = self._decompress_blocks(nth, np.flatnonzero(needed))
         batch = _LoadedBatch(buffer, bases, entries_of_batch)
         chosen = {
             selection: _select_events(batch, selection, masks[selection], distinct[selection]) for selection in distinct
@@ -157,7 +157,7 @@ class Events:
         if nth in self._damaged:
             raise Damage(self._damaged[nth])
         try:
-            buffer, bases = self._load(nth, np.arange(len(batch)))
+            buffer, bases = self._decompress_blocks(nth, np.arange(len(batch)))
             entries_of_batch = entries.find_entries(buffer, bases.tolist(), self._budget) if batch else entries.EMPTY
         except Damage as e:
             self._damaged[nth] = str(e)
@@ -165,7 +165,7 @@ class Events:
         self._entries[nth] = entries_of_batch
         return buffer, entries_of_batch, bases
 
-    def _load(self, nth: int, which: Int64Array) -> tuple[Buffer, Int64Array]:
+    def _decompress_blocks(self, nth: int, which: Int64Array) -> tuple[Buffer, Int64Array]:
         """Decompress some blocks of a batch into one buffer.
 
         Returns:

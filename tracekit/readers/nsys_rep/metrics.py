@@ -77,7 +77,7 @@ def metrics_by_type(raw: RawData) -> dict[int, list[Metric]]:
         Damage: Metrics overlap, or a metric has an invalid offset or size.
     """
     stream, generic_type = fields_of("StreamHeader"), fields_of("GenericType")
-    sources = {number for number, name in names_by_source(raw) if name == SOURCE}
+    sources = {number for number, name in source_ids_and_names(raw) if name == SOURCE}
     metrics_by_id = {}
     for listed in raw.stream.messages(stream.generic_types):
         number = listed.int_value(generic_type.type_id) or 0
@@ -91,10 +91,12 @@ def metrics_by_type(raw: RawData) -> dict[int, list[Metric]]:
 
 def source_names(raw: RawData) -> dict[int, str]:
     """Return the names of the sources of generic events by source id, without sources that programs define."""
-    return {number: name.decode() for number, name in names_by_source(raw) if name in SOURCES and number is not None}
+    return {
+        number: name.decode() for number, name in source_ids_and_names(raw) if name in SOURCES and number is not None
+    }
 
 
-def names_by_source(raw: RawData) -> list[tuple[int | None, bytes]]:
+def source_ids_and_names(raw: RawData) -> list[tuple[int | None, bytes]]:
     """Return the id and the name of each source of generic events."""
     source_id, sources = fields_of("GenericSource").source_id, fields_of("StreamHeader").generic_sources
     return [(m.int_value(source_id), _source_name(raw, m)) for m in raw.stream.messages(sources)]

@@ -287,9 +287,9 @@ def _repeat_by_request(
             numbers, long = calls.integers(rows[group], 0, _COUNT_BYTES, signed=False)
             at[group] = _COUNT_BYTES
             limit = (room[group] - _COUNT_BYTES) // _REQUEST_BYTES
-            asked = np.zeros(len(group), np.int64)
-            asked[long] = np.where(numbers < 0, np.iinfo(np.int64).max, numbers)
-            counts[group] = np.clip(asked, 0, np.maximum(limit, 0))
+            declared = np.zeros(len(group), np.int64)
+            declared[long] = np.where(numbers < 0, np.iinfo(np.int64).max, numbers)
+            counts[group] = np.clip(declared, 0, np.maximum(limit, 0))
         elif "Request" in entries:
             at[group] = entries["Request"].offset
             counts[group] = room[group] >= at[group] + _REQUEST_BYTES

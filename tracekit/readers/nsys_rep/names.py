@@ -89,7 +89,7 @@ KNOWN_TYPES = DECODED_TYPES | {(layout.API, t) for t in _CALL_TYPES}
 """Pairs of payload field and event type for which it is known whether the events are rows of a declared table."""
 
 
-def kind_name(kind: int) -> str | None:
+def event_kind_name(kind: int) -> str | None:
     """Return the name of a kind of events that no declared table contains.
 
     The result is None for decoded events. It is also None for function calls, GPU activities and generic events,
@@ -102,27 +102,27 @@ def kind_name(kind: int) -> str | None:
     payload, event_type = entries.split_event_kind(kind)
     is_call = payload == layout.API and event_type in layout.CLASSES_BY_TYPE
     is_decoded = is_call or payload == layout.GPU or (payload, event_type) in DECODED_TYPES
-    return None if is_decoded else type_name(payload, event_type)
+    return None if is_decoded else event_type_name(payload, event_type)
 
 
-def type_name(payload: int, event_type: int) -> str:
+def event_type_name(payload: int, event_type: int) -> str:
     """Return the name of the events with a payload field and event type."""
     if payload == layout.NVTX:
         return f"NVTX {NVTX_RANGE_ENDS.get(event_type, f'event of type {event_type}')}"
     return EVENT_TYPES.get(event_type, f"event of type {event_type}")
 
 
-def incomplete_name(payload: int, event_type: int) -> str:
+def incomplete_event_name(payload: int, event_type: int) -> str:
     """Return the name of events of one type that lack all fields that would identify them as rows of a table."""
-    return "process without a name" if payload == layout.PROCESS else type_name(payload, event_type)
+    return "process without a name" if payload == layout.PROCESS else event_type_name(payload, event_type)
 
 
-def generic_name(source: str | None) -> str:
+def generic_event_name(source: str | None) -> str:
     """Return the name of the generic events of a source, or of an unknown source if the argument is None."""
     return "generic event" if source is None else f"generic event of {source}"
 
 
-def class_name(event_class: int) -> str:
+def call_class_name(event_class: int) -> str:
     """Return the name of the function calls of an event class, or a name with its number if the class is unknown."""
     return CALL_CLASSES.get(event_class, f"call of class {event_class}")
 
@@ -140,4 +140,4 @@ def call_name(event_type: int, event_class: int | None) -> str | None:
         return None
     if event_type == layout.CALL_MARK or event_class in MARK_CLASSES:
         return EVENT_TYPES[layout.CALL_MARK]
-    return class_name(event_class)
+    return call_class_name(event_class)

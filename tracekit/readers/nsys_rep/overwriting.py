@@ -145,15 +145,15 @@ class BlockEntries:
     def with_values(self, values: dict[int, bytes], budget: StepBudget) -> bytes:
         """Return the bytes of the block with new values for some entries, given by index. Other bytes are unchanged."""
         out: list[bytes] = []
-        kept = 0
+        copied = 0
         for nth, value in sorted(values.items()):
             after = int(self.stops[nth - 1]) if nth else 0
             out += (
-                self.body[kept : self._field_offset(after, int(self.starts[nth]), budget)],
+                self.body[copied : self._field_offset(after, int(self.starts[nth]), budget)],
                 encode_field(int(self.numbers[nth]), value),
             )
-            kept = int(self.stops[nth])
-        return b"".join((*out, self.body[kept:]))
+            copied = int(self.stops[nth])
+        return b"".join((*out, self.body[copied:]))
 
     def _field_offset(self, after: int, start: int, budget: StepBudget) -> int:
         """Return the offset of the field whose value starts at ``start``, searching from the offset ``after``."""
@@ -247,14 +247,14 @@ def _fields_with_intervals(value: bytes, spans: Spans, budget: StepBudget) -> li
     except _NotAMessageError:
         return None
     starts = [part.value_start for part in fields]
-    held: dict[int, list[Span]] = {}
+    spans_by_field: dict[int, list[Span]] = {}
     for begin, end, bits in spans:
         nth = bisect_right(starts, begin) - 1
         if nth < 0 or fields[nth].end < end:
             return None
         offset = fields[nth].value_start
-        held.setdefault(nth, []).append((begin - offset, end - offset, bits))
-    return [(fields[nth], intervals) for nth, intervals in held.items()]
+        spans_by_field.setdefault(nth, []).append((begin - offset, end - offset, bits))
+    return [(fields[nth], intervals) for nth, intervals in spans_by_field.items()]
 
 
 class _NotAMessageError(Exception):

@@ -94,21 +94,21 @@ def format_payloads(
     edges = np.append(np.flatnonzero(np.diff(items.rows, prepend=-1)), len(items.rows))
     joined, first = _join_lists(edges, formatted), edges[:-1]
     alone = pa.array((np.diff(edges) == 1) & (items.schemas[first] >= np.uint64(FIRST_SCHEMA)))
-    made = pc.if_else(alone, joined, _concatenate_strings(b"[", joined, b"]"))
-    other = pa.nulls(len(made), _BYTES)
-    if made.null_count:
-        other = pc.if_else(made.is_null(), _join_lists(edges, items.format_hexadecimal()), pa.scalar(None, _BYTES))
+    strings = pc.if_else(alone, joined, _concatenate_strings(b"[", joined, b"]"))
+    other = pa.nulls(len(strings), _BYTES)
+    if strings.null_count:
+        other = pc.if_else(strings.is_null(), _join_lists(edges, items.format_hexadecimal()), pa.scalar(None, _BYTES))
     places = np.full(len(payloads), -1)
     places[items.rows[first]] = np.arange(len(first))
     index = pa.array(places, mask=places < 0)
-    return made.take(index), other.take(index)
+    return strings.take(index), other.take(index)
 
 
 class PayloadItems:
     """The extended payloads of events, in order. An event may have several extended payloads.
 
     Attributes:
-        octets: Bytes of the buffer that holds the payloads.
+        data: Bytes of the buffer that holds the payloads.
         words: The 64-bit integer at each offset of the buffer.
         rows: Index of the event of each payload.
         schemas: Id of the schema of each payload.
@@ -128,10 +128,10 @@ class PayloadItems:
         some = np.flatnonzero(stops > starts)
         some = some[buffer.data[starts[some]] == _ITEM_KEY]
         self.rows, starts, stops = _split_items(buffer, rows[some], starts[some], stops[some])
-        self.octets: Bytes = buffer.data
+        self.data: Bytes = buffer.data
         self.words: UInt64Array = buffer.words
-        found = decode(buffer, starts, stops, (_EXTENDED.schema_id, _EXTENDED.data))
-        schema, content = found.get(_EXTENDED.schema_id), found.get(_EXTENDED.data)
+        fields = decode(buffer, starts, stops, (_EXTENDED.schema_id, _EXTENDED.data))
+        schema, content = fields.get(_EXTENDED.schema_id), fields.get(_EXTENDED.data)
         empty = np.zeros(len(self.rows), np.int64)
         self.schemas: UInt64Array = empty.view(np.uint64)
         self.starts: Int64Array = empty
@@ -139,19 +139,19 @@ class PayloadItems:
         if schema is not None:
             if schema.stops is not None:
                 raise Damage("the schema id of an NVTX payload is not a number")
-            self.schemas = np.where(_validity_bitmap(schema.valid), schema.values, np.uint64(0))
+            self.schemas = np.where(_mask_or_true(schema.valid), schema.values, np.uint64(0))
         if content is not None:
             if content.stops is None:
                 raise Damage("an NVTX payload is a number instead of bytes")
-            there = _validity_bitmap(content.valid)
-            self.starts = np.where(there, content.values.view(np.int64), 0)
-            self.stops = np.where(there, content.stops, 0)
+            present = _mask_or_true(content.valid)
+            self.starts = np.where(present, content.values.view(np.int64), 0)
+            self.stops = np.where(present, content.stops, 0)
 
     def format_hexadecimal(self) -> pa.Array:
         """Format each payload as its schema id, followed by its bytes as hexadecimal digits."""
         sizes = self.stops - self.starts
-        octets = extract_strings(self.octets, np.stack((self.starts, self.stops), axis=1).reshape(-1)).buffers()[2]
-        digits = _DIGITS[np.frombuffer(octets or b"", np.uint8)[: int(sizes.sum())]].reshape(-1)
+        data = extract_strings(self.data, np.stack((self.starts, self.stops), axis=1).reshape(-1)).buffers()[2]
+        digits = _DIGITS[np.frombuffer(data or b"", np.uint8)[: int(sizes.sum())]].reshape(-1)
         return _concatenate_strings(_format_integers(self.schemas), b":", _split_bytes(digits, 2 * sizes))
 
 
@@ -161,11 +161,11 @@ def _copy_messages(payloads: pa.Array) -> tuple[Buffer, Int64Array, Int64Array, 
     Returns:
         The buffer, and the index, start offset and end offset of each copied message.
     """
-    octets = np.frombuffer(payloads.buffers()[2], np.uint8)
+    data = np.frombuffer(payloads.buffers()[2], np.uint8)
     edges = np.frombuffer(payloads.buffers()[1], np.int32)[payloads.offset :][: len(payloads) + 1].astype(np.int64)
     sizes = np.where(payloads.is_valid().to_numpy(zero_copy_only=False), np.diff(edges), 0)
     rows = np.flatnonzero(sizes)
-    rows = rows[octets[edges[rows]] == _ITEM_KEY]
+    rows = rows[data[edges[rows]] == _ITEM_KEY]
     chosen = payloads.take(pa.array(rows)).buffers()[2] or b""
     ends = np.cumsum(sizes[rows])
     size = int(sizes[rows].sum())
@@ -185,22 +185,22 @@ def _split_items(
         at: Offset of the first payload in each message.
         stops: End offset of each message.
     """
-    found: list[tuple[Int64Array, Int64Array, Int64Array]] = []
+    levels: list[tuple[Int64Array, Int64Array, Int64Array]] = []
     while len(rows):
-        if len(found) == MAX_ITEMS:
+        if len(levels) == MAX_ITEMS:
             raise Damage(f"an event has more than {MAX_ITEMS} payloads, the most that tracekit supports")
         sizes, lengths = decode_varints(buffer, at + 1)
         starts = at + 1 + lengths
         at = starts + np.minimum(sizes, MAX_LENGTH).view(np.int64)
         if (at > stops).any():
             raise Damage("an NVTX payload extends beyond the end of its event")
-        found.append((rows, starts, at))
+        levels.append((rows, starts, at))
         more = np.flatnonzero(at < stops)
         more = more[buffer.data[at[more]] == _ITEM_KEY]
         rows, at, stops = rows[more], at[more], stops[more]
-    if not found:
+    if not levels:
         return rows, at, stops
-    of, starts, ends = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    of, starts, ends = (np.concatenate(parts) for parts in zip(*levels, strict=True))
     order = np.argsort(of, kind="stable")
     return of[order], starts[order], ends[order]
 
@@ -214,7 +214,7 @@ def _format_items(schemas: Schemas, items: PayloadItems, keys: npt.NDArray[np.in
         keys: Process, domain and schema id of each payload, as rows.
         max_chars: Maximum number of characters of all strings together.
     """
-    made: list[pa.Array] = [pa.array([], _BYTES)]
+    arrays: list[pa.Array] = [pa.array([], _BYTES)]
     places = np.full(len(keys), -1)
     done = width = 0
     for (process, domain, number), rows in group_rows(keys):
@@ -231,10 +231,10 @@ def _format_items(schemas: Schemas, items: PayloadItems, keys: npt.NDArray[np.in
                 f"the text of {len(keys)} NVTX payloads exceeds {max_chars} characters in total, "
                 "the most that tracekit supports"
             )
-        made.append(_format_by_plan(items.octets, items.starts[group], items.stops[group], plan))
+        arrays.append(_format_by_plan(items.data, items.starts[group], items.stops[group], plan))
         places[group] = np.arange(done, done + len(group))
         done += len(group)
-    return pa.concat_arrays(made).take(pa.array(places, mask=places < 0))
+    return pa.concat_arrays(arrays).take(pa.array(places, mask=places < 0))
 
 
 def group_rows(keys: npt.NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
@@ -256,21 +256,21 @@ def group_rows(keys: npt.NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], I
         first = end
 
 
-def _format_by_plan(octets: Bytes, starts: Int64Array, stops: Int64Array, plan: Plan) -> pa.Array:
+def _format_by_plan(data: Bytes, starts: Int64Array, stops: Int64Array, plan: Plan) -> pa.Array:
     """Format payloads of one schema as JSON strings."""
-    parts = [p.encode() if isinstance(p, str) else _format_value(octets, starts, stops, p) for p in plan.pieces]
+    parts = [p.encode() if isinstance(p, str) else _format_value(data, starts, stops, p) for p in plan.pieces]
     return _concatenate_strings(pa.array([b""] * len(starts), _BYTES), *parts)
 
 
-def _format_value(octets: Bytes, starts: Int64Array, stops: Int64Array, value: Value) -> pa.Array:
+def _format_value(data: Bytes, starts: Int64Array, stops: Int64Array, value: Value) -> pa.Array:
     """Format one value of each payload as JSON."""
     begin = starts + value.at
     if value.form is ValueFormat.TEXT and not value.size:
-        return _quote_strings(_split_bytes(octets[_interval_offsets(begin, stops - begin)], stops - begin))
-    raw = octets[begin[:, None] + np.arange(value.size)]
+        return _quote_strings(_split_bytes(data[_interval_offsets(begin, stops - begin)], stops - begin))
+    raw = data[begin[:, None] + np.arange(value.size)]
     if value.form is ValueFormat.TEXT:
         sizes = _trimmed_sizes(raw) if value.size > 1 else np.ones(len(raw), np.int64)
-        return _quote_strings(_split_bytes(octets[_interval_offsets(begin, sizes)], sizes))
+        return _quote_strings(_split_bytes(data[_interval_offsets(begin, sizes)], sizes))
     if value.form in (ValueFormat.ADDRESS, ValueFormat.BYTE):
         digits = _split_bytes(_DIGITS[raw[:, ::-1]].reshape(-1), np.full(len(raw), 2 * value.size)).cast(pa.string())
         shortest = pc.ascii_ltrim(digits, characters="0")
@@ -308,8 +308,8 @@ def _format_floats(numbers: npt.NDArray[np.floating]) -> pa.Array:
 
 def _quote_strings(column: pa.Array) -> pa.Array:
     """Encode strings as JSON strings in quotes. The strings may contain any bytes."""
-    octets = np.frombuffer(column.buffers()[2] or b"", np.uint8)
-    for special in _SPECIAL[np.isin(_SPECIAL, octets)].tolist():
+    data = np.frombuffer(column.buffers()[2] or b"", np.uint8)
+    for special in _SPECIAL[np.isin(_SPECIAL, data)].tolist():
         column = pc.replace_substring(
             column, pattern=bytes([special]), replacement=json_string(chr(special))[1:-1].encode()
         )
@@ -326,11 +326,11 @@ def _join_lists(edges: Int64Array, column: pa.Array) -> pa.Array:
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(edges, pa.int32()), column), b",")
 
 
-def _split_bytes(octets: Bytes, sizes: Int64Array) -> pa.Array:
+def _split_bytes(data: Bytes, sizes: Int64Array) -> pa.Array:
     """Split bytes into strings with the given sizes."""
     edges = np.append(0, np.cumsum(sizes)).astype(np.int32)
     return pa.Array.from_buffers(
-        _BYTES, len(sizes), [None, pa.py_buffer(edges), pa.py_buffer(np.ascontiguousarray(octets))]
+        _BYTES, len(sizes), [None, pa.py_buffer(edges), pa.py_buffer(np.ascontiguousarray(data))]
     )
 
 
@@ -345,5 +345,5 @@ def int64_values(column: pa.Array) -> npt.NDArray[np.int64]:
     return np.asarray(pc.fill_null(column, 0).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _validity_bitmap(valid: Mask | None) -> Mask | np.bool_:
+def _mask_or_true(valid: Mask | None) -> Mask | np.bool_:
     return np.True_ if valid is None else valid

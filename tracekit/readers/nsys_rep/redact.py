@@ -173,7 +173,7 @@ class _RedactedReport:
                 offsets = self._write_raw(out)
             else:
                 out.write(offsets if name == OFFSETS else self.overwriter.overwrite(self.small[name]))
-            contents.append(_section_entry(name, at, out.tell() - at))
+            contents.append(_encode_section(name, at, out.tell() - at))
         at = out.tell()
         out.writelines(contents)
         out.write(TAIL.pack(at, END))
@@ -270,7 +270,7 @@ class _RedactedReport:
         """
         environments: set[int] = set()
         for block, body, spans in self._search_blocks(self.raw.blocks, self._environment_spans):
-            keys = list(_find_all(body, private.PROCESS_KEY))
+            keys = list(_occurrence_offsets(body, private.PROCESS_KEY))
             if not keys and not spans:
                 continue
             entries = BlockEntries.parse(body)
@@ -318,18 +318,18 @@ class _RedactedReport:
         Returns:
             The blocks of strings, each with the id of its first string, and the offset at which the last block ends.
         """
-        found: list[tuple[Block, int]] = []
+        blocks: list[tuple[Block, int]] = []
         at, have, string_ids = self.raw.strings_at, 0, self.raw.stream.int_value(_STREAM.string_count) or 0
         while have < string_ids:
             block = self.raw.block(at)
-            found.append((block, have))
+            blocks.append((block, have))
             self.budget.spend()
             entries = BlockEntries.parse(self._decompress(block))
             is_string = entries.numbers == STRING
             self._collect_from_block(entries, np.cumsum(is_string) - 1 + have)
             have += int(np.count_nonzero(is_string))
             at = block.offset + block.packed
-        return found, at
+        return blocks, at
 
     def _collect_from_block(self, entries: BlockEntries, ids: Int64Array) -> None:
         """Collect private names from a block of strings. ``ids`` contains the id of each entry that is a string."""
@@ -408,7 +408,7 @@ class _RedactedReport:
         return edit_entries(entries, sorted(chosen), redact_event, self.budget)
 
 
-def _section_entry(name: str, offset: int, size: int) -> bytes:
+def _encode_section(name: str, offset: int, size: int) -> bytes:
     """Encode the entry of a section in the table of contents."""
     fields = fields_of("Section")
     entry = (
@@ -430,7 +430,7 @@ def _search_batch(
         start = end + 1
 
 
-def _find_all(data: bytes, needle: bytes) -> Iterator[int]:
+def _occurrence_offsets(data: bytes, needle: bytes) -> Iterator[int]:
     """Yield every offset at which a byte sequence occurs in data."""
     at = data.find(needle)
     while at >= 0:

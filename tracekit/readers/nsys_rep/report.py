@@ -83,10 +83,10 @@ class Report:
 
         All tables of events are counted in one pass over the report.
         """
-        asked = [nth for nth, (table, _) in enumerate(conditions) if table in self.columns]
+        existing = [nth for nth, (table, _) in enumerate(conditions) if table in self.columns]
         counts = [0] * len(conditions)
-        for nth, rows in self.batches([_count_request(*conditions[nth]) for nth in asked]):
-            counts[asked[nth]] += rows
+        for nth, rows in self.batches([_count_request(*conditions[nth]) for nth in existing]):
+            counts[existing[nth]] += rows
         return counts
 
     def max_rows(self, table: str) -> int:
@@ -122,11 +122,13 @@ class Report:
                 ):
                     yield nth, self._convert_batch(request, self._small_table(request.table, budget), repaired, budget)
         if of_events:
-            asked = [requests[nth] for nth in of_events]
-            with damage_as_error(self.path, asked[0].table if len(asked) == 1 else None, self.container.file):
-                for made in self._read_events(asked, repaired, skipped):
-                    yield from zip(of_events, made, strict=True)
-            self._warn_skipped(skipped, {_payload_field(r.table) for r in asked})
+            event_requests = [requests[nth] for nth in of_events]
+            with damage_as_error(
+                self.path, event_requests[0].table if len(event_requests) == 1 else None, self.container.file
+            ):
+                for results in self._read_events(event_requests, repaired, skipped):
+                    yield from zip(of_events, results, strict=True)
+            self._warn_skipped(skipped, {_payload_field_of_table(r.table) for r in event_requests})
         for (table, name), number in repaired.items():
             warn(f"{number} strings of {table}.{name} are not UTF-8: invalid bytes are replaced", path=self.path)
 
@@ -150,8 +152,8 @@ class Report:
             ]
             with lock:
                 repaired.update(broken)
-                for found, total in zip(unknown, totals, strict=True):
-                    total.update(found)
+                for counts, total in zip(unknown, totals, strict=True):
+                    total.update(counts)
             return done
 
         totals: list[Counter[str]] = [Counter() for _ in requests]
@@ -163,27 +165,29 @@ class Report:
             budgets = [stack.enter_context(self._memory_budget(request)) for request in requests]
             yield from self.events.map_batches(shared, decode_batch)
         for request, total in zip(requests, totals, strict=True):
-            skipped |= Counter({(_payload_field(request.table), name): n for name, n in total.items()})
+            skipped |= Counter({(_payload_field_of_table(request.table), name): n for name, n in total.items()})
 
     def _warn_skipped(self, skipped: Counter[tuple[int, str]], payloads: Collection[int]) -> None:
         """Warn once per type about events of unknown types that may be rows of the tables that were read."""
         known = unknown_events.unknown_types(self.events.counts())
-        found = skipped | Counter({(payload, name): n for payload, n, name in known if payload in payloads})
-        for (payload, name), number in (found - self._warned).items():
+        unknown = skipped | Counter({(payload, name): n for payload, n, name in known if payload in payloads})
+        for (payload, name), number in (unknown - self._warned).items():
             message = f"{number} events of unknown types are not in {unknown_events.TABLES[payload]}: {name}"
             warn(message, path=self.path)
-        self._warned |= found
+        self._warned |= unknown
 
     def _convert_batch(
-        self, request: Request[Result], made: dict[str, pa.Array], repaired: Counter[tuple[str, str]], budget: Budget
+        self, request: Request[Result], batch: dict[str, pa.Array], repaired: Counter[tuple[str, str]], budget: Budget
     ) -> Result:
         """Filter the rows of a batch, convert their types, and return the result of ``Request.convert`` for them."""
-        kept = _filter_rows(made, request.where)
-        rows = len(next(iter(kept.values())))
+        matching = _filter_rows(batch, request.where)
+        rows = len(next(iter(matching.values())))
         budget.reserve(rows, request.row_bytes, "events")
         columns: dict[str, pa.Array] = {}
         for name, kind in request.types.items():
-            columns[name], broken = col.convert_column(kept[name], kind) if name in kept else (col.nulls(rows, kind), 0)
+            columns[name], broken = (
+                col.convert_column(matching[name], kind) if name in matching else (col.nulls(rows, kind), 0)
+            )
             repaired.update({(request.table, name): broken} if broken else {})
         return request.convert(pa.table(columns))
 
@@ -325,15 +329,15 @@ class Report:
             return counters.decode_values(self.counters, chosen, budget, skipped)
         table, names = layout.TABLES[request.table], self._source_names(request)
         types = self._event_selection(request).types
-        made = arrays.decode_columns(
+        columns = arrays.decode_columns(
             *(fields, chosen, table, names, budget),
             skipped=skipped,
             types=() if types == fields.types else types,
             exclusion=self._exclusion_filter(table),
         )
         if not set(payloads.STRING_COLUMNS).intersection(names):
-            return made
-        return made | payloads.payload_columns(self.payload_schemas, made, budget)
+            return columns
+        return columns | payloads.payload_columns(self.payload_schemas, columns, budget)
 
     def _decode_calls(
         self, table: str, fields: EventFields, chosen: SelectedEvents, budget: Budget
@@ -378,7 +382,7 @@ def _shared_selections(selections: Sequence[Selection]) -> list[Selection]:
     return [Selection(p, () if p in every else tuple(sorted(types[p]))) for p, _ in selections]
 
 
-def _payload_field(table: str) -> int:
+def _payload_field_of_table(table: str) -> int:
     if table in mpi_calls.CALLS:
         return layout.NVTX
     return entries.GENERIC if table in GENERIC_TABLES else layout.TABLES[table].payload
@@ -392,10 +396,10 @@ def _value_array(values: list[int | str | None]) -> pa.Array:
     return pa.array(values, pa.string() if any(isinstance(v, str) for v in values) else pa.int64())
 
 
-def _filter_rows(made: dict[str, pa.Array], where: Where | None) -> dict[str, pa.Array]:
+def _filter_rows(columns: dict[str, pa.Array], where: Where | None) -> dict[str, pa.Array]:
     """Return the rows of some columns that match a filter."""
     if where is None:
-        return made
-    column = made[where.column]
+        return columns
+    column = columns[where.column]
     keep = pc.is_in(column, pa.array(where.values, pa.int64())) if where.values else column.is_valid()
-    return made if keep.true_count == len(keep) else {name: c.filter(keep) for name, c in made.items()}
+    return columns if keep.true_count == len(keep) else {name: c.filter(keep) for name, c in columns.items()}

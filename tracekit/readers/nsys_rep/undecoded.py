@@ -68,19 +68,19 @@ class _Check(NamedTuple):
     name: Callable[[int], str]
 
 
-def _table_check(table: str) -> _Check:
+def _identifying_fields_check(table: str) -> _Check:
     """Return a check that requires the events of a table to have one of its identifying fields."""
     declared = layout.TABLES[table]
     return _Check(
         Selection(declared.payload, declared.event_types),
         declared.identifying_fields,
-        lambda event_type: names.incomplete_name(declared.payload, event_type),
+        lambda event_type: names.incomplete_event_name(declared.payload, event_type),
     )
 
 
 _CHECKS = (
     _Check(Selection(layout.GPU), layout.ACTIVITIES, names.activity_name),
-    *map(_table_check, ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS", "PROCESSES")),
+    *map(_identifying_fields_check, ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS", "PROCESSES")),
 )
 
 
@@ -99,14 +99,14 @@ def find_undecoded(report: EventsReport) -> dict[str, Undecoded]:
 
     def sizes_of_batch(batch: list[SelectedEvents]) -> list[Size]:
         generic, calls, checked = batch[0], batch[1 : len(call_types) + 1], batch[len(call_types) + 1 :]
-        found = list(_generic_sizes(generic, {*report.metrics, *report.counters}, sources))
+        sizes = list(_generic_sizes(generic, {*report.metrics, *report.counters}, sources))
         for event_type, chosen in zip(call_types, calls, strict=True):
-            found += _call_sizes(chosen, event_type)
+            sizes += _call_sizes(chosen, event_type)
         for check, chosen in zip(_CHECKS, checked, strict=True):
-            found += _sizes_without_fields(chosen, check)
-        return found
+            sizes += _sizes_without_fields(chosen, check)
+        return sizes
 
-    listed = [(names.kind_name(kind), *size) for kind, size in report.events.sizes().items()]
+    listed = [(names.event_kind_name(kind), *size) for kind, size in report.events.sizes().items()]
     for batch in report.events.map_batches(selections, sizes_of_batch):
         listed += batch
     for name, number, size in listed:
@@ -120,7 +120,7 @@ def _generic_sizes(chosen: SelectedEvents, decoded: Collection[int], sources: Ma
     """Yield the class, number and size of the generic events of each event type. The class of decoded types is None."""
     for number, count, size in _sizes_by_value(chosen, np.arange(len(chosen.starts)), _GENERIC_TYPE):
         source = sources.get(-1 if number is None else number & SOURCE_MASK)
-        yield None if number in decoded else names.generic_name(source), count, size
+        yield None if number in decoded else names.generic_event_name(source), count, size
 
 
 def _call_sizes(chosen: SelectedEvents, event_type: int) -> Iterator[Size]:
@@ -131,16 +131,16 @@ def _call_sizes(chosen: SelectedEvents, event_type: int) -> Iterator[Size]:
             rows = _rows_of_class(chosen, event_class)
             decoded = np.zeros(len(rows), np.bool_)
             for field in _part_fields(chosen, rows):
-                decoded |= _has_field(field, len(rows))
+                decoded |= _presence_mask(field, len(rows))
             rest = rows[~decoded]
-            yield names.class_name(event_class), len(rest), int(_event_sizes(chosen, rest).sum())
+            yield names.call_class_name(event_class), len(rest), int(_event_sizes(chosen, rest).sum())
 
 
 def _sizes_without_fields(chosen: SelectedEvents, check: _Check) -> Iterator[Size]:
     """Yield the class, number and size of the events of each event type that have none of the fields of a check."""
     decoded = np.zeros(len(chosen.starts), np.bool_)
     for field in decode(chosen.buffer, chosen.starts, chosen.stops, check.fields).values():
-        decoded |= _has_field(field, len(decoded))
+        decoded |= _presence_mask(field, len(decoded))
     rest = np.flatnonzero(~decoded)
     types = chosen.types(rest)
     for event_type in np.unique(types).tolist():
@@ -154,7 +154,7 @@ def _sizes_by_value(chosen: SelectedEvents, rows: Int64Array, number: int) -> It
     The value None represents the events without the field.
     """
     field = decode(chosen.buffer, chosen.starts[rows], chosen.stops[rows], (number,)).get(number)
-    present = _has_field(field, len(rows))
+    present = _presence_mask(field, len(rows))
     missing = rows[~present]
     if len(missing):
         yield None, len(missing), int(_event_sizes(chosen, missing).sum())
@@ -168,7 +168,7 @@ def _sizes_by_value(chosen: SelectedEvents, rows: Int64Array, number: int) -> It
 def _rows_of_class(chosen: SelectedEvents, event_class: int) -> Int64Array:
     """Return the indices of the function calls of a class."""
     classes = decode(chosen.buffer, chosen.starts, chosen.stops, (layout.CLASS,))[layout.CLASS]
-    return np.flatnonzero((classes.values == event_class) & _has_field(classes, len(chosen.starts)))
+    return np.flatnonzero((classes.values == event_class) & _presence_mask(classes, len(chosen.starts)))
 
 
 def _part_fields(chosen: SelectedEvents, rows: Int64Array) -> list[Field | None]:
@@ -178,7 +178,7 @@ def _part_fields(chosen: SelectedEvents, rows: Int64Array) -> list[Field | None]
     return [nested_fields(chosen.buffer, outer.get(part[0]), {part[1:]})[part[1:]] for part in parts]
 
 
-def _has_field(field: Field | None, events: int) -> Mask:
+def _presence_mask(field: Field | None, events: int) -> Mask:
     """Return a mask of the events that have a field, given the number of events."""
     if field is None:
         return np.zeros(events, np.bool_)

@@ -38,7 +38,7 @@ def unknown_calls(classes: Field | None, rows: Int64Array) -> Counter[str]:
     valid = np.ones(len(rows), np.bool_) if classes.valid is None else classes.valid[rows]
     values = classes.values[rows]
     unknown, counts = np.unique_counts(values[valid & ~np.isin(values, np.array(KNOWN_CLASSES, np.uint64))])
-    unknown_classes = {names.class_name(c): n for c, n in zip(unknown.tolist(), counts.tolist(), strict=True)}
+    unknown_classes = {names.call_class_name(c): n for c, n in zip(unknown.tolist(), counts.tolist(), strict=True)}
     return +Counter({names.WITHOUT_CLASS: int(np.count_nonzero(~valid)), **unknown_classes})
 
 
@@ -86,4 +86,4 @@ def unknown_types(counts: Mapping[int, int]) -> Iterator[tuple[int, int, str]]:
             continue
         payload, event_type = entries.split_event_kind(kind)
         if payload in (layout.API, layout.NVTX) and (payload, event_type) not in names.KNOWN_TYPES:
-            yield payload, number, names.type_name(payload, event_type)
+            yield payload, number, names.event_type_name(payload, event_type)

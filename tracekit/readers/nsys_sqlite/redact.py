@@ -204,9 +204,9 @@ class _RedactedExport:
         triggers = self.db.execute("SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'").fetchone()[0]
         if triggers:
             raise TracekitError(
-                f"it has {triggers} triggers, which would run while it is redacted",
+                f"it has SQL triggers ({triggers}), which would run while it is redacted",
                 path=self.path,
-                hint="drop them, or export the report again: nsys export --type sqlite REPORT",
+                hint=EXPORT_AGAIN,
             )
         encoding = self.db.execute("PRAGMA encoding").fetchone()[0]
         if encoding != b"UTF-8":

@@ -33,13 +33,12 @@ MAX_EXPRESSIONS, MAX_DEFAULT = 4096, 64
 MIN_VALUES, VALUES_PER_BYTE = 10_000_000, 4
 MIN_STRING_BYTES, STRING_BYTES_PER_BYTE = 64 << 20, 4
 """Limits for the number of searched values and of their bytes: a fixed number, and a number per byte of the file."""
-_CHEAP = frozenset(
+_ALLOWED_WORDS = frozenset(
     b"as key check unique default references varchar char character nchar nvarchar decimal numeric number float in and "
     b"or not abs length typeof coalesce ifnull nullif iif round min max lower upper instr unicode sign then else when "
     b"on using".split()
 )
 """Words that are allowed before a parenthesis in SQL: keywords, types, and functions whose results are short."""
-_DROP = "drop them, or export the report again: nsys export --type sqlite REPORT"
 
 
 class _Table(NamedTuple):
@@ -157,8 +156,8 @@ class StringColumns:
 
     def _searched_table(self, name: str) -> _Table:
         """Return a table with the columns to search, and subtract the number of their values from the limit."""
-        held = "".join(f", max(+{quote_identifier(c)} COLLATE BINARY > '')" for c in self.columns[name])
-        sql = f"SELECT count(*){held} FROM {quote_identifier(name)} NOT INDEXED"  # noqa: S608 - quoted
+        has_value_columns = "".join(f", max(+{quote_identifier(c)} COLLATE BINARY > '')" for c in self.columns[name])
+        sql = f"SELECT count(*){has_value_columns} FROM {quote_identifier(name)} NOT INDEXED"  # noqa: S608 - quoted
         rows, *has_values = self.db.execute(sql).fetchone()
         self._reserve_values(rows * len(has_values))
         listed = self.db.execute("SELECT name FROM pragma_table_xinfo(?)", (name,))
@@ -196,7 +195,7 @@ class StringColumns:
         if self._bytes_left < 0:
             raise CorruptTraceError(
                 f"cannot be redacted: its strings take up more than {STRING_BYTES_PER_BYTE} times the size of "
-                "the file, which is tracekit's limit",
+                "the file, the most that tracekit supports",
                 path=self.redaction.path,
                 hint=EXPORT_AGAIN,
             )
@@ -216,26 +215,28 @@ def check_expressions(db: sqlite3.Connection, path: Path) -> None:
     computed = """SELECT DISTINCT m.sql FROM sqlite_schema m, pragma_index_xinfo(m.name) c
                   WHERE m.type = 'index' AND m.sql IS NOT NULL AND (c.cid = -2 OR instr(lower(m.sql), ' where '))"""
     statements = [sql for query in (generated, computed) for (sql,) in db.execute(query)]
-    if sum(map(len, statements)) > MAX_EXPRESSIONS or not all(map(_is_cheap, statements)):
+    if sum(map(len, statements)) > MAX_EXPRESSIONS or not all(map(_is_allowed_statement, statements)):
         raise TracekitError(
             f"it has {len(statements)} tables or indexes with expressions, which would run while it is redacted",
             path=path,
-            hint=_DROP,
+            hint=EXPORT_AGAIN,
         )
     defaults = """SELECT count(*) FROM sqlite_schema m, pragma_table_xinfo(m.name) c
                   WHERE m.type = 'table' AND m.rootpage > 0 AND length(c.dflt_value) > ?"""
     number = db.execute(defaults, (MAX_DEFAULT,)).fetchone()[0]
     if number:
         raise TracekitError(
-            f"it has {number} columns with a default value of more than {MAX_DEFAULT} bytes", path=path, hint=_DROP
+            f"it has {number} columns with a default value of more than {MAX_DEFAULT} bytes",
+            path=path,
+            hint=EXPORT_AGAIN,
         )
 
 
-def _is_cheap(sql: bytes) -> bool:
+def _is_allowed_statement(sql: bytes) -> bool:
     """Return whether a ``CREATE`` statement calls only allowed functions and uses no operator that joins strings."""
     _, _, body = sql.partition(b"(")
     calls = {name.lower() for name in re.findall(rb"(\w+)[\s\"'`\]]*\(", body)}
-    return b"||" not in body and b"->" not in body and calls <= _CHEAP
+    return b"||" not in body and b"->" not in body and calls <= _ALLOWED_WORDS
 
 
 def _join_batch(batch: list[_Value]) -> bytes:
@@ -250,10 +251,10 @@ def _values_at(batch: list[_Value], offsets: Iterable[tuple[int, int]]) -> list[
         offsets: Ascending offsets in the result of ``_join_batch``, each with a bit mask. The masks of all offsets in a
             value are combined.
     """
-    held: dict[int, int] = {}
+    bits_by_value: dict[int, int] = {}
     ends: list[int] = []
     for start, bits in offsets:
         ends = ends or list(accumulate(len(text) + 1 for _, text in batch))
         nth = bisect_right(ends, start)
-        held[nth] = held.get(nth, 0) | bits
-    return [(*batch[nth], bits) for nth, bits in sorted(held.items())]
+        bits_by_value[nth] = bits_by_value.get(nth, 0) | bits
+    return [(*batch[nth], bits) for nth, bits in sorted(bits_by_value.items())]
