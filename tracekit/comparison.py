@@ -40,25 +40,25 @@ def diff(
 ) -> Diff:
     """Compare two captures, sets of captures or saved baselines.
 
-    A change is *believed* if the iterations of the sides differ by more than they do within each side, and by more than
+    A change is *believed* if ``a`` and ``b`` differ by more than the iterations within each of them, and by more than
     two runs of the same program may. The page "Comparing captures" explains the test.
 
     Args:
-        a: The side to compare with: a trace, a set of traces, the path of a capture or of a baseline, a folder of
-            captures, or a pattern.
-        b: The other side.
+        a: The first side: a trace, a set of traces, the path of a capture or of a baseline, a folder of captures, or a
+            pattern.
+        b: The second side, as for ``a``. Changes are those from ``a`` to ``b``.
         by: Kinds to compare: ``kernels``, ``ops``, ``groups``, ``nvtx_gpu``, ``nvtx``, ``api``, ``copies``, ``idle``
-            and ``iterations``. If None, all of them.
+            and ``iterations``. If None, all kinds are compared.
         key_op: Id or name of the op that delimits iterations, as for ``Trace.rollup``.
         iterations: First and last iteration to compare, both inclusive.
         exact_names: Whether names are compared as they were recorded. By default, hashes, addresses, the numbers of
             template arguments and the numbers of iterations are replaced with ``*``.
         alpha: Probability that any change is believed if the sides do not differ. The default is 0.01.
-        min_percent: Smallest increase in per cent that is believed. The default depends on the kind.
+        min_percent: Smallest increase in percent that is believed. The default depends on the kind.
 
     Returns:
-        The differences. ``frame("kernels")`` returns those of one kind, ``notes`` what limits the comparison, and
-        ``to_dict()`` everything for JSON.
+        The differences. ``frame("kernels")`` returns the differences of one kind, ``notes`` lists limitations of the
+        comparison, and ``to_dict()`` returns everything as JSON values.
 
     Raises:
         UnknownFormatError: A kind does not exist, or no reader recognises a file.
@@ -92,7 +92,7 @@ def save_baseline(
     exact_names: bool = False,
     overwrite: bool = False,
 ) -> Path:
-    """Save the data of a capture that ``diff`` needs, so that later captures can be compared with it.
+    """Save the data of a capture that ``diff`` needs, so that other captures can be compared with it later.
 
     The file is JSON. It contains the names, counts and times of events, but no host names, paths or command lines of
     the capture. The file is much smaller than the capture.
@@ -129,7 +129,7 @@ def save_baseline(
 def write_baseline(
     summary: Summary, path: str | os.PathLike[str], *, overwrite: bool, inputs: Sequence[targets.Input] = ()
 ) -> Path:
-    """Write a summary to a file atomically.
+    """Write a summary to a baseline file atomically.
 
     Raises:
         ExportError: The file exists or cannot be written.
@@ -143,7 +143,7 @@ def write_baseline(
 
 
 def read_baseline(path: str | os.PathLike[str]) -> Summary:
-    """Read a file that ``write_baseline`` wrote.
+    """Read a baseline file.
 
     Raises:
         CorruptTraceError: The file is not a baseline, is damaged or is larger than ``MAX_BASELINE_BYTES``.
@@ -165,7 +165,7 @@ def read_baseline(path: str | os.PathLike[str]) -> Summary:
 
 
 def is_baseline(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file begins as ``write_baseline`` writes it."""
+    """Return whether a file begins like a baseline. Return False if it cannot be read."""
     try:
         with Path(path).open("rb") as file:
             return _HEAD.match(file.read(_HEAD_BYTES)) is not None
@@ -175,12 +175,12 @@ def is_baseline(path: str | os.PathLike[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Summarizer:
-    """A function that summarises a side. It is picklable, so that other processes can summarise members of a set.
+    """A picklable function that returns the summary of a trace, which ``diff`` compares.
 
     Attributes:
-        kinds: Kinds to count, keys of ``core.compare.KINDS``.
+        kinds: Kinds to summarise, such as ``kernels``.
         key_op: Id or name of the op that delimits iterations. If None, the roll-up chooses it.
-        iterations: First and last iteration to count, both inclusive.
+        iterations: First and last iteration to summarise, both inclusive.
         exact_names: Whether names are compared as they were recorded, instead of normalised.
     """
 
@@ -198,7 +198,7 @@ class Summarizer:
         return summaries.summarize(linked._view, self.kinds, exact_names=self.exact_names)  # noqa: SLF001
 
     def summarize(self, side: Side) -> Summary:
-        """Return the summary of one side.
+        """Return the summary of one side of a comparison. Paths are opened, and baselines are read.
 
         Raises:
             TracekitError: A file cannot be read.
@@ -221,7 +221,7 @@ class Summarizer:
 
 
 def side_inputs(side: Side) -> tuple[targets.Input, ...]:
-    """Return the files that a side is read from. No output may replace them."""
+    """Return the files from which one side of a comparison is read. No output may replace them."""
     if isinstance(side, Trace | TraceSet):
         return side.inputs
     if isinstance(side, str | os.PathLike):

@@ -42,7 +42,7 @@ _PROFILER_PAGE = re.compile(
 
 
 def sniff(source: Source) -> Reader:
-    """Return the reader that recognises the content of a source.
+    """Detect the format of a file or folder, and return its reader.
 
     The suffix only determines which reader is asked first. Plug-ins are loaded only if no built-in reader recognises
     the file, because looking for them takes time in a large environment.

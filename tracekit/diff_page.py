@@ -1,4 +1,4 @@
-"""A page (HTML) that shows the differences between two sides in any browser, without scripts and without a network."""
+"""Create an HTML page that shows the differences between two captures, without scripts or network access."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _TITLES = {
 
 
 def diff_page(diff: Diff, names: tuple[str, str], limit: int | None = None) -> str:
-    """Return a page with both sides side by side.
+    """Return an HTML page that shows the differences between two captures.
 
     Args:
         diff: The differences.
-        names: Names of both sides.
-        limit: Maximum number of rows per kind. None is ``ROWS``, and 0 is all rows.
+        names: Names of the two captures.
+        limit: Maximum number of rows per kind. None means ``ROWS``, and 0 means all rows.
     """
     rows = ROWS if limit is None else limit
     sections = [_overview_section(diff, names), *(_kind_section(diff, kind, rows) for kind in diff.kinds)]
@@ -57,7 +57,7 @@ def diff_page(diff: Diff, names: tuple[str, str], limit: int | None = None) -> s
 
 
 def _overview_section(diff: Diff, names: tuple[str, str]) -> Section:
-    """Return the section with the facts about both sides, the notes, and the believed changes."""
+    """Return the section with facts about both captures, notes on the comparison, and the believed changes."""
     sides = (dict(_side_facts(side, name)) for side, name in zip((diff.a, diff.b), names, strict=True))
     a, b = sides
     facts = [(label, a.get(label), b.get(label)) for label in dict.fromkeys([*a, *b])]
@@ -72,7 +72,7 @@ def _overview_section(diff: Diff, names: tuple[str, str]) -> Section:
 
 
 def _side_facts(side: Summary, name: str) -> Iterator[tuple[str, str]]:
-    """Yield labels and values."""
+    """Yield the facts about one capture as pairs of a label and a value."""
     yield "Name", name
     yield "Iterations", f"{side.iterations:,}"
     for fact, label in _FACTS.items():
@@ -81,7 +81,7 @@ def _side_facts(side: Summary, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _kind_section(diff: Diff, kind: str, limit: int) -> Section:
-    """Return the section of one kind, without rows that are equal."""
+    """Return the section of one kind of event, such as kernels, without rows that are equal in both captures."""
     frame = diff.frame(kind)
     changed = frame.filter(pl.col("status") != "equal")
     times = (("time_a_ns", "iteration_a_ns"), ("time_b_ns", "iteration_b_ns"))
@@ -96,5 +96,5 @@ def _kind_section(diff: Diff, kind: str, limit: int) -> Section:
 
 
 def _round_numbers(rows: pl.DataFrame) -> pl.DataFrame:
-    """Round numbers to two decimals."""
+    """Round floats to two decimals, and convert enumerations to strings."""
     return rows.with_columns(pl.selectors.float().round(2), pl.selectors.enum().cast(pl.String))

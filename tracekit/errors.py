@@ -120,7 +120,7 @@ def choices_hint(what: str, known: Iterable[str], name: str, *, quoted: bool = F
 
 
 def warn(message: str, *, path: str | os.PathLike[str] | None = None) -> None:
-    """Issue a ``TracekitWarning``, with the path of the file in its message if there is one."""
+    """Issue a ``TracekitWarning``. Its message begins with ``path`` if it is not None."""
     text = printable(message) if path is None else f"{printable_path(path)}: {printable(message)}"
     _issued.append(None)
     warnings.warn(text, TracekitWarning, stacklevel=3)

@@ -77,7 +77,7 @@ def write_table(
 
 
 def inputs_of(view: TraceView) -> tuple[targets.Input, ...]:
-    """Return the files and folders that a trace is read from. No output may replace them."""
+    """Return the files and folders from which a trace is read. No output may replace them."""
     return tuple(i for source in view.plan.sources for i in source.inputs)
 
 

@@ -94,7 +94,7 @@ class FileState:
 
     @classmethod
     def read(cls, file: Path | int) -> Self:
-        """Return the size, the modification time and the identity of a file, given its path or an open descriptor.
+        """Return the current state of a file, given its path or an open descriptor.
 
         Raises:
             FileNotFoundError: The file does not exist.

@@ -26,7 +26,7 @@ class Progress(Protocol):
     """A callback that receives the progress of a long operation."""
 
     def __call__(self, done: int, total: int) -> None:
-        """Receive the number of processed rows and the number of all rows."""
+        """Receive the number of processed items, such as rows, and the total number of items."""
         ...
 
 
@@ -74,7 +74,7 @@ class Capture(ABC):
     def may_have(self, name: str) -> bool:
         """Return whether a declared table may have rows in this file.
 
-        Override this method if it can be answered without listing all tables.
+        Override this method if there is a faster way than listing all tables.
         """
         return name in self.names()
 
@@ -101,7 +101,7 @@ class Capture(ABC):
         return {name: self.read(name, names) for name, names in columns.items()}
 
     def count_undecoded(self) -> Mapping[str, int | Undecoded]:
-        """Return, by class, the number of events in the file that are in no table, or their number and total size.
+        """Return the number of events in no table by class, or an ``Undecoded`` if their size is known as well.
 
         The mapping is empty if the reader does not count these events.
         """
@@ -110,7 +110,7 @@ class Capture(ABC):
     def launch(self) -> Launch:
         """Return the facts that the file records about the launch of its program.
 
-        Override this method if the format records it.
+        Override this method if the format records such facts.
         """
         return Launch()
 
@@ -139,7 +139,7 @@ class View(Protocol):
         ...
 
     def prefetch(self, columns: Mapping[str, Sequence[str] | None]) -> None:
-        """Read columns of several tables together and cache them. None instead of column names means all columns."""
+        """Read columns of several tables together and cache them. The value None selects all columns of a table."""
         ...
 
     def table(self, name: str) -> pa.Table:
@@ -173,7 +173,7 @@ class View(Protocol):
         ...
 
     def figure(self, name: str, **options: Any) -> Figure:
-        """Draw a figure, as the method of ``Trace.plot`` with this name does with these arguments."""
+        """Call the method of ``Trace.plot`` with this name, and return the figure that it draws."""
         ...
 
     def figure_rows(self, name: str) -> pl.DataFrame:
@@ -213,8 +213,8 @@ class Reader:
         open: Function that opens a source and returns a ``Capture``, or a mapping of table names to Arrow tables.
         redact: Function that writes a copy of a source without private values to a path that does not exist yet, and
             returns the number of replaced values by kind. None if the format cannot be redacted.
-        redact_with_key: Function that does the same as ``redact`` with pseudonyms that depend on a key. None if the
-            reader does not support keys.
+        redact_with_key: Function like ``redact`` whose pseudonyms depend on an additional key. None if the reader does
+            not support keys.
         unredacted: Function that returns the number of values that ``redact`` would replace, by kind. None if they
             cannot be counted.
     """
@@ -282,9 +282,8 @@ class Exporter:
         folder: Whether ``write`` creates a folder.
         options: Description of each option of the exporter, by option name.
         configure: Function that returns the exporter with the values of some options set.
-        wrote: Function that returns whether this exporter wrote a file in a folder. It must not raise an error. A
-            folder can be replaced only if exporters wrote all its files. None if a folder that this exporter wrote must
-            not be replaced.
+        wrote: Function that returns whether this exporter wrote a given file. It must not raise an error. A folder can
+            be replaced only if exporters wrote all its files. None if a folder of this exporter must not be replaced.
         write_many: Function that writes several traces to one path that does not exist yet. None if the format holds
             one trace.
     """

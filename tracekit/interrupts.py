@@ -63,7 +63,7 @@ class cleaning_up:  # noqa: N801 - used like a function
 
 
 class completing:  # noqa: N801 - used like a function
-    """Context manager in which a complete output is moved to its target. Signals are ignored from its start on."""
+    """Context manager for moving a complete output to its target. From its start on, signals are ignored."""
 
     def __enter__(self) -> None:
         global _complete
@@ -76,7 +76,7 @@ class completing:  # noqa: N801 - used like a function
 
 
 def reset() -> None:
-    """Mark the output as incomplete, at the start of a command."""
+    """Mark the output of a command as incomplete, so that signals end the program again."""
     global _complete  # noqa: PLW0603
     _complete = False
 

@@ -1,4 +1,4 @@
-"""Columns that do not fit into memory: a budget, and temporary files that are mapped into memory.
+"""Limit the memory for columns, and map temporary files with larger columns into memory.
 
 Temporary files have no name, so the system deletes them when the process ends, however it ends. Their mapped pages can
 be dropped from memory at any time, because the system reads them again from the file.
@@ -29,7 +29,7 @@ _maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 @contextlib.contextmanager
 def limit(size: int | None) -> Iterator[None]:
-    """Limit the memory for columns of traces in bytes. None restores the default, half of the free memory."""
+    """Limit the memory for columns to ``size`` bytes within the context. None means half of the free memory."""
     token = _limit.set(size)
     try:
         yield
@@ -38,7 +38,7 @@ def limit(size: int | None) -> Iterator[None]:
 
 
 def budget() -> int:
-    """Return the memory for columns in bytes: the limit that was set, or half of the free memory."""
+    """Return the number of bytes that columns may use: the value of ``limit``, or half of the free memory."""
     chosen = _limit.get()
     return free_bytes() // 2 if chosen is None else chosen
 
@@ -66,9 +66,9 @@ def release_pages() -> None:
 
 
 def map_file(file: IO[bytes]) -> pa.Buffer:
-    """Return the content of a temporary file that is not written any more, and close the file.
+    """Map the content of a completely written temporary file into memory, close the file, and return the content.
 
-    The content stays mapped as long as something refers to it.
+    The content stays mapped until the last reference to the buffer is deleted.
     """
     import pyarrow as pa
 

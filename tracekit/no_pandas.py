@@ -63,7 +63,7 @@ def hide_pandas() -> None:
 
 
 def is_hidden() -> bool:
-    """Return whether ``hide_pandas`` is in effect in this process."""
+    """Return whether pyarrow was prevented from importing pandas in this process."""
     return _state.is_hidden
 
 

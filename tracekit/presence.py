@@ -1,4 +1,4 @@
-"""Check that a selection can match times, GPUs and NVTX domains of the capture."""
+"""Check that a capture has the GPUs, the NVTX domains and the time window of a selection."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SelectableTrace(Protocol):
 
 
 def span(trace: SelectableTrace, tables: Sequence[str] = TIMED) -> tuple[int, int] | None:
-    """Return the earliest and the latest time in tables, in ns. Return None if the tables have no rows."""
+    """Return the earliest and the latest time in the given tables, in ns. Return None if the tables have no rows."""
     import polars as pl
 
     columns = {name: [c for c in _TIMES if c in trace.frame(name).collect_schema()] for name in tables}

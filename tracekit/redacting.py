@@ -91,7 +91,7 @@ def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
 
 
 def _secret_bytes(key: bytes | os.PathLike[str] | None) -> bytes | None:
-    """Return the bytes of a key, which are read if the key is a path, and check their number."""
+    """Return a key as bytes, which are read from a file if the key is a path, and check its length."""
     from tracekit.readers.common.redaction import MAX_KEY, MIN_KEY
 
     secret = _read_key(key, MAX_KEY + 1) if isinstance(key, os.PathLike) else key

@@ -117,7 +117,7 @@ def exporter_for(path: str | os.PathLike[str]) -> Exporter:
 
 
 def is_exported_file(path: Path) -> bool:
-    """Return whether the ``wrote`` function of any exporter recognizes a file in an output folder as its own."""
+    """Return whether a built-in exporter or the exporter of a plug-in wrote a file."""
     return any(e.wrote(path) for e in exporters().values() if e.wrote is not None)
 
 

@@ -1,4 +1,4 @@
-"""Files on other machines and in object stores, which fsspec opens: list them, and download them to temporary files."""
+"""List files on other machines and in object stores with fsspec, and download them to temporary files."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def is_url(path: object) -> bool:
 
 
 def public_name(url: str) -> str:
-    """Return a URL as messages show it: without user names, passwords and queries, which may be secret."""
+    """Return a URL for messages, without its user name, password and query, which may be secret."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def path_of(url: str) -> Path:
-    """Return an absolute path with the folders and the name of the file that a URL names. There is no such file."""
+    """Convert a URL to an absolute path of its host, folders and file name, which need not exist."""
     parts = urlsplit(url)
     return Path("/", parts.netloc.rpartition("@")[2], parts.path.lstrip("/"))
 
 
 def local_path(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Return the path that a URL with the scheme ``file`` names. Any other path is returned unchanged."""
+    """Convert a URL with the scheme ``file`` to a path. Return any other path or URL unchanged."""
     if isinstance(path, str) and path.startswith("file://"):
         from urllib.request import url2pathname
 
@@ -49,11 +49,11 @@ def local_path(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
 
 
 def expand(url: str, suffixes: Sequence[str]) -> list[str]:
-    """Return the URLs of the files that a URL names, sorted. It may be a file, a folder or a pattern such as ``*.gz``.
+    """Expand the URL of a folder or pattern into the URLs of its files, sorted. The URL of a file is returned as it is.
 
     Args:
-        url: The URL.
-        suffixes: Suffixes of the files of a folder that are returned.
+        url: URL of a file, of a folder, or of a pattern such as ``*.gz``.
+        suffixes: Suffixes of the files to return for a folder.
 
     Raises:
         TracekitError: No file matches, there are too many, or the storage cannot be read.
@@ -77,7 +77,7 @@ def expand(url: str, suffixes: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def downloaded(url: str, *, size: int | None = None) -> Iterator[Path]:
-    """Download a file to a temporary folder, which is deleted at the end, even if a signal ends the program.
+    """Download a file to a temporary folder, which is deleted when the context ends or a signal ends the program.
 
     Args:
         url: The URL of the file.
@@ -101,7 +101,7 @@ def downloaded(url: str, *, size: int | None = None) -> Iterator[Path]:
 
 
 def _copy(url: str, copy: Path, size: int | None, free: int) -> None:
-    """Copy a file. No more bytes are written than it is known to have, or than the disk has space for."""
+    """Download a file, writing at most as many bytes as its known size or, without one, as the disk has space for."""
     system, path = _open_system(url)
     if system.isdir(path):
         raise TracekitError("this is a folder, not a file", path=public_name(url), hint="open it with load_many")
@@ -129,7 +129,7 @@ def _changed(url: str) -> TracekitError:
 
 
 def _open_system(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL, and the path of the file in it."""
+    """Return the fsspec file system of a URL, and the path of the file in it."""
     try:
         from fsspec.core import url_to_fs
     except ImportError as e:
@@ -141,7 +141,7 @@ def _open_system(url: str) -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def _errors_of(url: str) -> Iterator[None]:
-    """Raise errors of file systems as ``TracekitError``, except that a file does not exist."""
+    """Convert errors of fsspec into ``TracekitError``, except ``FileNotFoundError``, and hide secrets in URLs."""
     try:
         yield
     except TracekitError:

@@ -55,13 +55,13 @@ class TableSchema:
         doc: Description of one row.
         key: Names of the columns that identify a row.
         columns: The declared columns, in order.
-        recorded_by: Commands or functions that record the table, separated by " or ". None if it needs no option.
+        recorded_by: Commands or functions that record the table, separated by " or ". None if no option is needed.
         optional: Whether an export of a whole trace omits the table by default, because it is large.
-        sources: Source tables of which the table is the union, in the order of the rows, each with the label of its
-            rows. It is empty if the table has one source table, which the sources of its columns name. In a union, the
-            source ``*.start`` of a column is the column ``start`` of every source table, and null where a source table
-            lacks it. The source ``*.rowid`` numbers the rows of all source tables from 1, the source ``*`` is the label
-            of the source table, and the source ``TABLE.start`` is a column of one source table and null elsewhere.
+        sources: Source tables whose rows are concatenated to this table, in this order, with a label for each. Empty if
+            the table has one source table, which the sources of its columns name. If there are several, the source
+            ``*.start`` of a column is the column ``start`` of every source table, or null where a source table lacks
+            it. The source ``*.rowid`` numbers the rows of all source tables from 1, the source ``*`` is the label of
+            the source table, and the source ``TABLE.start`` is a column of one source table and null elsewhere.
     """
 
     name: str
@@ -79,7 +79,7 @@ class TableSchema:
 
     @property
     def source_tables(self) -> tuple[str, ...]:
-        """Names of the source tables, in the order of their rows: those of a union, or that of the first column."""
+        """Names of the source tables, in the order of their rows."""
         table, dot, _ = str(self.columns[0].source).partition(".")
         return tuple(self.sources) or ((table,) if dot else ())
 
@@ -133,7 +133,7 @@ def table_name_of(schema: pa.Schema) -> str | None:
 
 @functools.lru_cache(maxsize=1 << 8)
 def rolled_up(base: TableSchema) -> TableSchema:
-    """Return the schema of a table in a rolled-up trace. Tables of GPU activities have added columns for the op."""
+    """Return the schema of a table in a rolled-up trace, in which GPU activities have additional columns for the op."""
     declared = _load_declaration("_rollup")
     if base.name not in declared["tables"]:
         return base
@@ -261,7 +261,7 @@ def _example_value(column: Column, dtype: pl.DataType) -> object:
 
 @functools.cache
 def _declaration(name: str) -> TableSchema:
-    """Read the declaration of one table. Parsing all of them would take 10 ms at every start."""
+    """Read the declaration of one table. Reading only one saves 10 ms at every start."""
     raw = _load_declaration(name)
     optional = raw.get("optional", False)
     key, columns = tuple(raw["key"]), _parse_columns(raw["columns"])
@@ -323,9 +323,9 @@ def _cast_to_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray
 
 
 def _as_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column as a dictionary of strings with int32 codes.
+    """Dictionary-encode a string column with int32 codes.
 
-    A column that is already dictionary-encoded is encoded again only if its type differs or its dictionary has nulls.
+    A dictionary-encoded column is encoded again only if it has another type or its dictionary has nulls.
     """
     import pyarrow as pa
 

@@ -64,9 +64,9 @@ def load(
         format: Name of the format, such as ``nsys-sqlite``. If None, it is detected from the content.
         via: ``nsys`` reads a report through Nsight Systems: the nsys on the PATH exports the report to a temporary
             SQLite file, which is deleted when the trace is closed. By default, tracekit never runs nsys.
-        cache: Whether to take columns from the cache on disk, and to store in it those that are read. Only reports,
-            SQLite exports and PyTorch traces of at least 16 MiB are cached. If None, the environment variable
-            ``TRACEKIT_CACHE`` decides, ``on`` or ``off``; without it, nothing is cached.
+        cache: Whether to read columns from the cache on disk and to store columns in it. Only reports, SQLite exports
+            and PyTorch traces of at least 16 MiB are cached. If None, the cache is used if the environment variable
+            ``TRACEKIT_CACHE`` is ``on``.
 
     Returns:
         The trace. Close it, or use it in a ``with`` statement.
@@ -97,7 +97,7 @@ def load(
 
 
 def _load_remote(url: str, format: str | None, via: str | None) -> Trace:  # noqa: A002
-    """Open a profile that fsspec opens."""
+    """Open the profile at a URL with fsspec."""
     from tracekit.plan.remote_file import open_remote
 
     origin, capture = open_remote(url, format, via)
@@ -105,7 +105,7 @@ def _load_remote(url: str, format: str | None, via: str | None) -> Trace:  # noq
 
 
 def uses_cache(cache: bool | None, *, default: bool = False) -> bool:  # noqa: FBT001
-    """Return whether the cache is used, according to an argument or the environment."""
+    """Return ``cache`` or, if it is None, the setting of the environment variable ``TRACEKIT_CACHE`` or the default."""
     if cache is None and "TRACEKIT_CACHE" not in os.environ:
         return default
     from tracekit.cache import is_enabled
@@ -238,7 +238,7 @@ class Trace:
         return self._view.count(name)
 
     def count_all(self) -> dict[str, int]:
-        """Return the number of rows of every table. Rows of a report are counted in one pass over the file.
+        """Return the number of rows of every table. The rows of an ``nsys-rep`` file are counted in one pass.
 
         Raises:
             CorruptTraceError: The file is damaged.
@@ -363,7 +363,7 @@ class Trace:
 
     @property
     def plot(self) -> Plots:
-        """The figures of the trace: each method draws one of them with plotly.
+        """Methods that draw figures of the trace with plotly.
 
         Examples:
             >>> import tracekit as tk
@@ -567,7 +567,7 @@ class Trace:
             warn(message, path=self.path)
 
     def _selection_of_range(self, nvtx: str) -> Selection:
-        """Return the selection of an instance of an NVTX range, which is searched for in all recorded ranges."""
+        """Return the selection for an NVTX range, which is looked up among all recorded ranges, selected or not."""
         from tracekit.core.nvtx_instance import find_instance
 
         recorded = TraceView(Plan(self._plan.source), self.path)
@@ -624,7 +624,7 @@ class Trace:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """Files and folders that this trace is read from. No output may replace them."""
+        """Files and folders from which this trace is read. No output may replace them."""
         return exporting.inputs_of(self._view)
 
     def close(self) -> None:
@@ -669,7 +669,7 @@ class Trace:
         return self.tables
 
     def _description(self) -> Description:
-        """Return a description of the trace, without facts that cannot be read or that would take long to compute."""
+        """Return a description of the trace, without facts that cannot be read or take long to compute."""
         basic = Description(self.format, self.path)
         if not self._plan.source.is_open:
             return basic
@@ -814,14 +814,14 @@ def prefetch(trace: Trace, columns: Mapping[str, Sequence[str] | None]) -> None:
 def compute(
     trace: Trace, function: Callable[[Callable[[str], pl.LazyFrame]], Result], *, key: Hashable = None
 ) -> Result:
-    """Return the result of a function of the tables of a trace.
+    """Call a function with access to the tables of a trace, and return its result.
 
     Args:
         trace: The trace.
         function: Function whose argument is a function that returns tables as LazyFrames. The columns that it reads
             must not depend on rows. They are read in one pass over the file if its format allows.
-        key: A value that identifies the function and its arguments. Which columns it reads is determined only once for
-            traces with the same columns. If None, it is determined again for each trace.
+        key: Value that identifies the function and its arguments, so that the columns that it reads are determined
+            only once for all traces with the same columns. If None, they are determined for each trace.
     """
     return trace._view.compute(function, key)  # noqa: SLF001 - the view is for exporters and functions of this package
 
@@ -833,6 +833,6 @@ def _missing_rows_error(what: str, path: Path | None, recorded_by: str | None) -
 
 
 def _trace_from_plan(plan: Plan, format: str) -> Trace:  # noqa: A002
-    """Return a trace of a plan whose file is not open. The file is opened when the trace is first used."""
+    """Return the trace of a plan. Its file is opened when the trace is first used."""
     in_memory = isinstance(plan.source.origin, InMemory)
     return Trace(plan, path=None if in_memory else plan.source.path, format=format)

@@ -1,7 +1,7 @@
-"""A cache of the columns that were read from large captures, as Arrow files in the cache folder of the user.
+"""Cache the columns of large captures as Arrow files in the cache folder of the user.
 
-``folder`` manages the files, ``identity`` determines whether a capture is the one whose columns were stored, and
-``capture`` reads columns from the cache and stores those that are missing.
+``folder`` manages the files, ``identity`` identifies the content of a capture, and ``capture`` reads columns
+from the cache and stores those that are missing.
 """
 
 from tracekit.cache.capture import CachedCapture, cached

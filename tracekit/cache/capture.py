@@ -1,4 +1,4 @@
-"""A capture whose columns come from the cache if they were stored, and are stored when they are read."""
+"""Read the columns of a capture from the cache if possible, and store other columns in it when they are read."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ SMALLEST = 16 << 20
 
 
 def cached(path: Path, format_name: str, open_capture: Callable[[], Capture]) -> Capture:
-    """Open a capture with the cache if it is large and of a format that takes long to read, else open it directly.
+    """Open a capture that uses the cache if the file is large and its format is slow to read, else open it directly.
 
     Args:
         path: The file.
         format_name: Name of its format.
-        open_capture: Function that opens the file.
+        open_capture: Function that opens the file without the cache.
 
     Returns:
-        The opened capture. If the columns of this file were stored before, the file itself is opened only if something
-        is read that was not stored.
+        The capture. If the cache has columns of this file, the file is opened only when data is read that the cache
+        lacks.
     """
     if format_name not in FORMATS or not path.is_file() or path.stat().st_size < SMALLEST:
         return open_capture()
@@ -46,8 +46,8 @@ def cached(path: Path, format_name: str, open_capture: Callable[[], Capture]) ->
 class CachedCapture(Capture):
     """A capture that reads columns from the cache, or reads them from the file and stores them.
 
-    The digest of a file that is not known yet is computed in a thread, while columns are read. Nothing is stored once
-    reading the file caused a warning, so that the warning is repeated the next time.
+    If the digest of the file is unknown, a thread computes it while columns are read. After reading the file has caused
+    a warning, nothing more is stored, so that later reads cause the warning again.
     """
 
     def __init__(
@@ -114,11 +114,11 @@ class CachedCapture(Capture):
         return {name: _joined(stored[name], read.get(name)) for name in columns}
 
     def count_undecoded(self) -> Mapping[str, int | Undecoded]:
-        """Return the number of events in the file that are in no table, by class, or their number and their bytes."""
+        """Return the number of events in no table by class, or an ``Undecoded`` if their size is known as well."""
         return self._recorded().count_undecoded()
 
     def launch(self) -> Launch:
-        """Return what the file records about the launch of its program. It is private, and therefore never stored."""
+        """Return the facts about the launch of the program. They are private and therefore not stored in the cache."""
         return self._recorded().launch()
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class CachedCapture(Capture):
             self._capture.close()
 
     def _recorded(self) -> Capture:
-        """Return the opened file."""
+        """Return the capture of the file itself, which is opened on first use."""
         if self._capture is None:
             with self._noticing_warnings():
                 self._capture = self._open()
@@ -141,13 +141,17 @@ class CachedCapture(Capture):
 
     @contextlib.contextmanager
     def _noticing_warnings(self) -> Iterator[None]:
-        """Notice whether reading the file causes warnings."""
+        """Record whether a warning is issued within the context."""
         before = errors.warning_count()
         yield
         self._has_warned |= errors.warning_count() != before
 
     def _find_entry(self) -> None:
-        """Look for the entry of the file. If its digest is not known, start to compute it, and wait if it may exist."""
+        """Find the entry of the file in the cache, and read its stored facts.
+
+        If the digest of the file is unknown, a thread computes it. This method waits for the digest only if the cache
+        has an entry for a file of the same size and format.
+        """
         digest = self._cache.digest_of(self._path)
         if digest is None:
             self._pool = ThreadPoolExecutor(1, "tracekit-cache")
@@ -159,9 +163,9 @@ class CachedCapture(Capture):
             self._facts = _Facts.from_json(self._cache.read_facts(self._folder))
 
     def _folder_to_store(self) -> Path | None:
-        """Return the folder of the entry, or None if nothing may be stored.
+        """Return the folder in which columns of the file may be stored.
 
-        That is the case if the file changed while it was read, or if there were warnings.
+        Return None if the file changed while it was read, or if reading it caused a warning.
         """
         if self._has_warned:
             return None
@@ -172,14 +176,14 @@ class CachedCapture(Capture):
         return self._folder
 
     def _stored_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, pa.ChunkedArray]:
-        """Return the stored ones of some columns of a table."""
+        """Return those of the requested columns of a table that are in the cache."""
         if self._folder is None:
             return {}
         stored = self._cache.read_columns(self._folder, name, columns)
         return stored if {len(values) for values in stored.values()} <= {self._facts.counts.get(name)} else {}
 
     def _store_columns(self, name: str, columns: pa.Table) -> None:
-        """Store columns of a declared table that were read."""
+        """Store columns of a table in the cache if the table is declared."""
         if not columns.num_columns or name not in schemas.table_names():
             return
         self._facts.counts[name] = columns.num_rows
@@ -189,10 +193,10 @@ class CachedCapture(Capture):
 
 @dataclass
 class _Facts:
-    """What is known about a capture without opening its file.
+    """Facts about a capture that the cache can provide without opening the file.
 
     Attributes:
-        names: Names of the tables that may have rows. None if not known.
+        names: Names of the tables that may have rows. None if they are unknown.
         present: Whether a table may have rows, by name.
         counts: Number of rows by table name.
         stored: The facts that were read from the cache.
@@ -205,7 +209,7 @@ class _Facts:
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> _Facts:
-        """Return stored facts. Facts that are damaged are ignored."""
+        """Return the facts in a parsed JSON object. The result has no facts if the object is damaged."""
         names, present, counts = (stored.get(key) for key in ("names", "present", "counts"))
         if not (isinstance(names, list | None) and isinstance(present, dict) and isinstance(counts, dict)):
             return cls()
@@ -226,12 +230,12 @@ class _Facts:
         return self.to_json() != (self.stored or _Facts().to_json())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the facts for storing them."""
+        """Return the facts as a JSON object."""
         return {"names": self.names, "present": self.present, "counts": self.counts}
 
 
 def _joined(stored: Mapping[str, pa.ChunkedArray], read: pa.Table | None) -> pa.Table:
-    """Return stored columns and columns that were read as one table."""
+    """Combine columns from the cache and columns that were read from the file into one table."""
     import pyarrow as pa
 
     columns = dict(stored) if read is None else {**stored, **dict(zip(read.column_names, read.columns, strict=True))}

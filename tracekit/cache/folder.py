@@ -1,7 +1,7 @@
-"""The folder of the cache: one folder per version of tracekit, in it one folder per content of a capture (an entry).
+"""The cache folder, which has one folder per version of tracekit that contains one entry per cached capture.
 
-All files are written to a workspace and then renamed, so that other processes see whole files or none. A file is never
-changed. Deleting an entry while another process reads it is safe, because mapped files stay readable.
+An entry is a folder of files. The files are written atomically and never changed. An entry can be deleted while another
+process reads it, because memory-mapped files stay readable.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ SWITCH = "TRACEKIT_CACHE"
 FOLDER = "TRACEKIT_CACHE_DIR"
 LIMIT = "TRACEKIT_CACHE_SIZE"
 DEFAULT_LIMIT = 10 << 30
-"""Largest size of the cache in bytes, unless the variable ``TRACEKIT_CACHE_SIZE`` states another one."""
+"""Maximum size of the cache in bytes, unless the environment variable ``TRACEKIT_CACHE_SIZE`` is set."""
 _FREE_SHARE = 20
-"""One in so many bytes of the disk stays free."""
+"""Reciprocal of the part of the disk that stays free: 20 means 5 %."""
 _KNOWN, _SOURCE, _FACTS = "known", "source.json", "facts.json"
 _COLUMNS_SUFFIX = ".columns"
 _DIGITS = 16
@@ -40,10 +40,10 @@ _MODE = 0o700
 
 
 def is_enabled(*, default: bool) -> bool:
-    """Return whether the cache is used: what the variable ``TRACEKIT_CACHE`` states, ``on`` or ``off``, or a default.
+    """Return whether the environment variable ``TRACEKIT_CACHE`` is ``on``. If it is not set, return the default.
 
     Raises:
-        TracekitError: The variable has another value.
+        TracekitError: The variable is neither ``on`` nor ``off``.
     """
     value = os.environ.get(SWITCH, "").strip().casefold()
     if value not in ("", "on", "off"):
@@ -75,19 +75,19 @@ class Entry:
 
 
 class CacheFolder:
-    """The folder in which columns are stored.
+    """The folder in which the cache stores columns.
 
     Attributes:
         root: The folder. It is created when something is stored.
-        limit: Largest size in bytes. The entries that were not used for the longest time are deleted.
+        limit: Maximum size in bytes. The least recently used entries are deleted if they exceed it.
     """
 
     def __init__(self, root: Path | None = None, limit: int | None = None) -> None:
-        """Use a folder.
+        """Choose the folder and the limit of the cache.
 
         Args:
             root: The folder. If None, ``TRACEKIT_CACHE_DIR`` or the cache folder of the user is used.
-            limit: Largest size in bytes. If None, ``TRACEKIT_CACHE_SIZE`` or ``DEFAULT_LIMIT`` is used.
+            limit: Maximum size in bytes. If None, ``TRACEKIT_CACHE_SIZE`` or ``DEFAULT_LIMIT`` is used.
 
         Raises:
             TracekitError: An environment variable has an invalid value.
@@ -98,7 +98,7 @@ class CacheFolder:
         self._current = self._versions / reader_version()
 
     def digest_of(self, path: Path) -> str | None:
-        """Return the digest that was stored for a file if the file has not changed since, without reading it."""
+        """Return the stored digest of a file without reading the file. Return None if it has changed or is unknown."""
         try:
             status = FileStatus.from_path(path)
             known = json.loads((self._known(path)).read_text("utf-8"))
@@ -108,7 +108,7 @@ class CacheFolder:
         return str(known["digest"]) if is_same and "digest" in known else None
 
     def compute_digest(self, path: Path) -> str | None:
-        """Return the digest of a file and store it, or return None if the file is being changed or cannot be read."""
+        """Compute the digest of a file and store it. Return None if the file is being changed or cannot be read."""
         with contextlib.suppress(OSError):
             status = FileStatus.from_path(path)
             is_settled = status.is_settled
@@ -121,14 +121,14 @@ class CacheFolder:
         return None
 
     def may_have(self, path: Path, format_name: str) -> bool:
-        """Return whether an entry for a capture of this size and format exists."""
+        """Return whether the cache has an entry for a capture of the same size and format."""
         with contextlib.suppress(OSError):
             size = path.stat().st_size
             return any(self._current.glob(f"{format_name}-{size}-*"))
         return False
 
     def entry_folder(self, path: Path, format_name: str, digest: str) -> Path:
-        """Return the folder for the columns of a capture. It exists only if something was stored."""
+        """Return the path of the entry of a capture. The folder exists only if something was stored in it."""
         return self._current / f"{format_name}-{path.stat().st_size}-{digest}"
 
     def mark_used(self, folder: Path) -> None:
@@ -137,7 +137,7 @@ class CacheFolder:
             os.utime(folder)
 
     def read_facts(self, folder: Path) -> dict[str, Any]:
-        """Return the facts that were stored for an entry, or an empty mapping."""
+        """Return the facts that are stored in an entry, or an empty mapping if there are none."""
         try:
             facts = json.loads((folder / _FACTS).read_text("utf-8"))
         except (OSError, ValueError):
@@ -145,11 +145,11 @@ class CacheFolder:
         return facts if isinstance(facts, dict) else {}
 
     def store_facts(self, folder: Path, facts: dict[str, Any]) -> None:
-        """Store facts of an entry, as JSON."""
+        """Store facts about a capture in its entry, as JSON."""
         self._store(folder / _FACTS, lambda new: new.write_text(json.dumps(facts), "utf-8"))
 
     def read_columns(self, folder: Path, table: str, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-        """Return the stored ones of some columns of a table. Their memory is that of the mapped files."""
+        """Return those of the requested columns of a table that an entry contains, memory-mapped."""
         import pyarrow as pa
 
         found: dict[str, pa.ChunkedArray] = {}
@@ -160,24 +160,24 @@ class CacheFolder:
         return found
 
     def store_columns(self, folder: Path, table: str, columns: pa.Table) -> None:
-        """Store columns of a table in one file, unless there is no space."""
+        """Store columns of a table in one file of an entry, unless the limit or the disk has too little space."""
         if self._has_space(columns.nbytes):
             key = hashlib.sha256(" ".join(columns.column_names).encode()).hexdigest()[:_DIGITS]
             self._store(folder / f"{table}.{key}{_COLUMNS_SUFFIX}", lambda new: _write(columns, new))
 
     def store_source(self, folder: Path, path: Path, format_name: str) -> None:
-        """Store where an entry comes from, for ``entries``."""
+        """Store the path and the format of the capture of an entry, unless they are already stored."""
         if not (folder / _SOURCE).exists():
             text = json.dumps({"path": str(path.resolve()), "format": format_name})
             self._store(folder / _SOURCE, lambda new: new.write_text(text, "utf-8"))
 
     def entries(self) -> list[Entry]:
-        """Return the entries of all versions, the last used one first."""
+        """Return the entries of all versions of tracekit, the most recently used one first."""
         found = [entry for folder in _folders(self._versions) for entry in self._entries_of(folder)]
         return sorted(found, key=lambda entry: entry.used, reverse=True)
 
     def trim(self) -> None:
-        """Delete the entries that were not used for the longest time until the cache is within its limit."""
+        """Delete the least recently used entries until the size of the cache is within its limit."""
         total = 0
         for entry in self.entries():
             total += entry.bytes
@@ -185,18 +185,18 @@ class CacheFolder:
                 shutil.rmtree(entry.folder, ignore_errors=True)
 
     def clear(self) -> list[Entry]:
-        """Delete the cache, and return what it contained."""
+        """Delete all entries, and return them."""
         entries = self.entries()
         shutil.rmtree(self._versions, ignore_errors=True)
         shutil.rmtree(self.root / _KNOWN, ignore_errors=True)
         return entries
 
     def _known(self, path: Path) -> Path:
-        """Return the file with the digest of a capture."""
+        """Return the path of the file that stores the digest of a capture."""
         return self.root / _KNOWN / f"{path_key(path)}.json"
 
     def _has_space(self, size: int) -> bool:
-        """Return whether columns of a size fit into the limit and leave space on the disk."""
+        """Return whether ``size`` bytes are within the limit of the cache and leave enough free space on the disk."""
         try:
             self.root.mkdir(_MODE, parents=True, exist_ok=True)
             disk = shutil.disk_usage(self.root)
@@ -205,7 +205,7 @@ class CacheFolder:
         return size <= self.limit and disk.free - size > disk.total // _FREE_SHARE
 
     def _store(self, target: Path, write: Callable[[Path], object]) -> None:
-        """Write a file atomically. Nothing is stored if that fails, because the cache is only a shortcut."""
+        """Write a file of the cache atomically. Errors of the operating system are ignored."""
         with contextlib.suppress(OSError):
             self.root.mkdir(_MODE, parents=True, exist_ok=True)
             with workspace(self.root) as temporary:
@@ -216,7 +216,7 @@ class CacheFolder:
                 new.replace(target)
 
     def _entries_of(self, version: Path) -> Iterator[Entry]:
-        """Return the entries of one version."""
+        """Yield the entries in the folder of one version of tracekit."""
         for folder in _folders(version):
             with contextlib.suppress(OSError, ValueError):
                 source = json.loads((folder / _SOURCE).read_text("utf-8"))
@@ -227,7 +227,7 @@ class CacheFolder:
 
 
 def _limit_of_environment() -> int:
-    """Return the size limit that the environment states, or the default."""
+    """Return the limit in bytes from the variable ``TRACEKIT_CACHE_SIZE``, or the default if it is not set."""
     text = os.environ.get(LIMIT, "")
     if text and not (text.isascii() and text.isdecimal()):
         raise TracekitError(
@@ -254,13 +254,13 @@ def _mapped(path: Path, columns: Sequence[str]) -> pa.Table:
 
 
 def _flush(path: Path) -> None:
-    """Write the content of a file to the disk, so that no crash of the system leaves an incomplete file."""
+    """Flush a file to the disk, so that a crash of the system cannot leave an incomplete file."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def _folders(parent: Path) -> Iterable[Path]:
-    """Return the folders in a folder, or nothing if it does not exist."""
+    """Return the subfolders of a folder, sorted. The result is empty if the folder does not exist."""
     try:
         return sorted(path for path in parent.iterdir() if path.is_dir())
     except OSError:

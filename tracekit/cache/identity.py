@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from typing import Self
 
 SETTLED_NS = 2_000_000_000
-"""A file is settled if its last change is older than this. A later change then has another time on any file system."""
+"""Age of the last change in ns from which a file is settled: a later change has another time on any file system."""
 _DIGITS = 32
 _PACKAGE = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
-    """What the system records about a file. Any change of the content changes at least ``changed_ns``.
+    """The metadata of a file in its file system. Any change of the content changes at least ``changed_ns``.
 
     Attributes:
         device: Number of the device that contains the file.
@@ -55,12 +55,12 @@ class FileStatus:
         return 0 <= max(self.modified_ns, self.changed_ns) < time.time_ns() - SETTLED_NS
 
     def to_list(self) -> list[int]:
-        """Return the fields as a list, for JSON."""
+        """Return the attributes as a list that can be stored as JSON."""
         return list(astuple(self))
 
 
 def content_digest(path: Path) -> str | None:
-    """Return the SHA-256 digest of a file as hexadecimal digits. Return None if the file changed while it was read.
+    """Return the first 32 hexadecimal digits of the SHA-256 digest of a file. Return None if it changed meanwhile.
 
     Raises:
         OSError: The file cannot be read.
@@ -73,9 +73,9 @@ def content_digest(path: Path) -> str | None:
 
 @functools.cache
 def reader_version() -> str:
-    """Return a text that changes with the version of tracekit, and with every change of its files.
+    """Return a string that identifies this version of tracekit and changes with every change of its files.
 
-    Without the files, a checkout that is being edited would use columns that older code stored.
+    The string depends on the files so that a checkout that is being edited ignores columns that older code stored.
     """
     digest = hashlib.sha256()
     for root in (_PACKAGE, schemas.FOLDER):
@@ -86,5 +86,5 @@ def reader_version() -> str:
 
 
 def path_key(path: Path) -> str:
-    """Return a file name that identifies a path."""
+    """Return a hash of a path that can be used as a file name."""
     return hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:_DIGITS]

@@ -111,7 +111,7 @@ def _print_usage_error(error: click.ClickException) -> None:
 
 
 def _discard_unwritten_output() -> None:
-    """Discard output that cannot be written: the interpreter would try again at exit, and report another error."""
+    """Discard output that cannot be written, so that the interpreter does not report another error at exit."""
     if sys.stdout is None:
         return
     try:

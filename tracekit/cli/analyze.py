@@ -77,11 +77,12 @@ def command(
 ) -> None:
     """Apply rules that find problems, with the same names, columns, order and numbers as in nsys analyze.
 
-    --list shows all rules. Options follow the name of a rule: gpu_gaps:gap=100:rows=10. Every rule finds at most 50
-    rows, unless its option rows is set. With --format csv, the output is identical to that of
-    `nsys analyze -f csv -r NAME`, byte for byte. Several rules are printed one after the other in csv and tables, as an
-    object of arrays in json, and as rows with the column report in jsonl. For several inputs, the rows of all ranks
-    have a column for the rank.
+    --list shows all rules. The options of a rule follow its name, as in gpu_gaps:gap=100:rows=10. A rule returns at
+    most 50 rows unless its option rows is set. With --format csv, the output is identical to that of
+    `nsys analyze -f csv -r NAME`, byte for byte. The results of several rules are printed one after the other in csv
+    and tables, as an object of arrays in json, and as rows with the column report in jsonl.
+
+    Several inputs are the ranks of a job. A column then contains the rank of each row.
     """
     from tracekit.core import analyze
 

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 @click.option("--clear", is_flag=True, help="Delete all of them, and list what was deleted.")
 @printing_options
 def command(*, clear: bool, printing: Printing) -> None:
-    """List the captures whose columns are stored in the cache, the last used one first.
+    """List the captures whose columns are stored in the cache, the most recently used one first.
 
     Commands store the columns that they read from reports, SQLite exports and PyTorch traces of at least 16 MiB, and
-    read them from the cache the next time. The column current is false for columns that another version stored.
+    read them from the cache the next time. In the list, current is false if another version of tracekit stored the
+    columns.
     """
     import polars as pl
 
@@ -35,6 +36,6 @@ def command(*, clear: bool, printing: Printing) -> None:
 
 
 def _row(entry: Entry) -> tuple[str, str, int, str, bool]:
-    """Return the row of an entry."""
+    """Return the capture, format, size, time of use and validity of a cache entry as a row of the list."""
     used = dt.datetime.fromtimestamp(entry.used, dt.UTC)
     return entry.path, entry.format, entry.bytes, f"{used:%Y-%m-%d %H:%M:%S} UTC", entry.is_current

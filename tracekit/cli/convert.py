@@ -85,8 +85,8 @@ def command(
     of IN without its suffix, followed by _ and the name of the format. Use - for standard output. A folder of tables
     contains one file per table that has rows.
 
-    Several inputs are the ranks of a job: files of tables have a column for the rank, and a timeline has the tracks
-    of all ranks. A folder of captures is expanded.
+    Several inputs, or the captures in a folder IN, are the ranks of a job. Files of tables then have a column for the
+    rank, and a timeline has the tracks of all ranks.
     """
     paths, out = _split_arguments(paths, out)
     path = paths[0]

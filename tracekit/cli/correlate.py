@@ -84,7 +84,7 @@ def command(
     --ncu adds metrics that Nsight Compute measured in another run of the program, matched by name, grid, block, NVTX
     range and order. The column ncu_match contains the kind of match. A message reports the share of matched kernels.
 
-    For several inputs, the kernels of all ranks are written, with a column for the rank.
+    Several inputs are the ranks of a job. A column then contains the rank of each kernel.
     """
     from tracekit.trace import Trace
 
@@ -119,7 +119,7 @@ def _join_ncu(trace: Traces, measured: Trace, metrics: list[str] | None) -> Trac
 
 
 def _write_kernels(trace: Traces, file: Path, to: str | None, *, overwrite: bool) -> None:
-    """Write the kernels of a trace, or of all traces with their ranks."""
+    """Write the kernels of a trace, or the kernels of a set with a column for the rank."""
     from tracekit import registry
     from tracekit.trace import Trace, write_table
 

@@ -49,7 +49,7 @@ _DECIMALS = {"change_percent": 2, "share_percent": 2, "p_value": 4, "time_a_ns":
 
 
 def kind_names() -> Iterable[str]:
-    """Return the names of everything that can be compared, for ``--by``."""
+    """Return the names of the kinds that ``--by`` accepts."""
     from tracekit.core.compare import KINDS
 
     return KINDS
@@ -133,11 +133,14 @@ def command(
     """Compare two captures, and show what is new, gone, faster or slower in B.
 
     A and B are captures of any format, folders or patterns of the captures of several ranks, or baselines that --save
-    wrote. Kernels, ops, groups, NVTX ranges, API calls, copies, idle times and iterations are compared by name. The
-    column Believed tells whether the iterations of the sides differ by more than they do within each side: yes, or no.
-    It is small if they do, but two runs of the same program may differ as much, and ? if there are too few iterations.
-    Without B, --save only saves the baseline. If A and B are folders of statistics that a recipe of nsys or tracekit
-    wrote, their differences are printed, or written into the folder -o.
+    wrote. Kernels, ops, groups, NVTX ranges, API calls, copies, idle times and iterations are compared by name.
+
+    The column Believed is yes if A and B differ by more than the iterations within each of them, small if two runs of
+    the same program may differ as much, no if the difference is within the variation of the iterations, and ? if there
+    are too few iterations.
+
+    With --save and without B, only the baseline is saved. If A and B are folders of statistics that a recipe of nsys or
+    tracekit wrote, their differences are printed or, with -o, written to a folder.
     """
     from tracekit.comparison import Summarizer, side_inputs, write_baseline
     from tracekit.core import compare
@@ -177,7 +180,7 @@ def command(
 
 
 def _diff_statistics(a: Path, b: Path, printing: Printing) -> None:
-    """Print the differences between the statistics of a recipe, or write them into a folder."""
+    """Print the differences between two folders of statistics of a recipe, or write them to a folder."""
     from tracekit import targets
     from tracekit.sets import recipe_files
 
@@ -229,7 +232,7 @@ def _concat_kinds(diff: Diff, rows: int) -> pl.DataFrame:
 
 
 def _print_tables(page: Page, diff: Diff, rows: int) -> None:
-    """Print the sides, the notes and a table for each kind with changes."""
+    """Print facts about both sides, the notes, and a heading and table for each kind."""
     for line in _heading_lines(diff):
         page.print_line(line)
     for kind in diff.kinds:
@@ -274,7 +277,7 @@ def _kind_heading(diff: Diff, kind: str) -> str:
 
 
 def _printed_columns(rows: pl.DataFrame, *, per_iteration: bool) -> pl.DataFrame:
-    """Return the printed columns. Times are those per iteration if the numbers of iterations differ."""
+    """Return the columns to print, with their titles. Times are per iteration if ``per_iteration`` is true."""
     import polars as pl
 
     believed = pl.col("evidence").cast(pl.String).replace_strict(_MARKS).alias("believed")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> None:
     """Show the format, version, devices, time span and row counts of each IN, and count undecoded events.
 
-    A folder of captures is expanded.
+    If IN is a folder of captures, every capture in it is shown.
 
     If one of several inputs cannot be read, an error is printed on standard error, the other inputs are shown, and the
     exit status is 1.
@@ -70,7 +70,7 @@ def collect_facts(trace: Trace) -> dict[str, Any]:
 
 
 def _rank_facts(trace: Trace) -> list[dict[str, Any]]:
-    """Return what each source in a capture states about its rank in a job: the ranks and their number."""
+    """Return the rank of a capture and the number of ranks of its job, according to each source in the capture."""
     from tracekit.sets.member import read_recorded
 
     evidence = read_recorded(trace, trace.path or Path()).evidence
@@ -126,7 +126,7 @@ def fact_lines(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def _format_rank(stated: dict[str, Any]) -> str:
-    """Return what a source states about the rank, such as ``1 of 2 (MPI)``."""
+    """Format the rank of a capture according to one source, such as ``1 of 2 (MPI)``."""
     size = "" if stated["size"] is None else f" of {stated['size']}"
     return f"{', '.join(map(str, stated['ranks']))}{size} ({stated['source']})"
 

@@ -135,7 +135,7 @@ def _collapse_arguments(text: str, width: int) -> str:
 
 
 def _bracket_levels(text: str, opening: str, closing: str) -> Iterator[tuple[str, int]]:
-    """Yield each character and its bracket level. Brackets have the level that they enclose.
+    """Yield each character and its bracket level. A bracket has the level of the characters that it encloses.
 
     The ``>`` of ``->`` is not a bracket.
     """
@@ -182,7 +182,7 @@ def _fit_widths(columns: Sequence[TextColumn], width: int | None, narrowest: int
 
 
 def _max_width(widths: Sequence[int], room: int) -> int:
-    """Return the greatest maximum width with which the sum of the limited widths does not exceed ``room``."""
+    """Return the greatest limit for a single width with which the sum of the widths does not exceed ``room``."""
     for i, width in enumerate(sorted(widths)):
         share = room // (len(widths) - i)
         if width > share:
@@ -209,7 +209,7 @@ def _grid_lines(columns: Sequence[TextColumn], widths: Sequence[int], *, bold: b
 
 
 def _block_lines(columns: Sequence[TextColumn], width: int, *, bold: bool) -> Iterator[str]:
-    """Yield the lines of one block per row. A block is a numbered rule, and the title and value of each column."""
+    """Yield the lines of one block per row: a line with the row number, then the title and value of each column."""
     margin = max(cell_len(c.title) for c in columns)
     room = max(width - margin - len(GAP), NARROWEST_TEXT)
     for i, row in enumerate(zip(*(c.cells for c in columns), strict=True), start=1):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         """A function that applies the selection options of a command to a trace or a set."""
 
         def __call__(self, traces: AnyTraces, /) -> AnyTraces:
-            """Return the selected rows."""
+            """Return the trace or set with only the selected rows."""
             ...
 
 
@@ -176,7 +176,7 @@ def memory_option(command: Command) -> Command:
 
 
 def limit_option(help_text: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds the option ``-n`` to a command, with its own help text."""
+    """Return a decorator that adds the option ``-n`` with the given help text to a command."""
     return click.option("-n", "--limit", metavar="N", type=click.IntRange(min=0), help=help_text)
 
 
@@ -272,14 +272,14 @@ def _store_no_cache(context: click.Context, _: click.Parameter, no_cache: bool) 
 
 
 def cache_argument() -> bool | None:
-    """Return the argument ``cache`` for ``load`` according to ``--no-cache``. By default, commands use the cache."""
+    """Return whether to use the cache, according to ``--no-cache`` and ``TRACEKIT_CACHE``. The default is True."""
     from tracekit.trace import uses_cache
 
     return False if click.get_current_context().meta.get(_NO_CACHE) else uses_cache(None, default=True)
 
 
 def output_format_option(help_text: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds the option ``--to`` to a command, with its own help text."""
+    """Return a decorator that adds the option ``--to`` with the given help text to a command."""
     return click.option("--to", metavar="FORMAT", shell_complete=complete_names(_exporter_names), help=help_text)
 
 
@@ -291,7 +291,7 @@ ops_option = click.option(
 def selection_options(command: Command) -> Command:
     """Add the options ``--time``, ``--nvtx``, ``--device``, ``--domain`` and ``--min-dur`` to a command.
 
-    The command receives ``select``, a function that applies these options to a trace.
+    The command receives ``select``, a function that applies these options to a trace or a set.
     """
     options = (
         click.option(
@@ -476,7 +476,7 @@ class Printing:
         return open_page(self.out, overwrite=self.force, trace=trace, paged=self.is_terminal_table and limit == 0)
 
     def print_frame(self, page: Page, frame: pl.DataFrame, *, prose: Collection[str] = ()) -> None:
-        """Print a frame on a page. In a table, columns in ``prose`` contain sentences and are wrapped."""
+        """Print a frame on a page. The columns in ``prose`` contain sentences, which are wrapped in tables."""
         page.print_frame(frame, self.style, prose=prose, spreadsheet=self.spreadsheet)
 
 
@@ -544,7 +544,7 @@ def load_input(path: Path, from_: str | None) -> Trace:
 def load_inputs(paths: Sequence[Path], from_: str | None) -> Traces:
     """Load the inputs of a command: one input as a trace, and several inputs or a folder of captures as a set.
 
-    One input for which ``--rank`` states a rank is a set, too.
+    A single input is also loaded as a set if ``--rank`` states its rank.
     """
     ranks = click.get_current_context().meta.get(_RANKS)
     if len(paths) == 1 and not ranks and (from_ is not None or not _is_folder_of_captures(paths[0])):
@@ -553,7 +553,7 @@ def load_inputs(paths: Sequence[Path], from_: str | None) -> Traces:
 
 
 def expand_folder(path: Path) -> list[Path]:
-    """Return the captures in a folder of captures, or the path itself."""
+    """Return the captures in a folder of captures. Return any other path unchanged."""
     if not _is_folder_of_captures(path):
         return [path]
     from tracekit.sets.paths import expand_paths

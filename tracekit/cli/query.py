@@ -29,7 +29,7 @@ def query(
     sort: Sequence[str] | None = None,
     wide: bool = False,
 ) -> pl.DataFrame:
-    """Return selected columns of the rows of a table that match a condition, sorted.
+    """Return the rows of a table that match a condition, sorted, with only the selected columns.
 
     Args:
         trace: The trace.
@@ -65,7 +65,7 @@ def query(
 
 
 def _wide_rows(trace: Traces) -> pl.DataFrame:
-    """Return the Nsight Compute results with one column per metric. Those of a set have the column ``rank``."""
+    """Return the Nsight Compute results with one column per metric and, for a set, the column ``rank``."""
     from tracekit.trace import Trace
 
     return trace.wide() if isinstance(trace, Trace) else trace.frames(Trace.wide)

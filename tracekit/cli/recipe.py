@@ -155,9 +155,9 @@ def command(
     """Aggregate the profiles of several ranks, with the same tables as in nsys recipe.
 
     --list shows all recipes. Each IN is a profile, a folder of profiles or a pattern. The columns, their order and the
-    numbers of each rank are those of nsys; statistics over all ranks are exact, where nsys approximates quartiles and
-    standard deviations. Without -o, the main table is printed. With -o, all tables are written into a folder, with the
-    names of nsys and one file per table.
+    numbers of each rank are those of nsys. Statistics over all ranks are exact, while nsys approximates quartiles and
+    standard deviations. Without -o, the main table is printed. With -o, each table is written to a file in a folder,
+    with the file names of nsys.
     """
     from tracekit.core.recipes import find_recipe, option_values
     from tracekit.sets import recipe_files, recipes
@@ -183,16 +183,16 @@ def command(
 
 
 def _check_output(style: str | None, out: Path | None, table: str, names: Sequence[str]) -> None:
-    """Check that the requested output exists.
+    """Check that a recipe has the requested table, and that tables can be printed or written in the requested format.
 
     Args:
-        style: The format.
+        style: The requested format. None selects the default.
         out: The folder to write. None if a table is printed.
-        table: The table to print.
+        table: Name of the table to print.
         names: Names of the tables of the recipe.
 
     Raises:
-        click.UsageError: There is no such table, or it cannot be printed or written in the format.
+        click.UsageError: The recipe has no such table, or the format cannot be printed or written.
     """
     if out is None and style not in (None, *PRINTED_STYLES):
         raise click.UsageError(f"{style} cannot be printed: name an output folder with -o")

@@ -65,10 +65,10 @@ def command(
 
 
 def _reject_inputs(others: tuple[str, ...]) -> None:
-    """Reject further inputs.
+    """Raise an error if there are more arguments than IN and OUT.
 
     Raises:
-        click.UsageError: There are further inputs.
+        click.UsageError: There are more arguments.
     """
     if others:
         raise click.UsageError(

@@ -85,7 +85,7 @@ def rows_per_report(limit: int | None, printing: Printing, reports: int) -> int:
 
 
 def _limit_rows(report: Report, rows: int) -> Report:
-    """Return a report with only its first rows, of each rank for several. If ``rows`` is 0, it has all its rows."""
+    """Return a report with only its first rows, per rank if it has several ranks. 0 keeps all rows."""
     from tracekit.sets.reports import RankedReport
 
     if not rows:

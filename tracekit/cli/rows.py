@@ -93,7 +93,7 @@ def command(
     For tables of ops, iterations and group nodes, the trace is rolled up first. If a table has the columns start_ns and
     end_ns, you can also use duration_ns in --columns, --where and --sort.
 
-    For several inputs, the column rank precedes all others.
+    Several inputs are the ranks of a job. The first column then contains the rank of each row.
     """
     from tracekit.cli.query import query
 

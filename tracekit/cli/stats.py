@@ -99,7 +99,7 @@ def command(
     and tables, as an object of arrays in json, and as rows with a column for the report in jsonl. On a terminal, each
     row takes one line, and long names are shortened.
 
-    For several inputs, the reports have the rows of all ranks, with a column for the rank.
+    Several inputs are the ranks of a job. The reports then have the rows of all ranks and a column for the rank.
     """
     from tracekit.trace import Trace
     from tracekit.trace import load as load_trace

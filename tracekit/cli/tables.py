@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 @jobs_option
 @printing_options
 def command(*, paths: tuple[Path, ...], from_: str | None, printing: Printing) -> None:
-    """List the tables of IN with their row counts. For several inputs, the rows of each rank are counted."""
+    """List the tables of IN with their row counts.
+
+    Several inputs are the ranks of a job. The rows of each rank are then counted separately.
+    """
     from tracekit.trace import Trace
 
     with load_inputs(paths, from_) as trace:

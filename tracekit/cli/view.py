@@ -31,10 +31,10 @@ def command(
 ) -> None:
     """Show captures in the browser: overview, ops, kernels, timeline and all tables.
 
-    A folder of captures stands for all of them. Captures of the ranks of a job are shown side by side, too.
+    If CAPTURE is a folder, all captures in it are shown. Captures of the ranks of a job are also shown side by side.
 
-    The page works without network. It ends with Ctrl-C. On an address other than 127.0.0.1, the URL contains a token,
-    without which the server answers nothing.
+    The viewer needs no network connection. Press Ctrl-C to stop it. With an address other than 127.0.0.1, the URL
+    contains a token, and the server rejects requests without this token.
     """
     from tracekit.view import open_viewer
 

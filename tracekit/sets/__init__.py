@@ -1,7 +1,7 @@
-"""Sets of traces: the profiles of the ranks of a job, which are opened one at a time.
+"""Treat the captures of all ranks of a job as one set, and open them one at a time.
 
 ``paths`` lists the files of a set, ``member`` reads the facts that each file records about its rank, and ``ranks``
-determines one rank per file. ``engines`` apply a function to every member, and ``trace_set`` contains the set itself.
+determines one rank per file. ``engines`` apply a function to every member, and ``trace_set`` defines ``TraceSet``.
 """
 
 from tracekit.sets.engines import Engine, LocalEngine

@@ -1,4 +1,4 @@
-"""Analyze the communication of the ranks of a set, one profile at a time."""
+"""Analyze the communication between the ranks of a set, opening one profile at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LISTED = 8
 
 
 def analyze(traces: TraceSet) -> Communication:
-    """Analyze the communication of all ranks. Warn of ranks whose clocks cannot be aligned by collectives."""
+    """Analyze the communication between all ranks, and warn if collectives cannot align the clock of a rank."""
     from tracekit.core.communication import Communication, rank_tables
 
     found = Communication(collect_rank_tables(traces, rank_tables))
@@ -34,14 +34,14 @@ def analyze(traces: TraceSet) -> Communication:
 
 
 def clock_conversions(traces: TraceSet) -> pl.DataFrame:
-    """Return the clock conversion of each rank to the clock of the first rank, as ``align_clocks`` does."""
+    """Return one row per rank that describes how its times are converted to the clock of the first rank."""
     from tracekit.core.communication import Communication, call_tables
 
     return Communication(collect_rank_tables(traces, call_tables)).clocks
 
 
 def collect_rank_tables(traces: TraceSet, function: Compute) -> Tables:
-    """Compute tables of every rank, and concatenate them with the column ``rank``."""
+    """Compute tables for every rank, and concatenate tables with the same name, with an additional column ``rank``."""
     import polars as pl
 
     results = traces.map(functools.partial(_compute_tables, function))
@@ -65,7 +65,7 @@ def _compute_tables(function: Compute, trace: Trace) -> Tables:
 
 
 def warn_of_unaligned(clocks: pl.DataFrame) -> None:
-    """Warn of the ranks whose clocks cannot be aligned by collectives.
+    """Warn about ranks whose clocks cannot be aligned by collectives.
 
     Args:
         clocks: The result of ``align_clocks``.

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _AHEAD = 4
-"""Number of tasks per thread of a worker that are submitted ahead, so that results that wait take little memory."""
+"""Number of tasks per worker thread that are submitted in advance, so that waiting results take little memory."""
 _MERGED = 16
-"""Number of results that a task merges."""
+"""Number of results that one task merges."""
 
 
 class DaskEngine:
-    """An engine that processes each capture as one task of a Dask cluster, whose workers open and read it.
+    """An engine that processes each capture as one task on a Dask cluster.
 
-    A task is repeated if its worker dies or if the file cannot be opened. The workers must be able to open the paths of
-    the captures, and must have the same version of tracekit.
+    The workers open and read the captures, so they need access to their paths and the same version of tracekit. A task
+    is repeated if its worker dies or if the file cannot be opened.
 
     Attributes:
         address: Address of the scheduler. None if a cluster is started on this machine.
@@ -44,13 +44,13 @@ class DaskEngine:
         self._client = None if client is None or isinstance(client, str) else client
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for pickling, without the connection, which cannot be pickled."""
+        """Return the attributes to pickle, without the connection to the cluster, which cannot be pickled."""
         return {**self.__dict__, "_client": None}
 
     def map(
         self, function: Callable[[Member], Result], members: Sequence[Member]
     ) -> Iterator[tuple[Member, Result | Exception]]:
-        """Yield each member, in the order of the members, with the result of the function or its error.
+        """Apply a function to each member, and yield each member with its result or error, in the order of ``members``.
 
         Raises:
             TracekitError: Dask is not installed.
@@ -69,7 +69,7 @@ class DaskEngine:
     ) -> tuple[Result | None, list[tuple[Member, Exception]]]:
         """Apply a function to each member, and merge the results on the workers, 16 at a time.
 
-        Only the last result is sent to this process. See ``MergingEngine``.
+        Only the merged result is sent to this process. See ``MergingEngine`` for the arguments.
 
         Raises:
             TracekitError: Dask is not installed, or several workers died while they merged results.
@@ -92,13 +92,16 @@ class DaskEngine:
     def _submitted(
         self, client: Any, task: Callable[[Member], Any], members: Sequence[Member], *, check: bool = False
     ) -> Iterator[tuple[Member, Any, Any]]:
-        """Yield each member, in the order of the members, with its task. Only a few tasks are submitted ahead.
+        """Submit a task for each member, and yield each member with its future, in the order of ``members``.
+
+        At any time, only a few tasks are submitted whose members have not been yielded.
 
         Args:
-            client: The client.
-            task: The function that computes the answer for a member.
-            members: The members.
-            check: Whether to submit also a task that returns only the error, so that the result stays on the worker.
+            client: The Dask client.
+            task: Function that a worker calls with the member.
+            members: The members to process.
+            check: Whether to submit a second task per member that returns only the error. Its future, which is None by
+                default, is yielded as well. The result itself can then stay on the worker.
         """
         threads = sum(client.nthreads().values()) or 1
         pending: deque[tuple[Member, Any, Any]] = deque()
@@ -113,7 +116,7 @@ class DaskEngine:
 
     @contextlib.contextmanager
     def _connect(self) -> Iterator[Any]:
-        """Yield a Dask client. A client and a cluster that this method created are closed afterwards."""
+        """Yield a Dask client. If this method creates the client or a cluster, they are closed afterwards."""
         if self._client is not None:
             yield self._client
             return
@@ -128,12 +131,12 @@ class DaskEngine:
 
 
 class _Tree:
-    """Tasks that are merged, ``_MERGED`` at a time, as soon as there are as many of one level.
+    """A tree of tasks in which each inner task merges the results of ``_MERGED`` tasks of the level below.
 
-    A level merges the results of the level before. There are therefore few unmerged results at any time.
+    A merging task is submitted as soon as its level has enough tasks, so there are few unmerged results at any time.
 
     Args:
-        merge: Function that submits a task that merges the results of several tasks.
+        merge: Function that submits a task that merges the results of the tasks in a list, and returns its future.
     """
 
     def __init__(self, merge: Callable[[list[Any]], Any]) -> None:
@@ -141,7 +144,7 @@ class _Tree:
         self._levels: list[list[Any]] = []
 
     def add(self, task: Any, level: int = 0) -> None:
-        """Add the task whose result follows all earlier ones."""
+        """Append the future of a task to a level of the tree. Results are merged in the order of addition."""
         if level == len(self._levels):
             self._levels.append([])
         self._levels[level].append(task)
@@ -150,7 +153,7 @@ class _Tree:
             self.add(self._merge(tasks), level + 1)
 
     def root(self) -> Any:
-        """Return the task whose result is that of all tasks. None if there are no tasks."""
+        """Submit a task that merges all results, and return its future. Return None if there are no tasks."""
         left = [task for level in reversed(self._levels) for task in level]  # higher levels contain earlier results
         return self._merge(left) if left else None
 
@@ -166,7 +169,7 @@ def _import_distributed() -> Any:
 
 
 def _process_member(function: Callable[[Member], Result], member: Member) -> Answer[Result]:
-    """Process a member, and return its result or error. Errors of a file system are raised: Dask repeats the task."""
+    """Return the result of a function for a member, or its error. Raise I/O errors, so that Dask retries the task."""
     result = call_with_warnings(function, member)
     error = result.outcome
     if isinstance(error, Exception) and any(
@@ -177,18 +180,18 @@ def _process_member(function: Callable[[Member], Result], member: Member) -> Ans
 
 
 def _only_error(answer: Answer[Any]) -> Answer[Any]:
-    """Return the answer if it is an error. If not, return one without the result and the warnings."""
+    """Return an answer with an error unchanged, and an empty answer otherwise, so that little data is transferred."""
     return answer if isinstance(answer.outcome, Exception) else Answer(None)
 
 
 def _merge_answers(merge: Callable[[list[Result]], Result], answers: list[Answer[Result]]) -> Answer[Result]:
-    """Return the answer with the merged results, and with the warnings of all answers."""
+    """Merge the results of several answers into one answer, which has the warnings of all of them."""
     results = [a.outcome for a in answers if not isinstance(a.outcome, Exception)]
     return Answer(merge(results), tuple(text for a in answers for text in a.warnings))
 
 
 def _task_outcome(future: Any, member: Member) -> Any:
-    """Return the result or the error of a task. If a worker dies while it processes the member, return an error."""
+    """Wait for a task, and return its result or error. The death of several workers is returned as an error, too."""
     from distributed.scheduler import KilledWorker
 
     try:
@@ -202,7 +205,7 @@ def _task_outcome(future: Any, member: Member) -> Any:
 
 
 def _merged_result(root: Any) -> Any:
-    """Return the result of the task that merges all others.
+    """Wait for the task that merges all results, and return its result.
 
     Raises:
         TracekitError: Several workers died.

@@ -1,4 +1,4 @@
-"""Engines apply a function to every member of a set, one member or several at a time."""
+"""Apply a function to every member of a set, in this process or in several processes."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 ENGINES = ("local", "dask")
 _BYTES_PER_JOB = 1 << 26
-"""Size of the captures for which another process takes less time than it needs to start."""
+"""Bytes of captures per process. With fewer bytes, starting another process takes longer than it saves."""
 _MEMORY_PER_JOB, _MEMORY_PER_BYTE = 1 << 28, 4
-"""Memory that a process needs, and memory per byte of the capture that it reads."""
+"""Bytes of memory that a process needs, and additional bytes of memory per byte of the capture that it reads."""
 
 
 class Engine(Protocol):
-    """The interface of engines.
+    """The interface of an engine, which applies a function to every member of a set.
 
     Attributes:
-        skips_errors: Whether tables and recipes over all ranks skip captures that cannot be read, with a warning.
-            Otherwise the first error is raised.
+        skips_errors: Whether captures that cannot be read are skipped with a warning when a table or recipe of all
+            ranks is computed. If False, the first error is raised.
     """
 
     skips_errors: bool
@@ -41,12 +41,12 @@ class Engine(Protocol):
     def map(
         self, function: Callable[[Member], Result], members: Sequence[Member]
     ) -> Iterator[tuple[Member, Result | Exception]]:
-        """Yield each member, in the order of the members, with the result of the function or its error.
+        """Apply a function to each member, and yield each member with its result or error, in the order of ``members``.
 
         Args:
             function: A function that can be pickled: a function of a module, or a ``functools.partial`` of one. Its
                 result should be small, because an engine may send it to another process.
-            members: The members.
+            members: The members to process.
 
         Yields:
             The member, and the result of the function or the ``TracekitError`` or ``OSError`` that it raised.
@@ -56,7 +56,7 @@ class Engine(Protocol):
 
 @runtime_checkable
 class MergingEngine(Engine, Protocol):
-    """The interface of engines that merge results where they were computed, and return only the merged result."""
+    """The interface of an engine that merges the results of members where they are computed."""
 
     def map_merged(
         self,
@@ -65,16 +65,17 @@ class MergingEngine(Engine, Protocol):
         members: Sequence[Member],
         progress: Callable[[int], None],
     ) -> tuple[Result | None, list[tuple[Member, Exception]]]:
-        """Apply a function to each member, and merge the results as a tree.
+        """Apply a function to each member, and merge all results into one.
 
         Args:
             function: The function, as for ``map``.
-            merge: A function that can be pickled. It merges several results, in the order of the members, into one.
-            members: The members.
-            progress: Function that receives the number of members that were processed.
+            merge: Function that merges a list of results, in the order of their members, into one. It must be
+                picklable.
+            members: The members to process.
+            progress: Callback that receives the number of processed members.
 
         Returns:
-            The merged result, which is None if there is no result, and the members with errors.
+            The merged result, or None if all members failed, and the failed members with their errors.
         """
         ...
 
@@ -82,9 +83,9 @@ class MergingEngine(Engine, Protocol):
 class LocalEngine:
     """An engine that processes the members on this machine.
 
-    With several jobs, functions must be picklable. A script that uses them must have the guard
-    ``if __name__ == "__main__"``, because each process imports it. The processes are kept for further calls, because
-    they take half a second to start, and end when the engine is deleted.
+    With several jobs, functions must be picklable, and a script must protect its main code with
+    ``if __name__ == "__main__"``, because each process imports the script. The processes are reused by later calls,
+    because starting them takes half a second. They end when the engine is deleted.
 
     Attributes:
         jobs: Number of processes. With 1, the members are processed in this process, one at a time.
@@ -107,7 +108,7 @@ class LocalEngine:
     def map(
         self, function: Callable[[Member], Result], members: Sequence[Member]
     ) -> Iterator[tuple[Member, Result | Exception]]:
-        """Yield each member with the result of the function, or its error.
+        """Apply a function to each member, and yield each member with its result or error, in the order of ``members``.
 
         Raises:
             TracekitError: The function cannot be sent to another process, or a process was killed.
@@ -120,7 +121,7 @@ class LocalEngine:
     def _map_in_processes(
         self, function: Callable[[Member], Result], members: Sequence[Member], jobs: int
     ) -> Iterator[tuple[Member, Result | Exception]]:
-        """Yield each member with the result of the function, or its error, computed by several processes."""
+        """Apply a function to each member in several processes, and yield each member with its result or error."""
         from concurrent.futures.process import BrokenProcessPool
 
         check_function(function)
@@ -145,7 +146,7 @@ class LocalEngine:
                 future.cancel()
 
     def _pool_of(self, jobs: int) -> ProcessPoolExecutor:
-        """Return the pool of this engine. It is replaced if it has too few processes."""
+        """Return the process pool of this engine. A pool with fewer than ``jobs`` processes is replaced first."""
         if self._pool is None or self._pool.jobs < jobs:
             executor = _new_pool(jobs)
             weakref.finalize(self, executor.shutdown, cancel_futures=True)
@@ -154,14 +155,14 @@ class LocalEngine:
 
 
 def find_engine(engine: Any) -> Engine:
-    """Return the engine that an argument selects.
+    """Return the engine for the argument ``engine`` of ``load_many``.
 
     Args:
-        engine: An engine, the name of one, the address of a Dask scheduler such as ``tcp://host:8786``, a client of
-            Dask, or None for the engine that processes members in this process.
+        engine: An engine, the name ``local`` or ``dask``, the address of a Dask scheduler such as ``tcp://host:8786``,
+            or a Dask client. None selects the engine that processes members in this process.
 
     Raises:
-        TracekitError: There is no such engine, or its package is not installed.
+        TracekitError: The name of the engine is unknown.
     """
     if engine is None or engine == "local":
         return LocalEngine()
@@ -176,7 +177,7 @@ def find_engine(engine: Any) -> Engine:
 
 
 def default_jobs(paths: Sequence[Path]) -> int:
-    """Return the number of processes that read captures fastest, given their sizes, the cores and the memory."""
+    """Return a suitable number of processes for reading captures, given their sizes, the CPU cores and the memory."""
     sizes = [path.stat().st_size for path in paths if path.is_file()] or [0]
     memory = _MEMORY_PER_JOB + _MEMORY_PER_BYTE * max(sizes)
     return max(1, min(available_cores(), len(paths), sum(sizes) // _BYTES_PER_JOB, _memory_bytes() // 2 // memory))
@@ -191,14 +192,14 @@ def _memory_bytes() -> int:
 
 
 class _Pool(NamedTuple):
-    """Processes that have started or will start when they are needed, and their maximum number."""
+    """A process pool and its maximum number of processes."""
 
     executor: ProcessPoolExecutor
     jobs: int
 
 
 def _new_pool(jobs: int) -> ProcessPoolExecutor:
-    """Return a pool of processes that do not inherit the state of this one."""
+    """Return a pool of processes that are spawned, not forked, so that they inherit no state of this process."""
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 

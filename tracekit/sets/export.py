@@ -1,7 +1,7 @@
 """Write a set to files, opening one member at a time.
 
-Formats with one file per table have the column ``rank``. CSV and Parquet files are written member by member, so a set
-of any size needs the memory of one member. Other formats of this kind need the memory of the largest table.
+In formats with one file per table, every table has an additional column ``rank``. CSV and Parquet files are written one
+member after another, which needs the memory of one member. The other formats need the memory of the largest table.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class RankedView:
     """The tables of one member with the column ``rank``, for exporters that write single tables.
 
     Attributes:
-        view: The view of the member.
+        view: The tables of the member without the column ``rank``.
     """
 
     def __init__(self, view: TraceView, rank: int) -> None:
@@ -103,17 +103,17 @@ class RankedView:
         self._rank = rank
 
     def chunked_table(self, name: str) -> pa.Table:
-        """Return a table without unifying the dictionaries of its string columns."""
+        """Return a table with the column ``rank``, without unifying the dictionaries of its string columns."""
         schema = self.schema(name)
         return frames.ranked_table(schema, schema.names, self._rank, self.view.chunked_table(name))
 
     def schema(self, name: str) -> TableSchema:
-        """Return the schema of a table."""
+        """Return the schema of a table, including the column ``rank``."""
         return frames.with_rank(self.view.schema(name))
 
 
 class SetView:
-    """The tables of a set as a view for exporters that write single tables."""
+    """A view of the tables of all ranks of a set, for exporters that write single tables."""
 
     def __init__(self, traces: TraceSet) -> None:
         self._traces = traces
@@ -127,7 +127,7 @@ class SetView:
         return {}
 
     def prefetch(self, columns: Mapping[str, Sequence[str] | None]) -> None:
-        """Do nothing, because a set caches nothing."""
+        """Do nothing, because a set does not cache columns."""
 
     def table(self, name: str) -> pa.Table:
         """Return a table of all ranks, in which each string column has a single dictionary."""
@@ -141,7 +141,7 @@ class SetView:
 
 
 def _views(traces: TraceSet, progress: Progress) -> Iterator[tuple[RankedView, int]]:
-    """Yield the view and the index of each member. A view is open until the next one is yielded."""
+    """Open one member after another, and yield its view and its index. A view is closed before the next is yielded."""
     from tracekit.trace import view_of
 
     for number, rank in enumerate(traces.ranks):
@@ -161,14 +161,14 @@ def _write_whole_tables(traces: TraceSet, exporter: Exporter, files: Mapping[str
 
 
 def _holds_several_ranks(exporter: Exporter) -> bool:
-    """Return whether a set can be written with an exporter."""
+    """Return whether an exporter can write a set of several ranks."""
     return bool(exporter.write_table or exporter.write_many) or exporter.format in (SQLITE, HTML)
 
 
 def _write_sqlite(traces: TraceSet, path: Path, progress: Progress) -> None:
-    """Write a database in which each table has the column ``rank``, which is part of all keys.
+    """Write an SQLite database of all ranks, in which the column ``rank`` is part of the key of each table.
 
-    The members are opened twice: first to find out which keys hold in all of them.
+    Each member is opened twice, the first time to determine which keys are unique in all members.
     """
     from tracekit.exporters.sqlite import table_names
     from tracekit.exporters.sqlite.export import write_database

@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 RANK, RECORDED_RANK = "rank", "recorded_rank"
-"""Name of the column with the rank of each row, and the name of a column ``rank`` that the table itself has."""
+"""Name of the added column with the rank of each row, and new name of a column ``rank`` of the table itself."""
 _RANK_COLUMN = schemas.Column(RANK, "int64", "Rank of the capture that contains the row.")
 
 
 def with_rank(schema: TableSchema) -> TableSchema:
-    """Return the schema of a table of a set, in which the column ``rank`` precedes those of one trace."""
+    """Return the schema of a table with an additional first column ``rank``, which becomes part of the key."""
     own = [replace(c, name=RECORDED_RANK) if c.name == RANK else c for c in schema.columns]
     return replace(schema, columns=(_RANK_COLUMN, *own), key=(RANK, *(k for k in schema.key if k != RANK)))
 
 
 def with_rank_column(frame: pl.DataFrame, rank: int) -> pl.DataFrame:
-    """Return a frame with the column ``rank`` before its columns."""
+    """Return a frame with an additional first column ``rank``. An existing column of this name is renamed."""
     import polars as pl
 
     own = frame.rename({RANK: RECORDED_RANK}, strict=False)
@@ -38,7 +38,7 @@ def with_rank_column(frame: pl.DataFrame, rank: int) -> pl.DataFrame:
 
 
 def name_in_trace(column: str) -> str:
-    """Return the name that a column of a set, other than ``rank``, has in the table of one trace."""
+    """Map the name of a column of a set, except the added column ``rank``, to its name in a single trace."""
     return RANK if column == RECORDED_RANK else column
 
 
@@ -48,7 +48,7 @@ def scan(
     """Return a table of all members as a LazyFrame. Collecting it opens one member after another.
 
     Args:
-        members: The members.
+        members: The members, in the order of their rows.
         open_member: Function that opens the trace of a member.
         name: Name of the table.
         schema: Schema of the table, with the column ``rank``.
@@ -77,7 +77,7 @@ def scan(
 
 
 def _members_matching(members: Sequence[Member], predicate: pl.Expr | None) -> list[Member]:
-    """Return the members that a filter may match. Only filters on the column ``rank`` alone exclude members."""
+    """Return the members whose rows may match a filter. Only a filter on the column ``rank`` alone excludes members."""
     import polars as pl
 
     if predicate is None or set(predicate.meta.root_names()) != {RANK}:
@@ -99,12 +99,12 @@ def _read_columns(trace: Trace, name: str, columns: Sequence[str], rank: int) ->
 
 
 def concat_tables(schema: TableSchema, columns: Sequence[str], tables: Iterable[tuple[Member, pa.Table]]) -> pa.Table:
-    """Return the tables of all members as one table with the declared types and one dictionary per string column.
+    """Concatenate the tables of all members, with the declared types and a single dictionary per string column.
 
     Args:
         schema: Schema of the table, with the column ``rank``.
         columns: Names of the columns of the result, beginning with ``rank``.
-        tables: The members, and a table of each of them with the other columns.
+        tables: Pairs of a member and its table, which lacks the column ``rank``.
     """
     import pyarrow as pa
 
@@ -114,13 +114,13 @@ def concat_tables(schema: TableSchema, columns: Sequence[str], tables: Iterable[
 
 
 def ranked_table(schema: TableSchema, columns: Sequence[str], rank: int, table: pa.Table) -> pa.Table:
-    """Return the table of one member with the column ``rank`` before its columns.
+    """Return the table of one member with an additional first column ``rank``.
 
     Args:
         schema: Schema of the table, with the column ``rank``.
         columns: Names of the columns of the result, beginning with ``rank``.
-        rank: The rank.
-        table: The other columns.
+        rank: Value of the column ``rank``.
+        table: Table without the column ``rank``.
     """
     import pyarrow as pa
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NCCL = "NCCL"
 MAX_RANK = 10_000_000
-"""Limit of ranks. A larger number is not a rank."""
+"""Numbers that are not less than this limit are not accepted as ranks."""
 _INIT = r"^ncclCommInitRank"
 _RANK_KEYS, _SIZE_KEYS = ("rank",), ("no. of ranks", "nranks", "number of ranks")
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -29,12 +29,12 @@ _DEVICE_TABLES = ("kernels", "memcpys")
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The ranks that one source states for a capture.
+    """The rank of a capture according to one source, such as MPI or an environment variable.
 
     Attributes:
-        source: The source as it is named in messages, such as ``MPI`` or ``the variable RANK``.
-        ranks: The ranks that it names, ascending. A capture of several processes may have several.
-        size: Number of ranks that the source states. None if it states none.
+        source: Name of the source in messages, such as ``MPI`` or ``the variable RANK``.
+        ranks: Ranks according to the source, ascending. A capture of several processes may have several.
+        size: Number of ranks of the job according to the source. None if the source does not state it.
     """
 
     source: str
@@ -49,13 +49,13 @@ class Recorded:
     Attributes:
         path: Absolute path of the capture.
         format: Name of its format.
-        evidence: The ranks that the sources in the capture state.
+        evidence: The ranks of the capture according to each source in it.
         devices: Ids of the GPUs with activities, ascending.
         origin_utc_ns: UTC time of the trace origin in ns since 1970. None if it is not recorded.
         duration_ns: Duration of the capture in ns. None if it is not recorded.
         local_rank: Rank of the process among those of its machine. None if it is not recorded.
         host: Name of the machine, which is private. None if it is not recorded.
-        is_read: Whether the capture was opened. If not, only its path is known, and its format if it is given.
+        is_read: Whether the capture was opened. If False, only its path and possibly its format are known.
     """
 
     path: Path
@@ -77,7 +77,7 @@ class Member:
         path: Absolute path of the capture.
         rank: Rank of the capture in the set.
         format: Name of its format.
-        source: How the rank was determined, such as ``MPI``, ``the file name`` or ``given``.
+        source: Source of the rank, such as ``MPI``, ``the file name``, or ``given`` if the user specified it.
         world_size: Number of ranks of the job. None if it is not recorded.
         devices: Ids of the GPUs with activities, ascending.
         origin_utc_ns: UTC time of the trace origin in ns since 1970. None if it is not recorded.
@@ -86,9 +86,9 @@ class Member:
         local_rank: Rank of the process among those of its machine. None if it is not recorded.
         host: Name of the machine, which is private and not shown. None if it is not recorded.
         via: Name of the program that exports the capture before it is read. None if it is read directly.
-        is_read: Whether the capture was opened. If not, its recorded facts are unknown, and its format may be empty.
-        url: URL from which the capture is downloaded where it is read. None if it is a local file. It may contain a
-            password and is not shown.
+        is_read: Whether the capture was opened. If False, its recorded facts are unknown, and its format may be empty.
+        url: URL from which the process that reads the capture downloads it. None for a local file. The URL may contain
+            a password and is not shown.
     """
 
     path: Path
@@ -144,9 +144,9 @@ def read_recorded(trace: Trace, path: Path) -> Recorded:
 
 
 def _variable_evidence(variables: Mapping[str, int]) -> Iterator[Evidence]:
-    """Yield the ranks that the environment variables of launchers state, and the number of ranks.
+    """Yield the rank and the number of ranks according to each environment variable of a launcher.
 
-    ``SLURM_PROCID`` is used only without the others, because programs that another launcher starts inherit it.
+    ``SLURM_PROCID`` is used only if no other variable is recorded, because programs of other launchers inherit it.
     """
     stated = [name for name in _RANK_VARIABLES if name in variables] or ["SLURM_PROCID"]
     for name in stated:
@@ -155,7 +155,7 @@ def _variable_evidence(variables: Mapping[str, int]) -> Iterator[Evidence]:
 
 
 def _devices(trace: Trace) -> tuple[int, ...]:
-    """Return the ids of the GPUs on which kernels or copies ran, ascending."""
+    """Return the ids of the GPUs on which kernels or memory copies ran, ascending."""
     used: set[int] = set()
     for table in _DEVICE_TABLES:
         used.update(_read_column(trace, table, "device_id").unique())
@@ -163,7 +163,7 @@ def _devices(trace: Trace) -> tuple[int, ...]:
 
 
 def _read_column(trace: Trace, table: str, column: str) -> pl.Series:
-    """Return a column without its nulls."""
+    """Return a column of a table without its nulls."""
     import polars as pl
 
     return pl.Series(trace.table(table, [column])[column]).drop_nulls()
@@ -178,7 +178,7 @@ def _mpi_evidence(trace: Trace) -> Iterator[Evidence]:
 
 
 def _nccl_evidence(trace: Trace) -> Iterator[Evidence]:
-    """Yield the ranks of the processes in the largest communicator that NCCL created while it was recorded."""
+    """Yield the ranks of the processes in the largest NCCL communicator whose creation was recorded."""
     import polars as pl
 
     ranges = pl.DataFrame(trace.table("nvtx_ranges", ["domain", "name", "payload_text"]))
@@ -195,7 +195,10 @@ def _nccl_evidence(trace: Trace) -> Iterator[Evidence]:
 
 
 def _rank_of_payload(payload: str) -> tuple[int | None, int | None]:
-    """Return the rank and the number of ranks in the payload of a call that creates a communicator."""
+    """Return the rank and the number of ranks in the JSON payload of a call of ``ncclCommInitRank``.
+
+    Both are None if the payload has no valid rank or number of ranks.
+    """
     try:
         values = json.loads(payload)
     except ValueError:
@@ -212,7 +215,7 @@ def _rank_of_payload(payload: str) -> tuple[int | None, int | None]:
 
 
 def _profiler_evidence(info: dict[str, str]) -> Iterator[Evidence]:
-    """Yield the rank that the PyTorch profiler recorded."""
+    """Yield the rank and the number of ranks that the PyTorch profiler recorded."""
     rank = _parse_int(info.get("distributed_rank"))
     if rank is not None:
         yield Evidence("the profiler", _valid_ranks([rank]), _parse_int(info.get("distributed_world_size")))

@@ -1,4 +1,4 @@
-"""Write one page (HTML) that shows the ranks of a set side by side."""
+"""Create an HTML page that shows the ranks of a set side by side."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAPS = {
     "ucx_gpu_time_util_map": "UCX calls and kernels",
     "gpu_metric_util_map": "GPU metrics",
 }
-"""The recipes of heat maps, each with what it shows."""
+"""The recipes that are drawn as heat maps, with descriptions of their content."""
 _ROWS = 50
 _RECIPES = ("gpu_time_sum", "comm_sum", "comm_skew", "iteration_spread", "cuda_gpu_kern_sum", *MAPS)
 _GPU_TIME = {
@@ -97,7 +97,7 @@ _CLOCKS = {
 
 
 def page(traces: TraceSet, progress: Progress | None = None) -> str:
-    """Return the page of a set as HTML.
+    """Return an HTML page that shows the ranks of a set side by side.
 
     Args:
         traces: The set.
@@ -121,7 +121,12 @@ def page(traces: TraceSet, progress: Progress | None = None) -> str:
 
 
 def figures(tables: Mapping[str, pl.DataFrame], prefix: str = "") -> dict[str, Any]:
-    """Return the figures of a recipe as objects of plotly, without their template, which the page has."""
+    """Return the figures of a recipe as JSON objects for plotly, by name. The page itself contains their template.
+
+    Args:
+        tables: The tables of the recipe by name.
+        prefix: Prefix of the names of the figures.
+    """
     contents = {prefix + name: json.loads(drawn.to_json()) for name, drawn in plots.figures(tables).items()}
     for content in contents.values():
         del content["layout"]["template"]
@@ -166,7 +171,7 @@ def _maps(tables: Mapping[str, Tables]) -> Iterator[Section]:
 
 
 def _pace(traces: TraceSet, tables: Mapping[str, Tables]) -> Iterator[Section]:
-    """Yield the pace of the kernel with the longest total time."""
+    """Yield the section that shows when each rank ran the kernel with the longest total time."""
     kernels = tables["cuda_gpu_kern_sum"]["all_stats"].sort("Sum", descending=True, maintain_order=True)
     if kernels.is_empty():
         return

@@ -1,4 +1,4 @@
-"""List the captures that paths, folders and patterns name."""
+"""Expand paths, folders, patterns and URLs into lists of captures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MAX_FILES = 1 << 20
 """Maximum number of files of a folder that are examined."""
 _EXPORTED = ("nsys-sqlite", "nsys-rep")
-"""Formats of which the first is an export of the second if both files have the same name."""
+"""A format and the format of its source: a file is an export of the report that has the same name."""
 
 
 def expand_paths(paths: PathLike | Iterable[PathLike]) -> list[Path]:
@@ -31,7 +31,7 @@ def expand_paths(paths: PathLike | Iterable[PathLike]) -> list[Path]:
             itself a capture, such as a folder of tables, is one capture.
 
     Raises:
-        TracekitError: No capture matches, or a capture is named twice.
+        TracekitError: No capture matches, or a capture is listed twice.
         FileNotFoundError: A path does not exist.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
@@ -48,15 +48,15 @@ def expand_paths(paths: PathLike | Iterable[PathLike]) -> list[Path]:
 
 
 def locate(paths: PathLike | Iterable[PathLike]) -> dict[Path, str | None]:
-    """Return the captures that paths and URLs name, each with its URL, which is None for a local capture.
+    """Expand paths and URLs into captures, and map the path of each capture to its URL or, if it is local, to None.
 
     Args:
         paths: A file, a folder of captures, a pattern, or several of them, as for ``expand_paths``. A URL with a scheme
-            such as ``s3`` names a file, a folder or a pattern that fsspec opens. Of a folder, the files with the suffix
-            of a format are captures.
+            such as ``s3`` names a file, a folder or a pattern that fsspec opens. In a remote folder, the files with the
+            suffix of a format are captures.
 
     Raises:
-        TracekitError: No capture matches, a capture is named twice, or a storage cannot be read.
+        TracekitError: No capture matches, a capture is listed twice, or a remote storage cannot be read.
         FileNotFoundError: A path does not exist.
     """
     given = [remote.local_path(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
@@ -109,9 +109,9 @@ def _captures_of_folder(folder: Path) -> list[Path]:
 
 
 def _without_exports(folder: Path, formats: dict[str, str]) -> list[str]:
-    """Return the names of captures without the SQLite exports of reports that are in the same folder.
+    """Return the names of the captures in a folder, except SQLite exports of reports in the same folder.
 
-    ``nsys stats`` leaves such an export beside each report.
+    ``nsys stats`` writes such an export next to each report. A warning states how many exports are skipped.
     """
     export, report = _EXPORTED
     reports = {Path(name).stem for name, kind in formats.items() if kind == report}

@@ -1,4 +1,4 @@
-"""Draw figures of a set: compute the tables of a recipe, and draw them with ``tracekit.plots``."""
+"""Draw the figures of a set from the tables of recipes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Align = Literal["yes", "no"]
 
 
 class SetPlots:
-    """The figures of a set. Each method returns plotly figures, which are small however many events the ranks have.
+    """Methods that draw figures of a set. Each method computes a recipe and returns plotly figures of its tables.
 
-    The tables of the figures are those of recipes (see ``TraceSet.recipe``), and a recipe that was computed already can
-    be drawn with ``recipe``. plotly has to be installed: ``pip install 'tracekit[view]'``.
+    The figures are small even if the ranks have many events. ``recipe`` draws tables that ``TraceSet.recipe`` has
+    already computed. The methods need plotly: ``pip install 'tracekit[view]'``.
     """
 
     def __init__(self, traces: TraceSet) -> None:
@@ -96,14 +96,14 @@ class SetPlots:
         Args:
             recipe: Name of the recipe whose percentages are drawn.
             bins: Number of bins of time.
-            align: Whether times count from the start of the first profile, or from that of each profile.
+            align: ``yes`` counts times from the start of the first profile, ``no`` from the start of each profile.
             dark: Whether to use the dark template.
 
         Returns:
-            One heat map per column of percentages. There is none if the ranks have no data for it.
+            The heat maps by name, one per column of percentages. Empty if the ranks have no data for the recipe.
 
         Raises:
-            MissingTableError: Times are to be aligned, but the start of a profile is not recorded.
+            MissingTableError: ``align`` is ``yes``, but the start of a profile is not recorded.
 
         Examples:
             >>> import tracekit as tk
@@ -126,14 +126,14 @@ class SetPlots:
         Args:
             name: Short name of the kernel, or name of the range.
             recipe: Name of the recipe whose occurrences are drawn.
-            align: Whether times count from the start of the first profile, or from that of each profile.
+            align: ``yes`` counts times from the start of the first profile, ``no`` from the start of each profile.
             dark: Whether to use the dark template.
 
         Returns:
-            The figures by name. There is none if the name does not occur.
+            The figures by name. Empty if no kernel or range has this name.
 
         Raises:
-            MissingTableError: Times are to be aligned, but the start of a profile is not recorded.
+            MissingTableError: ``align`` is ``yes``, but the start of a profile is not recorded.
 
         Examples:
             >>> import tracekit as tk
@@ -143,14 +143,14 @@ class SetPlots:
         return self.recipe(self._traces.recipe(recipe, name=name, align=align), dark=dark)
 
     def recipe(self, tables: Mapping[str, pl.DataFrame], *, dark: bool = False) -> dict[str, Figure]:
-        """Draw the figures of a recipe.
+        """Draw the figures of a recipe whose tables have already been computed.
 
         Args:
             tables: The result of ``TraceSet.recipe``.
             dark: Whether to use the dark template.
 
         Returns:
-            The figures by name. Tables without rows, and those that have no figure, are left out.
+            The figures by name. Tables without rows or without a figure are omitted.
         """
         from tracekit.plots import recipes
 

@@ -31,9 +31,10 @@ def ranks_in_name(name: str) -> set[int]:
 
 
 def varying_numbers(names: Sequence[str]) -> dict[str, int]:
-    """Map each file name to the only number in which the names differ. The result is empty if they differ otherwise.
+    """Map each file name to the number in which it differs from the other names.
 
-    A single name has such a number if it is between dots, as in ``report.3.nsys-rep``.
+    The result is empty if the names differ in anything other than exactly one number. For a single name, the result
+    contains its only number between dots, such as 3 in ``report.3.nsys-rep``.
     """
     stems = [_stem(name) for name in names]
     if len(names) == 1:
@@ -49,11 +50,11 @@ def varying_numbers(names: Sequence[str]) -> dict[str, int]:
 
 
 def assign_ranks(captures: Sequence[Recorded], given: Mapping[str, int] | None = None) -> tuple[Member, ...]:
-    """Return the members of a set, sorted by rank.
+    """Determine the rank of each capture, and return the members of the set, sorted by rank.
 
     A rank that the user specifies overrides all other sources. Otherwise, the recorded ranks and the rank in the file
-    name must agree. A number in which the names differ is used for captures without any other source, and the order of
-    the captures if there are no such numbers.
+    name must agree. The rank of a capture without these sources is the number in which the file names differ. Without
+    such a number, the captures are numbered in their order.
 
     Args:
         captures: The facts that each capture records.
@@ -112,9 +113,9 @@ def _specified_ranks(captures: Sequence[Recorded], given: Mapping[str, int]) -> 
 
 
 def _world_size(captures: Sequence[Recorded], chosen: Mapping[Path, int]) -> int:
-    """Return the smallest possible number of ranks of the job.
+    """Return the smallest number of ranks that the job can have, given its captures and their recorded facts.
 
-    It is at least the size that a source other than NCCL states, and more than any rank that is known without NCCL.
+    Ranks from NCCL are ignored, because they may be those of a communicator with only some ranks of the job.
     """
     known = [len(captures), *(rank + 1 for rank in chosen.values())]
     for capture in captures:
@@ -125,9 +126,9 @@ def _world_size(captures: Sequence[Recorded], chosen: Mapping[Path, int]) -> int
 
 
 def _agreed_rank(capture: Recorded, size: int) -> tuple[int, str] | None:
-    """Return the rank that all sources state, and the first of these sources. Return None without sources.
+    """Return the rank on which all sources agree, and the name of the first source. Return None without sources.
 
-    The rank in a communicator of NCCL is used only if the communicator contains all ranks of the job.
+    The rank in an NCCL communicator is used only if the communicator contains all ranks of the job.
 
     Raises:
         TracekitError: The sources contradict one another.

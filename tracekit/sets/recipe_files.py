@@ -1,4 +1,4 @@
-"""Write the tables of a recipe into a folder, with the file names of nsys, and read such statistics."""
+"""Write the tables of a recipe to a folder with the file names of nsys, and compare two such folders."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ DIFF = "diff"
 """Name of the recipe that compares the statistics in two folders."""
 _DIFF_INDEX = {"all_stats": ("Name",), "rank_stats": ("Name",)}
 _MAX_FILE_BYTES, _MAX_CELLS, _MAX_TEXT_BYTES = 1 << 26, 1 << 24, 1 << 28
-"""Limits for the files of statistics that are read."""
+"""Limits for files of statistics, above which a file is rejected as damaged."""
 
 
 def write_folder(
@@ -70,8 +70,8 @@ def write_folder(
         tables: The tables by name, as ``TraceSet.recipe`` returns them.
         recipe: Name of the recipe.
         folder: The folder to write.
-        format: ``parquet``, ``csv`` or ``html``. The Parquet files declare the index of each table to pandas, as those
-            of nsys. HTML is one page with figures and the first rows of all tables.
+        format: ``parquet``, ``csv`` or ``html``. The Parquet files declare the index of each table to pandas, as the
+            files of nsys do. HTML is one page with figures and the first rows of all tables.
         overwrite: Whether to replace an existing folder, which may contain only files of recipes.
         inputs: The files and folders that were read. They are never replaced.
         spreadsheet: Whether to put an apostrophe before text in CSV that looks like a formula.
@@ -107,7 +107,7 @@ def is_folder_of_statistics(path: str | os.PathLike[str]) -> bool:
 
 
 def diff_statistics(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> dict[str, pl.DataFrame]:
-    """Subtract the statistics that a recipe wrote for two jobs, as the recipe ``diff`` of nsys does.
+    """Return the differences between the statistics of two jobs, as the recipe ``diff`` of nsys does.
 
     Args:
         a: Folder that a recipe of nsys or tracekit wrote as Parquet files.
@@ -132,7 +132,7 @@ def _statistics_file(folder: str | os.PathLike[str], name: str) -> Path:
 
 
 def _read_statistics(folder: str | os.PathLike[str]) -> dict[str, pl.DataFrame]:
-    """Return the statistics in a folder, and the names of the captures."""
+    """Return the tables of statistics in a folder, and the table with the names of the captures, by table name."""
     from tracekit.core.compare import recipe as recipe_diff
 
     files = {name: _statistics_file(folder, name) for name in (*recipe_diff.TABLES, recipe_diff.FILES)}
@@ -144,7 +144,7 @@ def _read_statistics(folder: str | os.PathLike[str]) -> dict[str, pl.DataFrame]:
 
 
 def _read_table(path: Path) -> pl.DataFrame:
-    """Read a Parquet file of numbers and strings. Strings are read as dictionaries, so that repeated ones are small."""
+    """Read a Parquet file of numbers and strings, which are dictionary-encoded while their size is checked."""
     import polars as pl
     import pyarrow as pa
     from pyarrow import parquet
@@ -173,7 +173,7 @@ def _read_table(path: Path) -> pl.DataFrame:
 
 
 def index_columns(recipe: str, name: str, table: pl.DataFrame) -> tuple[str, ...]:
-    """Return the columns of a table of a recipe that nsys declares as its index."""
+    """Return the names of the columns that nsys declares as the pandas index of a table of a recipe."""
     if recipe == DIFF:
         return _DIFF_INDEX.get(name, ())
     indexes = {output.name: output.index for output in find_recipe(recipe).outputs}
@@ -182,7 +182,7 @@ def index_columns(recipe: str, name: str, table: pl.DataFrame) -> tuple[str, ...
 
 
 def printable_rows(table: pl.DataFrame, index: Sequence[str]) -> pl.DataFrame:
-    """Prepare rows for printing: the index comes first unless it is only a row number, and lists become strings."""
+    """Return a table for printing, with index columns first, without an unnamed index, and with lists as strings."""
     import polars as pl
 
     lists = pl.col(pl.List(pl.Int64)).cast(pl.List(pl.String)).list.join(" ")
@@ -193,7 +193,8 @@ def printable_rows(table: pl.DataFrame, index: Sequence[str]) -> pl.DataFrame:
 def is_recipe_file(path: Path) -> bool:
     """Return whether a file looks like an output file of a recipe.
 
-    It is a Parquet file with our key, a CSV file with the header of its table, or a page whose title names the recipe.
+    Such a file is a Parquet file with metadata of tracekit, a CSV file with the header of a table of a recipe, or an
+    HTML page whose title names a recipe.
     """
     checks = {".parquet": _is_parquet_of_recipe, ".csv": _is_csv_of_recipe, ".html": _is_page_of_recipe}
     try:
@@ -222,7 +223,7 @@ def _is_csv_of_recipe(path: Path) -> bool:
 
 
 def _is_page_of_recipe(path: Path) -> bool:
-    """Return whether an HTML file is a page of a recipe."""
+    """Return whether an HTML file looks like the page of a recipe."""
     from tracekit.sets.recipe_page import is_page
 
     return is_page(path)
@@ -265,8 +266,8 @@ def _use_32_bit_list_offsets(table: pa.Table) -> pa.Table:
 def _pandas_metadata(table: pl.DataFrame, index: Sequence[str]) -> dict[str, Any]:
     """Return the Parquet metadata that makes pandas use the columns ``index`` as the index of a table.
 
-    Integers with nulls stay integers. The index of a table without such columns is the row number, which is the rank in
-    a table of files whose ranks count from 0.
+    The metadata also declares types for integer columns with nulls, which pandas would otherwise convert to floats. In
+    tables of files, and in tables that have ranks but no index columns, the row number is the index.
     """
     import polars as pl
 

@@ -27,8 +27,8 @@ def page(recipe: str, tables: Mapping[str, pl.DataFrame], readable: Callable[[st
 
     Args:
         recipe: Name of the recipe.
-        tables: The tables by name.
-        readable: Function that returns the rows of a table as they are printed.
+        tables: The tables of the recipe by name.
+        readable: Function that returns the table with a given name in the form in which it is printed.
 
     Raises:
         TracekitError: plotly is not installed.
@@ -39,7 +39,7 @@ def page(recipe: str, tables: Mapping[str, pl.DataFrame], readable: Callable[[st
 
 
 def is_page(path: Path) -> bool:
-    """Return whether a file looks like the page of a recipe: its title and its file name contain the same recipe."""
+    """Return whether the title of an HTML file names the same recipe as the name of the file."""
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES).decode("utf-8", "replace")
     title = _TITLE.search(head)

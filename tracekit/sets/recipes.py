@@ -33,15 +33,15 @@ def run(traces: TraceSet, name: str, options: Mapping[str, Value], *, progress: 
     Args:
         traces: The set.
         name: Name of the recipe.
-        options: Values of options of the recipe. The others have their default values.
+        options: Values of options of the recipe by name. Other options have their default values.
         progress: Callback that receives the number of processed profiles and the number of all profiles.
 
     Returns:
-        The tables of the recipe by name, the main table first, and ``files``, which has the file of each rank.
+        The tables of the recipe by name, the main table first. The table ``files`` lists the file of each rank.
 
     Raises:
         UnknownFormatError: The recipe or an option does not exist, or the value of an option is not allowed.
-        MissingTableError: Times of the ranks are to be aligned, but the start of a profile is not recorded.
+        MissingTableError: The option ``align`` is ``yes``, but the start of a profile is not recorded.
     """
     return run_all(traces, {name: options}, progress=progress)[name]
 
@@ -49,12 +49,12 @@ def run(traces: TraceSet, name: str, options: Mapping[str, Value], *, progress: 
 def run_all(
     traces: TraceSet, requests: Mapping[str, Mapping[str, Value]], *, progress: Progress | None = None
 ) -> dict[str, Tables]:
-    """Return the tables of several recipes by the name of the recipe. Each profile is opened only once.
+    """Run several recipes in one pass over the profiles of a set, and return their tables by recipe name.
 
     Args:
         traces: The set.
         requests: The options of each recipe, by its name.
-        progress: As for ``run``.
+        progress: Callback, as for ``run``.
 
     Raises:
         UnknownFormatError: As for ``run``.
@@ -80,7 +80,7 @@ def run_all(
 
 
 def _combine(recipe: Recipe, tables: Tables, values: Mapping[str, Value]) -> Tables:
-    """Return the tables of a recipe from the merged tables of all ranks."""
+    """Compute the final tables of a recipe from the merged tables of all ranks."""
     combined = recipe.combine(tables, values)
     return {output.name: combined[output.name] for output in recipe.outputs}
 
@@ -88,7 +88,7 @@ def _combine(recipe: Recipe, tables: Tables, values: Mapping[str, Value]) -> Tab
 def _merge_all(
     recipe: Recipe, traces: TraceSet, function: Callable[[Trace], Tables], progress: Progress | None
 ) -> Tables:
-    """Return the merged tables of all ranks."""
+    """Compute the tables of a recipe for each rank, and return them merged."""
     if recipe.reductions and isinstance(traces.engine, MergingEngine):
         return _merge_where_computed(recipe.name, traces, function, progress)
     results: list[Tables] = []
@@ -107,7 +107,7 @@ def _merge_each(
     functions: Mapping[str, Callable[[Trace], Tables]],
     progress: Progress | None,
 ) -> dict[str, Tables]:
-    """Return the merged tables of all ranks by recipe. Each profile is opened once."""
+    """Compute the tables of several recipes for each rank, opening it once, and return them merged, by recipe name."""
     results: dict[str, list[Tables]] = {name: [] for name in recipes}
     outcomes = traces.outcomes(functools.partial(_all_tables, functions))
     for done, (member, tables) in enumerate(traces.skip_unreadable(outcomes), 1):
@@ -121,14 +121,14 @@ def _merge_each(
 
 
 def _all_tables(functions: Mapping[str, Callable[[Trace], Tables]], trace: Trace) -> dict[str, Tables]:
-    """Return the tables of one rank by recipe."""
+    """Compute the tables of several recipes for one rank, by recipe name."""
     return {name: function(trace) for name, function in functions.items()}
 
 
 def _merge_where_computed(
     name: str, traces: TraceSet, function: Callable[[Trace], Tables], progress: Progress | None
 ) -> Tables:
-    """Return the merged tables of all ranks, which the engine merges where they are computed.
+    """Compute the tables of a recipe for each rank with an engine that merges them, and return them merged.
 
     Raises:
         TracekitError: No profile can be read.
@@ -162,7 +162,7 @@ def _merge(name: str, results: list[Tables]) -> Tables:
 
 
 def _rank_tables(name: str, values: Mapping[str, Value], origin_ns: int | None, end_ns: int, trace: Trace) -> Tables:
-    """Return the tables of one rank.
+    """Compute the tables of a recipe for one rank.
 
     Args:
         name: Name of the recipe.
@@ -185,9 +185,9 @@ def _rank_tables(name: str, values: Mapping[str, Value], origin_ns: int | None, 
 def _common_axis(
     traces: TraceSet, times: list[tuple[int | None, int]], values: Mapping[str, Value]
 ) -> tuple[int | None, int]:
-    """Return the UTC time at which the common time axis of all ranks begins, and its length.
+    """Return the UTC start and the length of the time axis that all ranks share, in ns.
 
-    The first one is None if the ranks are not aligned, so that each one begins at 0.
+    The start is None if the ranks are not aligned. The times of each rank then begin at 0.
     """
     durations = [duration for _, duration in times]
     if values["align"] != "yes" or len(times) == 1:
@@ -198,14 +198,14 @@ def _common_axis(
 
 
 def _times(traces: TraceSet) -> list[tuple[int | None, int]]:
-    """Return the start and the duration of each profile. A profile is opened only if its duration is not recorded."""
+    """Return the UTC start, or None, and the duration of each profile in ns, opening the profiles only if necessary."""
     recorded = [(m.origin_utc_ns, m.duration_ns) for m in traces.captures]
     known = [(start, duration) for start, duration in recorded if duration is not None]
     return known if len(known) == len(recorded) else traces.map(_time_of)
 
 
 def _time_of(trace: Trace) -> tuple[int | None, int]:
-    """Return the UTC time of the origin of a trace, and the duration of the trace or else the end of its last event."""
+    """Return the UTC time of the trace origin, or None, and the duration or else the end of the last event, in ns."""
     info = trace.info
     origin, duration = (int(info[k]) if info.get(k, "").isdecimal() else None for k in ("origin_utc_ns", "duration_ns"))
     return origin, (trace.span() or (0, 0))[1] if duration is None else duration
@@ -222,7 +222,7 @@ def _known_start(member: Member, start: int | None) -> int:
 
 
 def _files(traces: TraceSet) -> pl.DataFrame:
-    """Return the file name of each rank without its suffix, with a column of ranks unless they count from 0."""
+    """Return a table of the file names without suffixes, with a column of ranks unless these are 0, 1, 2 and so on."""
     import polars as pl
 
     files = pl.DataFrame({FILE: [m.path.stem for m in traces.captures]}, schema={FILE: pl.String})

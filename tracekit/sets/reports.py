@@ -1,4 +1,4 @@
-"""A report of every rank of a set, as one report with the column ``rank``."""
+"""Combine the reports of all ranks of a set into one report with the column ``rank``."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _SOURCE = "rank of the capture"
 
 @dataclass(frozen=True, slots=True)
 class RankedReport:
-    """A report of every rank. It contains the rows of all ranks, in the order of ranks.
+    """A report of a set, which consists of the reports of its ranks, in rank order.
 
     Attributes:
         name: Name of the report.
-        parts: The ranks, each with the report of its capture.
+        parts: Pairs of a rank and the report of its capture.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Describe the traces of a set for a file that shows all of them: their clocks, and arrows between their events."""
+"""Align the clocks of the traces of a set and connect their events with arrows, for exporters of timelines."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _LISTED = 8
 def many_traces(traces: TraceSet) -> ManyTraces:
     """Return the traces of a set for an exporter, with their clocks and with arrows between communicating ranks.
 
-    Clocks are aligned with all rows of the captures, also with those that the set does not select. It warns of ranks
-    that are aligned by their origins alone.
+    All rows of the captures are used to align the clocks, including rows that the set does not select. A warning lists
+    ranks that are aligned only by the UTC times of their origins.
 
     Raises:
         ExportError: A rank cannot be aligned.
@@ -55,7 +55,7 @@ def many_traces(traces: TraceSet) -> ManyTraces:
 
 
 class _Opener:
-    """A function that opens the view of a rank."""
+    """A function that opens the trace of one rank for an exporter."""
 
     def __init__(self, traces: TraceSet, rank: int) -> None:
         self._traces = traces
@@ -63,7 +63,7 @@ class _Opener:
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[View]:
-        """Return a context manager that yields the view, and closes the trace at the end."""
+        """Open the trace, and yield its view. The trace is closed when the context ends."""
         with self._traces.open(self._rank) as trace:
             yield view_of(trace)
 
@@ -72,11 +72,12 @@ def rank_links(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:
     """Return arrows between the members of collectives and messages, in the format of ``ManyTraces.links``.
 
     An arrow leads from each member of a collective to the one that starts next, and from the start of a call that sends
-    a message to the end of the call that receives it. If the kernel of a call was recorded, it stands for the call.
+    a message to the end of the call that receives it. If the kernel of a call was recorded, the arrow is attached to
+    the kernel.
 
     Args:
         calls: The result of ``Communication.calls``, with times on the shared clock.
-        ranks: The ranks, in the order of their parts.
+        ranks: The ranks, in the order of ``ManyTraces.parts``.
     """
     import polars as pl
 

@@ -1,4 +1,4 @@
-"""The class ``TraceSet``, which represents the captures of many ranks as one, and the function that loads it."""
+"""The class ``TraceSet``, which combines the captures of many ranks, and the function ``load_many``."""
 
 from __future__ import annotations
 
@@ -56,11 +56,10 @@ def load_many(
 
     Args:
         paths: Files, folders of profiles, patterns such as ``run/*.nsys-rep``, or several of them. URLs such as
-            ``s3://bucket/run/*.nsys-rep`` are opened by fsspec, where the profiles are read: with the engine ``dask``,
-            on the workers.
+            ``s3://bucket/run/*.nsys-rep`` are opened by fsspec. With the engine ``dask``, the workers open them.
         format: Name of the format of all files. If None, it is detected for each file.
         ranks: Ranks by file name. They override all other sources.
-        via: ``nsys`` reads reports through Nsight Systems, as ``tracekit.load`` does.
+        via: ``nsys`` exports reports with Nsight Systems before reading them, as for ``tracekit.load``.
         engine: The engine that processes members: ``LocalEngine(jobs=N)`` uses several processes, and ``dask`` a
             cluster of Dask on this machine. An address such as ``tcp://host:8786``, or a client of Dask, uses that
             cluster. By default, results are computed in this process.
@@ -97,7 +96,7 @@ def load_many(
 
 
 def _read_recorded(member: Member) -> Recorded:
-    """Read the facts that a file records about its rank."""
+    """Open the capture of a member, and return the facts that it records about its rank."""
     with open_member(member) as trace:
         return members_module.read_recorded(trace, member.path)
 
@@ -108,13 +107,12 @@ def skip_unreadable(
     """Yield each member with its result. Raise the first error, unless the engine skips unreadable captures.
 
     Args:
-        engine: The engine.
+        engine: The engine that computed the results. Its attribute ``skips_errors`` is used.
         outcomes: The members with their results or errors.
-        errors: List to which the skipped captures are appended, with their errors. A warning is issued for each of
-            them.
+        errors: List to which skipped members are appended, with their errors. A warning is issued for each of them.
 
     Raises:
-        TracekitError: An error of a member, or the error of the first one if none can be read.
+        TracekitError: The first error, if the engine does not skip errors or if there are only errors.
     """
     count = 0
     for member, result in outcomes:
@@ -133,24 +131,24 @@ def skip_unreadable(
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A method of ``Trace`` that returns a trace, with its arguments by name."""
+    """A call of a ``Trace`` method that returns another trace: the name of the method and its arguments by name."""
 
     method: Literal["correlate", "rollup", "select"]
     arguments: Mapping[str, Any]
 
 
 class TraceSet:
-    """The profiles of the ranks of a job, with the methods of one trace.
+    """The profiles of all ranks of a job, with the same methods as a single trace.
 
     Tables and reports have the rows of all ranks, in the order of ranks, with a column ``rank`` before all others.
-    ``correlate``, ``rollup`` and ``select`` return another set. They apply to each profile separately: correlation,
-    iterations and times are those of the profile, and times are relative to its origin.
+    ``correlate``, ``rollup`` and ``select`` return another set. They apply to each profile separately, and times are
+    relative to the origin of the profile.
 
     At most one profile is open at a time, and it is closed before the next one is opened. A set therefore needs the
     memory of one profile and of the result. It can be pickled.
 
     Attributes:
-        captures: The profiles, sorted by rank. If the user specifies all ranks, other facts may be unknown.
+        captures: The profiles, sorted by rank. Their recorded facts may be unknown if the user specified all ranks.
         engine: The engine that computes results of members.
         errors: Errors of the captures that were skipped because they cannot be read. Only some engines skip captures.
     """
@@ -189,10 +187,10 @@ class TraceSet:
         return self.frame("devices").collect()
 
     def open(self, rank: int) -> Trace:
-        """Open the profile of a rank, with the operations of the set applied to it. Close it after use.
+        """Open the profile of a rank, and apply the operations of the set to it. The caller has to close the trace.
 
         Raises:
-            TracekitError: There is no such rank, or the file cannot be read.
+            TracekitError: The set does not have this rank, or the file cannot be read.
         """
         member = next((m for m in self.captures if m.rank == rank), None)
         if member is None:
@@ -203,8 +201,8 @@ class TraceSet:
         """Apply a function to the trace of each rank, one at a time.
 
         Args:
-            function: The function. It can be pickled if the engine needs that. Its result must not depend on the trace
-                being open.
+            function: Function that receives a trace. It must be picklable if the engine uses other processes. Its
+                result must not refer to the trace, which is closed afterwards.
 
         Returns:
             The results in the order of ranks.
@@ -221,10 +219,10 @@ class TraceSet:
         return [_result_or_raise(result) for _, result in self.outcomes(function)]
 
     def frames(self, function: Callable[[Trace], pl.DataFrame]) -> pl.DataFrame:
-        """Apply a function to the trace of each rank, and return the rows of all frames with the column ``rank`` first.
+        """Concatenate the frames that a function returns for each rank, with an additional first column ``rank``.
 
         Args:
-            function: The function, as for ``map``, which returns a frame.
+            function: Function that receives a trace and returns a frame, as for ``map``.
 
         Raises:
             TracekitError: The function failed for a rank. The first error is raised.
@@ -253,7 +251,7 @@ class TraceSet:
         return self.engine.map(self.function_of_member(function), self.captures)
 
     def function_of_member(self, function: Callable[[Trace], Result]) -> Callable[[Member], Result]:
-        """Return the function that opens a member, applies the operations of the set, and calls a function."""
+        """Return a function that opens a member, applies the operations of the set, and calls ``function``."""
         return functools.partial(call_with_trace, function, self._operations)
 
     def schema(self, name: str) -> schemas.TableSchema:
@@ -384,21 +382,21 @@ class TraceSet:
             name: Kernel or NVTX range whose pace is returned.
             bins: Number of bins of time.
             rows: Number of rows that a rule lists per rank. -1 lists all rows.
-            gap: Minimum length of gaps in ms.
-            threshold: Limit of low utilization in percent.
-            chunks: Number of periods that are examined.
-            kernel_name: Names of kernels.
+            gap: Minimum duration of gaps in ms.
+            threshold: Utilization in percent below which a rule reports a period.
+            chunks: Number of periods into which a rule divides a profile.
+            kernel_name: Form of the kernel names in the tables.
             metrics: GPU metrics to summarize.
-            align: Whether times count from the start of the first profile, or from that of each profile.
-            delay: Time in µs below which a stream is idle because of the delay between kernels.
-            steps: Steps of the profiler of PyTorch whose activities count.
+            align: ``yes`` counts times from the start of the first profile, ``no`` from the start of each profile.
+            delay: Idle time of a stream in µs below which the delay between two kernels is its cause.
+            steps: Steps of the PyTorch profiler whose activities are counted.
 
         Returns:
             The tables by name, with the names, columns and types of nsys. The first one is the main table.
 
         Raises:
-            UnknownFormatError: The recipe does not exist, does not have an option, or does not allow its value.
-            MissingTableError: Times are to be aligned, but the start of a profile is not recorded.
+            UnknownFormatError: The recipe or an option does not exist, or the value of an option is not allowed.
+            MissingTableError: ``align`` is ``yes``, but the start of a profile is not recorded.
 
         Examples:
             >>> import tracekit as tk
@@ -427,7 +425,7 @@ class TraceSet:
 
     @property
     def plot(self) -> SetPlots:
-        """The figures of the set: each method draws one or several of them with plotly.
+        """Methods that draw figures of the set with plotly.
 
         Examples:
             >>> import tracekit as tk
@@ -443,7 +441,8 @@ class TraceSet:
         """Return the analysis of the communication between the ranks: collectives, messages, clocks and iterations.
 
         Calls of NCCL and MPI are matched across ranks, and times are converted to the clock of the first rank. If a
-        profile contains several ranks, these are analyzed. Ranks whose clocks collectives do not align are warned of.
+        profile contains several ranks, each of them is analyzed. A warning lists ranks whose clocks cannot be aligned
+        by collectives.
 
         Returns:
             The tables of the analysis, which are computed when they are first accessed.
@@ -453,10 +452,10 @@ class TraceSet:
 
         Examples:
             >>> import tracekit as tk
-            >>> found = tk.load_many("fixtures/ddp2.nsys-rep").communication()
-            >>> found.summary.select("kind", "rank_count", "bytes", "count").rows()
+            >>> analysis = tk.load_many("fixtures/ddp2.nsys-rep").communication()
+            >>> analysis.summary.select("kind", "rank_count", "bytes", "count").rows()
             [('all_reduce', 2, 16793600, 4), ('all_reduce', 2, 17043712, 4)]
-            >>> found.arrivals.select("rank", "count", "last_count").rows()
+            >>> analysis.arrivals.select("rank", "count", "last_count").rows()
             [(0, 8, 0), (1, 8, 8)]
         """
         from tracekit.sets import communication
@@ -616,7 +615,7 @@ class TraceSet:
         return tuple(Input.from_path(member.path) for member in self.captures if member.url is None)
 
     def close(self) -> None:
-        """Do nothing, because no profile stays open. A set has this method as a trace does."""
+        """Do nothing, because no profile stays open. The method exists so that a set can be used like a trace."""
 
     def __enter__(self) -> Self:
         return self
@@ -645,11 +644,11 @@ class TraceSet:
         return TracekitError(f"there is no rank {rank}", hint=f"ranks: {listed}")
 
     def _readable_results(self, function: Callable[[Trace], Result]) -> Iterator[tuple[Member, Result]]:
-        """Apply a function to all members. Yield each member with its result, except those that the engine skips."""
+        """Apply a function to the trace of each member, and yield each member with its result, except skipped ones."""
         return self.skip_unreadable(self.outcomes(function))
 
     def skip_unreadable(self, outcomes: Iterable[tuple[Member, Result | Exception]]) -> Iterator[tuple[Member, Result]]:
-        """Yield each member with its result. Raise the first error, unless the engine skips unreadable captures."""
+        """Yield each member with its result. Errors are raised or, if the engine skips them, appended to ``errors``."""
         errors: list[tuple[Member, Exception]] = []
         try:
             yield from skip_unreadable(self.engine, outcomes, errors)
@@ -678,13 +677,13 @@ def _with_recorded_facts(member: Member) -> Member:
 
 
 def call_with_trace(function: Callable[[Trace], Result], operations: Sequence[Operation], member: Member) -> Result:
-    """Return the result of a function for the trace of a member, which is open only while the function runs."""
+    """Open the trace of a member, return the result of a function for this trace, and close it."""
     with open_member(member, operations) as trace:
         return function(trace)
 
 
 def _schema_after(name: str, operations: Sequence[Operation]) -> schemas.TableSchema:
-    """Return the schema of a table after operations, which does not depend on the capture."""
+    """Return the schema that a table has after the operations of a set, without opening a capture."""
     trace = Trace.from_tables({})
     for operation in operations:
         if operation.method != "select":

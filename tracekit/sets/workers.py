@@ -1,4 +1,4 @@
-"""Call a function for a member in another process, and return its warnings and errors as well as its result."""
+"""Call a function for a member in another process, and return its result or error together with its warnings."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[Result]):
-    """The result that a worker process returns for a member.
+    """The result or error of a function for one member, with the warnings that were issued.
 
     Attributes:
-        outcome: The result of the function. If it raised a ``TracekitError`` or an ``OSError``, the error.
+        outcome: The result of the function, or the ``TracekitError`` or ``OSError`` that it raised.
         warnings: The texts of the warnings of tracekit.
     """
 
@@ -49,7 +49,7 @@ def call_with_warnings(function: Callable[[Member], Result], member: Member) -> 
 
 
 def call_or_return_error(function: Callable[[Member], Result], member: Member) -> Result | Exception:
-    """Call a function for a member, and return its result. Return a ``TracekitError`` or ``OSError`` that it raises."""
+    """Call a function for a member, and return its result or the ``TracekitError`` or ``OSError`` that it raises."""
     try:
         return function(member)
     except (TracekitError, OSError) as e:
@@ -57,7 +57,7 @@ def call_or_return_error(function: Callable[[Member], Result], member: Member) -
 
 
 def check_function(function: Callable[..., Any]) -> None:
-    """Check that a function can be sent to another process.
+    """Check that a function can be pickled, so that it can be sent to another process.
 
     Raises:
         TracekitError: The function cannot be pickled.

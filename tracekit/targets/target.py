@@ -24,7 +24,7 @@ _MAX_NAMES_IN_MESSAGE, _MAX_NAMES = 3, 100
 
 
 class Target:
-    """The file or folder that an output will be renamed to.
+    """The file or folder to which a complete output is renamed.
 
     Attributes:
         path: The path as the user wrote it.
@@ -64,7 +64,7 @@ class Target:
         """Rename the complete output to this path.
 
         Args:
-            new: Path of the output.
+            new: Temporary path of the complete output.
             workspace: A folder on the same file system, into which an old folder is moved if it cannot be exchanged.
         """
         if not self._overwrite:
@@ -123,7 +123,7 @@ class Target:
             return sorted(itertools.islice(foreign, _MAX_NAMES))
 
     def _check_overwrite(self) -> None:
-        """Raise an error unless the user requested that an existing target is replaced."""
+        """Raise an error if the user did not allow an existing target to be replaced."""
         if not self._overwrite:
             raise self._error("exists already", "overwrite it with -f or overwrite=True")
 
