@@ -69,7 +69,7 @@ def test_without_nsys_it_says_what_to_do(fake: FakeNsys) -> None:
     with pytest.raises(TracekitError) as caught:
         tk.load(fake.report, via="nsys")
     assert str(caught.value) == (
-        f"{fake.report}: there is no nsys on the PATH to export it\n"
+        f"{fake.report}: cannot be exported, because the program nsys is not on the PATH\n"
         "Hint: add the folder of nsys to PATH, or read the report without it"
     )
     assert fake.left() == []

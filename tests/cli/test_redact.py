@@ -162,6 +162,6 @@ def test_every_verb_with_from_has_via(run: Run) -> None:
 
 
 def test_via_without_nsys_is_an_error(run: Run, fake: FakeNsys) -> None:
-    said = f"tracekit: {fake.report}: there is no nsys on the PATH"
+    said = f"tracekit: {fake.report}: cannot be exported, because the program nsys is not on the PATH"
     assert run("info", fake.report, "--via", "nsys", status=1).stderr.startswith(said)
     assert "'ncu' is not 'nsys'" in run("info", fake.report, "--via", "ncu", status=2).stderr

@@ -79,7 +79,7 @@ def open_via_nsys(source: Source) -> TemporaryExport:
     tool = shutil.which(TOOL)
     if tool is None:
         raise TracekitError(
-            f"there is no {TOOL} on the PATH to export it",
+            f"cannot be exported, because the program {TOOL} is not on the PATH",
             path=source.path,
             hint="add the folder of nsys to PATH, or read the report without it",
         )

@@ -144,7 +144,7 @@ def test_changes_from_nothing_are_infinite() -> None:
 def test_a_side_without_data_is_an_error() -> None:
     some = summary_of([("a", 0, 1, 5)])
     nothing = compare.Summary(pl.DataFrame(schema=compare.SAMPLES))
-    with pytest.raises(MissingTableError, match="B has no data for gpu_time"):
+    with pytest.raises(MissingTableError, match="side B has no data for gpu_time"):
         holds("gpu_time > 5%", compare.compare(some, nothing, ["kernels"]))
-    with pytest.raises(MissingTableError, match="A has no data for api_time"):
+    with pytest.raises(MissingTableError, match="side A has no data for api_time"):
         holds("api_time > 5%", compare.compare(some, some, ["kernels"]))

@@ -14,7 +14,7 @@ from tracekit.core.compare import permutation
 from tracekit.core.compare.permutation import (
     adjusted_p_values,
     autocorrelation_times,
-    centred_ranks,
+    centered_ranks,
     paired_p_values,
 )
 
@@ -61,7 +61,7 @@ def test_all_divisions_of_few_iterations(sides: tuple[list[list[float]], list[li
 @settings(max_examples=examples(100))
 @given(st.lists(VALUES, min_size=1, max_size=8))
 def test_ranks(values: list[float]) -> None:
-    assert centred_ranks(np.array([values]).T)[:, 0].tolist() == rank(values)
+    assert centered_ranks(np.array([values]).T)[:, 0].tolist() == rank(values)
 
 
 def test_random_divisions_are_seeded_and_resemble_all_divisions(monkeypatch: pytest.MonkeyPatch) -> None:

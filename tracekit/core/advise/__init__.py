@@ -60,7 +60,7 @@ def advise(rollup: Rollup) -> pl.DataFrame:
     activity = IterationActivity(rollup)
     findings = (
         [f for rule in RULES for f in rule(activity)]
-        if activity.length_ns > 0 and activity.gpu_activities.height
+        if activity.duration_ns > 0 and activity.gpu_activities.height
         else []
     )
     rows = [(*astuple(f)[:-1], json.dumps(f.figures)) for f in findings]

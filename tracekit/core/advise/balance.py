@@ -44,7 +44,7 @@ def imbalance(activity: IterationActivity) -> Iterator[Finding]:
     )
     busiest = kernels.filter(pl.col("device_id") == most)
     start, end = busiest.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
-    figures = {f"gpu_{d}_ns": t for d, t in busy.sort("device_id").iter_rows()} | {"length_ns": activity.length_ns}
+    figures = {f"gpu_{d}_ns": t for d, t in busy.sort("device_id").iter_rows()} | {"length_ns": activity.duration_ns}
     yield Finding("imbalance", problem, listed, advice, time, activity.share(time), busy.height, start, end, figures)
 
 
@@ -72,7 +72,7 @@ def communication(activity: IterationActivity) -> Iterator[Finding]:
         "often (no_sync, larger batches, bfloat16), and look for ranks that start late."
     )
     figures = {"nccl_kernels": exchange.height, "nccl_ns": within, "overlapped_ns": hidden, "busy_ns": busy}
-    figures |= {"devices": devices, "length_ns": activity.length_ns}
+    figures |= {"devices": devices, "length_ns": activity.duration_ns}
     problem, where = "GPUs exchange data without computing at the same time", longest_interval(exchange)
     yield Finding(
         "communication", problem, evidence, advice, time, activity.share(time), exchange.height, *where, figures
@@ -100,7 +100,7 @@ def variation(activity: IterationActivity) -> Iterator[Finding]:
     )
     where = first["start_ns"], first["end_ns"]
     figures = {"steps": rows.height, "slow_steps": slow.height, "median_ns": int(typical)}
-    figures |= {"slowest_ns": first["length"], "length_ns": activity.length_ns}
+    figures |= {"slowest_ns": first["length"], "length_ns": activity.duration_ns}
     yield Finding(
         "variation", problem, evidence + more, advice, time, activity.share(time), slow.height, *where, figures
     )

@@ -59,7 +59,7 @@ def data_loading(activity: IterationActivity) -> Iterator[Finding]:
     time = total_duration(lost)
     if activity.share(time) < MIN_LOADING:
         return
-    step_ns, steps = activity.length_ns / activity.iteration_count, activity.iteration_count
+    step_ns, steps = activity.duration_ns / activity.iteration_count, activity.iteration_count
     summary = (
         f"loading data takes {format_duration(total_duration(merged) / steps)} per step of {format_duration(step_ns)}"
     )
@@ -72,7 +72,7 @@ def data_loading(activity: IterationActivity) -> Iterator[Finding]:
         "loading_ns": total_duration(merged),
         "idle_loading_ns": time,
         "steps": steps,
-        "length_ns": activity.length_ns,
+        "length_ns": activity.duration_ns,
     }
     problem, where = "The GPUs wait for data", longest_interval(lost)
     yield Finding("data_loading", problem, evidence, advice, time, activity.share(time), loads.height, *where, figures)
@@ -103,7 +103,7 @@ def _report_idle(activity: IterationActivity, device: int, causes: dict[str, int
     evidence = f"{parts}; {_describe_main_cause(by_cause)}; {launches} launches; the longest gap took {longest}"
     advice = _ADVICE.get(main) or cpu_advice(activity, causes["cpu"], launches)
     figures = {"device_id": device, "idle_ns": time, "gaps": gaps.height, "launches": launches}
-    figures |= {"length_ns": activity.length_ns, **{f"{c}_ns": t for c, t in causes.items()}}
+    figures |= {"length_ns": activity.duration_ns, **{f"{c}_ns": t for c, t in causes.items()}}
     figures |= {f"idle_{cause}_ns": time_ns for cause, time_ns, _ in by_cause.iter_rows()}
     yield Finding("idle_by_cause", problem, evidence, advice, time, activity.share(time), gaps.height, *where, figures)
 
@@ -113,10 +113,12 @@ def _idle_times_by_cpu_activity(activity: IterationActivity, device: int, gaps: 
 
     The columns are ``cause``, ``time_ns``, and ``name``: the call, range or other event with most of this time.
     """
-    pieces = idle.divide_by_cause(
+    idle_times = idle.divide_by_cause(
         activity.rollup.measures.ops.frames, gaps.with_columns(device_id=pl.lit(device, pl.Int32))
     )
-    named = pieces.group_by("cause", "name").agg(time_ns=DURATION.sum()).with_columns(pl.col("name").cast(pl.String))
+    named = (
+        idle_times.group_by("cause", "name").agg(time_ns=DURATION.sum()).with_columns(pl.col("name").cast(pl.String))
+    )
     named = named.sort("time_ns", "name", descending=[True, False])
     causes = named.group_by("cause").agg(pl.col("time_ns").sum(), pl.col("name").drop_nulls().first())
     return causes.sort("time_ns", "cause", descending=[True, False])
@@ -159,7 +161,12 @@ def late_launches(activity: IterationActivity) -> Iterator[Finding]:
     )
     advice = f"Reduce the time that launches take: {launch_advice(activity)}."
     problem = "The CPU launches too late: the GPU has no work left when the next kernel is launched"
-    figures = {"gaps": gaps.height, "gap_ns": total_duration(gaps), "devices": devices, "length_ns": activity.length_ns}
+    figures = {
+        "gaps": gaps.height,
+        "gap_ns": total_duration(gaps),
+        "devices": devices,
+        "length_ns": activity.duration_ns,
+    }
     where = longest_interval(gaps)
     yield Finding("late_launches", problem, evidence, advice, time, activity.share(time), gaps.height, *where, figures)
 
@@ -182,7 +189,7 @@ def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
         "calls": waits.height,
         "wait_ns": time,
         "steps": activity.iteration_count,
-        "length_ns": activity.length_ns,
+        "length_ns": activity.duration_ns,
     }
     yield Finding(
         "synchronizations", problem, evidence, advice, time, activity.share(time), waits.height, *where, figures
@@ -198,7 +205,7 @@ def module_loading(activity: IterationActivity) -> Iterator[Finding]:
         return
     by_name = loads.group_by("name").agg(length=DURATION.sum()).sort("length", "name", descending=[True, False])
     named = ", ".join(f"{name} {format_duration(length)}" for name, length in by_name.iter_rows())
-    evidence = f"{loads.height} calls: {named}, of {format_duration(activity.length_ns)}"
+    evidence = f"{loads.height} calls: {named}, of {format_duration(activity.duration_ns)}"
     advice = (
         "Run warm-up steps and exclude them from the measurement (--iterations A:B); in production, load all code at "
         "start-up with CUDA_MODULE_LOADING=EAGER."
@@ -208,7 +215,7 @@ def module_loading(activity: IterationActivity) -> Iterator[Finding]:
         "calls": loads.height,
         "call_ns": total_duration(loads),
         "loading_ns": time,
-        "length_ns": activity.length_ns,
+        "length_ns": activity.duration_ns,
     }
     where = longest_interval(loads)
     yield Finding(
@@ -252,6 +259,6 @@ def _slow_copies_in_direction(
         f"{unpinned} with pageable memory; {activity.largest_ops(rows, DURATION)}"
     )
     figures = {"copies": rows.height, "bytes": moved, "pageable_copies": unpinned, "copy_ns": time}
-    figures |= {"steps": steps, "length_ns": activity.length_ns}
+    figures |= {"steps": steps, "length_ns": activity.duration_ns}
     where = longest_interval(rows)
     yield Finding("copies", problem, evidence, advice, time, activity.share(time), rows.height, *where, figures)

@@ -60,7 +60,7 @@ class IterationActivity:
         return self.rollup.iterations.merged_times.with_columns(start_ns=start).filter(DURATION > 0)
 
     @functools.cached_property
-    def length_ns(self) -> int:
+    def duration_ns(self) -> int:
         """Total duration of the windows, in ns."""
         return total_duration(self.windows)
 
@@ -133,7 +133,7 @@ class IterationActivity:
         The columns are ``device_id`` and those in ``breakdown.PARTS``, in ns.
         """
         rollup, aggregated = self.rollup, self.rollup.iterations.aggregated
-        if self.length_ns == total_duration(aggregated):
+        if self.duration_ns == total_duration(aggregated):
             parts = rollup.breakdown.join(aggregated.select("iteration"), on="iteration", how="semi")
             return parts.group_by("device_id").agg(pl.col(breakdown.PARTS).sum()).sort("device_id")
         windows = self.windows.with_columns(iteration=pl.int_range(pl.len(), dtype=pl.Int64))
@@ -163,7 +163,7 @@ class IterationActivity:
 
     def share(self, time_ns: int) -> float:
         """Return a duration as a percentage of the total duration of the windows."""
-        return 100 * time_ns / self.length_ns
+        return 100 * time_ns / self.duration_ns
 
     def op_name(self, op: int) -> str:
         """Return the name of an op. The beginning of a long name is replaced with an ellipsis."""

@@ -42,7 +42,7 @@ def small_kernels(activity: IterationActivity) -> Iterator[Finding]:
     graphs = "" if activity.has_cuda_graphs else "; CUDA graphs launch many at once"
     advice = f"Fuse or batch: torch.compile, foreach or fused optimizers, larger batches{graphs}."
     figures = {"small_kernels": small.height, "launched_kernels": kernels.height, "call_ns": time}
-    figures |= {"graph_kernels": activity.kernels.height - kernels.height, "length_ns": activity.length_ns}
+    figures |= {"graph_kernels": activity.kernels.height - kernels.height, "length_ns": activity.duration_ns}
     problem, where = "Most kernels are small", longest_interval(small)
     yield Finding("small_kernels", problem, evidence, advice, time, activity.share(time), small.height, *where, figures)
 
@@ -71,6 +71,11 @@ def precision(activity: IterationActivity) -> Iterator[Finding]:
         "Use bfloat16 or float16 (torch.autocast), allow TF32 (torch.set_float32_matmul_precision('high')), and make "
         "sizes multiples of 8."
     )
-    figures = {"kernels": without.height, "without_ns": time, "kernel_ns": kernel_time, "length_ns": activity.length_ns}
+    figures = {
+        "kernels": without.height,
+        "without_ns": time,
+        "kernel_ns": kernel_time,
+        "length_ns": activity.duration_ns,
+    }
     problem, where = "Ops that Tensor Cores can serve run without them", longest_interval(without)
     yield Finding("precision", problem, evidence, advice, time, activity.share(time), without.height, *where, figures)

@@ -82,8 +82,8 @@ def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTa
     defaults = {option: declared.default for option, declared in rule.options.items()}
     request = Request(frames, {**defaults, **values})
     if prefetch is not None:
-        prefetch(lambda tables: rule(replace(request, frames=_frames_within(tables, window))))
-    return rule(replace(request, frames=_frames_within(frames, window)))
+        prefetch(lambda tables: rule(replace(request, frames=_frames_in_window(tables, window))))
+    return rule(replace(request, frames=_frames_in_window(frames, window)))
 
 
 def _parse_option(rule: Rule, text: str) -> tuple[str, int]:
@@ -106,7 +106,7 @@ def _is_valid_value(option: Option, value: int) -> bool:
     return option.minimum <= value <= (_MAX_TIME if option.maximum is None else option.maximum)
 
 
-def _frames_within(frames: Frames, window: tuple[int | None, int | None]) -> Frames:
+def _frames_in_window(frames: Frames, window: tuple[int | None, int | None]) -> Frames:
     """Return a function like ``frames`` whose tables contain only the rows that overlap a time window."""
     if window == (None, None):
         return frames

@@ -39,7 +39,7 @@ _COPY_KINDS = ("src_memory_kind", "dst_memory_kind", "copy_kind")
 @rule(*_COPY_COLUMNS)
 def cuda_memcpy_async(request: Request) -> pl.DataFrame:
     """Asynchronous copies from or to pageable memory, which block the CPU like synchronous ones."""
-    copies = _operations_by_call(request, "memcpys", _COPY_KINDS, name_matches(_ASYNC_COPY))
+    copies = _operations_of_calls(request, "memcpys", _COPY_KINDS, name_matches_expr(_ASYNC_COPY))
     is_pageable = pl.any_horizontal(pl.col(c).cast(pl.String) == "Pageable" for c in _COPY_KINDS[:2])
     return sort_longest_first(copies.filter(is_pageable).collect())
 
@@ -47,7 +47,9 @@ def cuda_memcpy_async(request: Request) -> pl.DataFrame:
 @rule(*_COPY_COLUMNS)
 def cuda_memcpy_sync(request: Request) -> pl.DataFrame:
     """Synchronous copies, except copies of at most 64 kB to the device."""
-    copies = _operations_by_call(request, "memcpys", _COPY_KINDS, name_matches(_SYNC_COPY) & ~name_matches(_ASYNC))
+    copies = _operations_of_calls(
+        request, "memcpys", _COPY_KINDS, name_matches_expr(_SYNC_COPY) & ~name_matches_expr(_ASYNC)
+    )
     is_buffered = (pl.col("copy_kind").cast(pl.String) == _HOST_TO_DEVICE) & (pl.col("bytes") <= _MAX_BUFFERED_BYTES)
     return sort_longest_first(copies.filter(~is_buffered.fill_null(value=False)).collect())
 
@@ -61,7 +63,9 @@ def cuda_memcpy_sync(request: Request) -> pl.DataFrame:
 )
 def cuda_memset_sync(request: Request) -> pl.DataFrame:
     """Synchronous memory sets of pinned or managed memory."""
-    sets = _operations_by_call(request, "memsets", ("memory_kind",), name_matches(_SYNC_SET) & ~name_matches(_ASYNC))
+    sets = _operations_of_calls(
+        request, "memsets", ("memory_kind",), name_matches_expr(_SYNC_SET) & ~name_matches_expr(_ASYNC)
+    )
     return sort_longest_first(sets.filter(pl.col("memory_kind").cast(pl.String).is_in(_BLOCKING_KINDS)).collect())
 
 
@@ -75,11 +79,11 @@ def cuda_memset_sync(request: Request) -> pl.DataFrame:
 def cuda_api_sync(request: Request) -> pl.DataFrame:
     """Calls of cudaDeviceSynchronize and cudaStreamSynchronize, in which the CPU waits for GPU activities."""
     calls = request.frames("api_calls").select("start_ns", "end_ns", "process_id", "thread_id", "name")
-    waits = calls.filter(name_matches(_WAITS)).select("start_ns", "process_id", "thread_id", "name", DURATION)
+    waits = calls.filter(name_matches_expr(_WAITS)).select("start_ns", "process_id", "thread_id", "name", DURATION)
     return sort_longest_first(waits.collect())
 
 
-def name_matches(pattern: str) -> pl.Expr:
+def name_matches_expr(pattern: str) -> pl.Expr:
     """Return an expression that is true where the Categorical column ``name`` matches a regular expression.
 
     The match is case-insensitive. Each distinct name is matched only once. A null does not match.
@@ -88,7 +92,7 @@ def name_matches(pattern: str) -> pl.Expr:
     return matching.is_not_null()
 
 
-def _operations_by_call(request: Request, table: str, columns: tuple[str, ...], is_call: pl.Expr) -> pl.LazyFrame:
+def _operations_of_calls(request: Request, table: str, columns: tuple[str, ...], is_call: pl.Expr) -> pl.LazyFrame:
     """Return the memory operations that selected API calls launched, with the name of the call as ``api_name``.
 
     Args:

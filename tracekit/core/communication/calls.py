@@ -143,7 +143,7 @@ _DEVICE = ("process_id", "device_id")
 _KERNEL = ("kernel_id", "kernel_start_ns", "kernel_end_ns", "device_id", "stream_id")
 
 
-def is_nccl_kernel() -> pl.Expr:
+def is_nccl_kernel_expr() -> pl.Expr:
     """Return an expression that is true for NCCL kernels. It reads the columns ``short_name`` and ``name``."""
     text = pl.coalesce("short_name", "name")
     return map_categories(text, lambda s: s.str.contains(r"(?i)^nccl").cast(pl.String)).cast(pl.String) == "true"
@@ -181,9 +181,9 @@ def _nccl_calls(frames: Frames) -> pl.DataFrame:
     ranges = frames("nvtx_ranges").filter(pl.col("domain") == NCCL).select(columns).collect()
     ranges = ranges.with_columns(pl.col("name").cast(pl.String)).sort("start_ns", "range_id")
     calls = _add_launching_ranges(ranges).with_columns(kind=pl.col("name").replace_strict(_NCCL_KINDS, default=None))
-    calls = calls.drop_nulls("kind").with_columns(_payload_columns(), executed=_kind_in_kernel())
+    calls = calls.drop_nulls("kind").with_columns(_payload_field_exprs(), executed=_kernel_kind_expr())
     kernels, launching = _nccl_kernels(frames), launching_ranges(frames)
-    torch = add_launching_ranges(torch_calls(frames), launching, kernels).with_columns(executed=_kind_in_kernel())
+    torch = add_launching_ranges(torch_calls(frames), launching, kernels).with_columns(executed=_kernel_kind_expr())
     combined = launching.filter("is_combined")
     units = [r.select("range_id", unit="range_id") for r in (ranges, torch, combined)]
     inner = launching.filter(~pl.col("is_combined")).join(torch, left_on="parent_id", right_on="range_id", how="semi")
@@ -205,22 +205,22 @@ def _nccl_calls(frames: Frames) -> pl.DataFrame:
     return _add_hidden_times(_join_communicators(calls, _initialized_communicators(ranges)), frames)
 
 
-def _payload_integer(key: str) -> pl.Expr:
+def _payload_integer_expr(key: str) -> pl.Expr:
     return pl.col("payload_text").str.extract(rf'"{key}":\s*"?(-?\d+)')
 
 
-def _payload_columns() -> list[pl.Expr]:
+def _payload_field_exprs() -> list[pl.Expr]:
     """Return expressions for the fields of NCCL payloads. Communicators remain strings, because they exceed Int64."""
     return [
-        _payload_integer("NCCL communicator ID").alias("communicator"),
-        _payload_integer(r"Message size \[bytes\]").cast(pl.Int64, strict=False).alias("message_bytes"),
-        _payload_integer("Peer rank").cast(pl.Int64, strict=False).alias("peer"),
-        _payload_integer("Root").cast(pl.Int64, strict=False).alias("root"),
+        _payload_integer_expr("NCCL communicator ID").alias("communicator"),
+        _payload_integer_expr(r"Message size \[bytes\]").cast(pl.Int64, strict=False).alias("message_bytes"),
+        _payload_integer_expr("Peer rank").cast(pl.Int64, strict=False).alias("peer"),
+        _payload_integer_expr("Root").cast(pl.Int64, strict=False).alias("root"),
         pl.col("payload_text").str.extract(r'"Reduction operation":\s*"([^"]*)"').alias("reduction"),
     ]
 
 
-def _kind_in_kernel() -> pl.Expr:
+def _kernel_kind_expr() -> pl.Expr:
     """Return an expression for the kind of kernel that executes a call. Calls that transfer messages share one kind."""
     return pl.when(pl.col("kind").is_in(_BY_MESSAGES)).then(pl.lit("send_recv")).otherwise("kind")
 
@@ -243,22 +243,22 @@ def _add_launching_ranges(ranges: pl.DataFrame) -> pl.DataFrame:
 
 def _nccl_kernels(frames: Frames) -> pl.DataFrame:
     columns = ["kernel_id", "start_ns", "end_ns", *_DEVICE, "thread_id", "stream_id", "range_id", "name", "short_name"]
-    kernels = frames("kernels").filter(is_nccl_kernel()).select(*columns, "api_start_ns").collect()
+    kernels = frames("kernels").filter(is_nccl_kernel_expr()).select(*columns, "api_start_ns").collect()
     full, short = (pl.col(c).cast(pl.String) for c in ("name", "short_name"))
     lower = pl.coalesce(short, full).str.to_lowercase()
     kind = pl.coalesce([pl.when(lower.str.contains(t, literal=True)).then(pl.lit(k)) for t, k in _KERNEL_KINDS.items()])
-    found = short.str.extract(_TYPE).fill_null(full.str.extract(_TYPE))
+    type_name = short.str.extract(_TYPE).fill_null(full.str.extract(_TYPE))
     return (
         kernels.with_columns(
             kernel_name=pl.coalesce(short, full),
             kind=kind.fill_null("unknown"),
-            data_type=found.replace_strict(_TYPES, default=None),
+            data_type=type_name.replace_strict(_TYPES, default=None),
             kernel_start_ns="start_ns",
             kernel_end_ns="end_ns",
         )
         .drop("name", "short_name", "start_ns", "end_ns")
         .sort("api_start_ns", "kernel_start_ns", "kernel_id")
-        .with_columns(executed=_kind_in_kernel())
+        .with_columns(executed=_kernel_kind_expr())
     )
 
 
@@ -305,8 +305,8 @@ def _initialized_communicators(ranges: pl.DataFrame) -> pl.DataFrame:
     numbers = {"size": "No. of ranks", "own": "Rank"}
     rows = ranges.select(
         "process_id",
-        _payload_integer("NCCL communicator ID").alias("communicator"),
-        *[_payload_integer(key).cast(pl.Int64, strict=False).alias(n) for n, key in numbers.items()],
+        _payload_integer_expr("NCCL communicator ID").alias("communicator"),
+        *[_payload_integer_expr(key).cast(pl.Int64, strict=False).alias(n) for n, key in numbers.items()],
     ).drop_nulls(["communicator", "size", "own"])
     by = ["process_id", "communicator"]
     own = pl.when(pl.col("own").n_unique() == 1).then(pl.col("own").first())
@@ -324,7 +324,9 @@ def _add_hidden_times(calls: pl.DataFrame, frames: Frames) -> pl.DataFrame:
     """Add ``hidden_ns``, the time in which other than NCCL kernels run on the same GPU during the kernel of a call."""
     if not calls["kernel_id"].is_not_null().any():
         return calls
-    others = frames("kernels").filter(~is_nccl_kernel().fill_null(value=False)).select(*_DEVICE, "start_ns", "end_ns")
+    others = (
+        frames("kernels").filter(~is_nccl_kernel_expr().fill_null(value=False)).select(*_DEVICE, "start_ns", "end_ns")
+    )
     busy = intervals.merge_intervals(others.collect(), by=_DEVICE)
     rows = calls.with_row_index("row")
     parts = [rows.filter(pl.col("kernel_id").is_null() | pl.col("device_id").is_null()).select("row", "hidden_ns")]

@@ -73,7 +73,7 @@ def align_clocks(matched: pl.DataFrame, origins: Mapping[int, int | None]) -> pl
     remaining = _collective_ends(matched)
     common = remaining.filter(trace_rank=reference).select("collective_id", common="end_ns")
     remaining = remaining.filter(pl.col("trace_rank") != reference)
-    while (pairs := _common_ends(remaining, common)).height:
+    while (pairs := _ends_shared_with_aligned(remaining, common)).height:
         lines = []
         for (rank,), of_rank in pairs.group_by("trace_rank", maintain_order=True):
             fit = _fit_clock(of_rank)
@@ -114,7 +114,7 @@ def _collective_ends(matched: pl.DataFrame) -> pl.DataFrame:
     return rows.group_by(of).agg(pl.col("end_ns").max()).sort(of)
 
 
-def _common_ends(remaining: pl.DataFrame, common: pl.DataFrame) -> pl.DataFrame:
+def _ends_shared_with_aligned(remaining: pl.DataFrame, common: pl.DataFrame) -> pl.DataFrame:
     """Select the traces to align next, and return the ends of the collectives that they share with aligned traces.
 
     A trace is selected if it shares at least half as many collectives as the trace that shares the most. Other traces

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.communication.calls import is_nccl_kernel
+from tracekit.core.communication.calls import is_nccl_kernel_expr
 from tracekit.core.communication.coverage import covered_time_before
 from tracekit.core.communication.kinds import MPI, NCCL
 from tracekit.core.iterations import find_iterations
@@ -74,8 +74,8 @@ def rank_iterations(frames: Frames) -> tuple[pl.DataFrame, pl.DataFrame]:
     for (process, thread), of_thread in ranges.group_by(_THREAD, maintain_order=True):
         waiting = waits.filter(process_id=process, thread_id=thread)
         launched = launches.filter(process_id=process)
-        cpu = _increase_per_row(functools.partial(covered_time_before, waiting), of_thread)
-        gpu = _increase_per_row(functools.partial(_kernel_time_launched_before, launched), of_thread)
+        cpu = _amounts_in_intervals(functools.partial(covered_time_before, waiting), of_thread)
+        gpu = _amounts_in_intervals(functools.partial(_kernel_time_launched_before, launched), of_thread)
         own = of_thread["end_ns"] - of_thread["start_ns"] - pl.Series(cpu)
         phases.append(of_thread.select(*_ITERATION, "path", cpu_ns=own, gpu_ns=pl.Series(gpu)))
     totals = pl.concat(phases).group_by(*_ITERATION, "path", maintain_order=True)
@@ -140,7 +140,7 @@ def _waiting_times(frames: Frames) -> pl.DataFrame:
 
 def _kernel_launches(frames: Frames) -> pl.DataFrame:
     """Return the process, the launch time and the duration of all kernels except NCCL kernels."""
-    kernels = frames("kernels").filter(~is_nccl_kernel().fill_null(value=False))
+    kernels = frames("kernels").filter(~is_nccl_kernel_expr().fill_null(value=False))
     duration = pl.col("end_ns") - pl.col("start_ns")
     launches = kernels.select("process_id", start_ns=pl.coalesce("api_start_ns", "start_ns"), duration=duration)
     return launches.collect().sort("start_ns")
@@ -151,5 +151,7 @@ def _kernel_time_launched_before(launches: pl.DataFrame, times: pl.Series) -> ND
     return total[np.searchsorted(launches["start_ns"].to_numpy(), times.to_numpy(), side="left")]
 
 
-def _increase_per_row(amount: Callable[[pl.Series], NDArray[np.int64]], rows: pl.DataFrame) -> NDArray[np.int64]:
-    return amount(rows["end_ns"]) - amount(rows["start_ns"])
+def _amounts_in_intervals(
+    amount_before: Callable[[pl.Series], NDArray[np.int64]], rows: pl.DataFrame
+) -> NDArray[np.int64]:
+    return amount_before(rows["end_ns"]) - amount_before(rows["start_ns"])

@@ -71,7 +71,7 @@ def match_calls(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.Da
     )
     shifted = pl.col("nth") + pl.col("shift")
     rows = rows.with_columns(sequence=shifted - shifted.min().over(_CHANNEL))
-    return _number_matches(rows)
+    return _add_match_columns(rows)
 
 
 def _origin_differences(origins: Mapping[int, int | None]) -> dict[int, int]:
@@ -132,11 +132,11 @@ def _fill_communicator_sizes(rows: pl.DataFrame) -> pl.DataFrame:
     of = ["library", "communicator"]
     present = pl.col("rank").n_unique().cast(pl.Int64).over(of)
     size = pl.coalesce(pl.col("communicator_size").max().over(of), pl.when(present > 1).then(present))
-    place = pl.coalesce("communicator_rank", pl.col("rank").rank("dense").over(of).cast(pl.Int64) - 1)
+    dense_rank = pl.coalesce("communicator_rank", pl.col("rank").rank("dense").over(of).cast(pl.Int64) - 1)
     known = pl.col("communicator").is_not_null()
     return rows.with_columns(
         communicator_size=pl.when(known).then(size),
-        communicator_rank=pl.when(known).then(place),
+        communicator_rank=pl.when(known).then(dense_rank),
     )
 
 
@@ -226,13 +226,11 @@ def best_shift(
         least = min((variation for variation, _ in rated.values()), default=0.0)
         if rated and (unshifted is None or _BETTER * least < unshifted[0]):
             similar = [s for s, (variation, _) in rated.items() if variation <= max(2 * least, SIMULTANEOUS_NS)]
-            return _shift_unless_contradicted(
-                min(similar, key=lambda s: (rated[s][1], abs(s))), least, by_stream=by_stream
-            )
-    return _shift_unless_contradicted(0, None if unshifted is None else unshifted[0], by_stream=by_stream)
+            return _confirmed_shift(min(similar, key=lambda s: (rated[s][1], abs(s))), least, by_stream=by_stream)
+    return _confirmed_shift(0, None if unshifted is None else unshifted[0], by_stream=by_stream)
 
 
-def _shift_unless_contradicted(shift: int, variation: float | None, *, by_stream: bool) -> int | None:
+def _confirmed_shift(shift: int, variation: float | None, *, by_stream: bool) -> int | None:
     contradicts = variation is None or variation > MAX_STREAM_VARIATION_NS
     return None if by_stream and contradicts else shift
 
@@ -257,7 +255,7 @@ def _end_differences(
     return (float(np.median(np.abs(np.diff(difference)))) if high - low > 1 else middle), middle
 
 
-def _number_matches(rows: pl.DataFrame) -> pl.DataFrame:
+def _add_match_columns(rows: pl.DataFrame) -> pl.DataFrame:
     """Number the groups of matching calls in order of start, and count the present members of each group."""
     is_message = pl.col("kind").is_in(MESSAGES)
     own = pl.when(pl.col("sequence").is_null()).then("row")

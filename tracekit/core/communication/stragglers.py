@@ -66,27 +66,27 @@ def lost_times(phases: pl.DataFrame) -> pl.DataFrame:
     rows = phases.with_columns(_ranks=present)
     for column in ("cpu", "gpu"):
         rows = rows.sort(*_PHASE, f"{column}_ns")
-        place = pl.int_range(pl.len()).over(_PHASE) + pl.col("_ranks") - pl.len().over(_PHASE).cast(pl.Int64)
-        rows = rows.with_columns(_place=place, _row=pl.int_range(pl.len()))
+        position = pl.int_range(pl.len()).over(_PHASE) + pl.col("_ranks") - pl.len().over(_PHASE).cast(pl.Int64)
+        rows = rows.with_columns(_position=position, _row=pl.int_range(pl.len()))
         rows = rows.with_columns(
             (pl.col(f"{column}_ns") - _median_of_other_ranks(rows, f"{column}_ns")).alias(f"{column}_lost_ns")
         )
-    return rows.drop("_ranks", "_place", "_row")
+    return rows.drop("_ranks", "_position", "_row")
 
 
 def _median_of_other_ranks(rows: pl.DataFrame, column: str) -> pl.Series:
     """Return, for each row, the median of a column over the other ranks. The rows are sorted by phase and value.
 
-    Ranks without the phase have the value 0. The column ``_place`` is the position of a row among the values of all
+    Ranks without the phase have the value 0. The column ``_position`` is the position of a row among the values of all
     ranks.
     """
-    values, place, number, row = (rows[c].to_numpy() for c in (column, "_place", "_ranks", "_row"))
+    values, position, number, row = (rows[c].to_numpy() for c in (column, "_position", "_ranks", "_row"))
     others = number - 1
     middle = []
     for index in ((others - 1) // 2, others // 2):
-        wanted = np.clip(index + (place <= index), 0, None)
-        at = row - place + wanted
-        first_present = row - place + (number - rows.select(pl.len().over(_PHASE)).to_series().to_numpy())
+        target = np.clip(index + (position <= index), 0, None)
+        at = row - position + target
+        first_present = row - position + (number - rows.select(pl.len().over(_PHASE)).to_series().to_numpy())
         middle.append(np.where(at >= first_present, values[np.clip(at, 0, len(values) - 1)], 0))
     median = pl.Series((middle[0] + middle[1]) // 2, dtype=pl.Int64)
     return (
@@ -174,8 +174,8 @@ def iteration_spread(iterations: pl.DataFrame, phases: pl.DataFrame, ranks: pl.D
         slowest_rank=pl.col("rank").get(length.arg_max()),
     )
     spread = spread.join(waits, on="iteration", how="left", maintain_order="left")
-    found = find_stragglers(iterations, phases, ranks)
-    return spread.join(found, on="iteration", how="left", maintain_order="left")
+    stragglers = find_stragglers(iterations, phases, ranks)
+    return spread.join(stragglers, on="iteration", how="left", maintain_order="left")
 
 
 def summarize_stragglers(spread: pl.DataFrame) -> pl.DataFrame:
@@ -192,11 +192,11 @@ def summarize_stragglers(spread: pl.DataFrame) -> pl.DataFrame:
     by = ["straggler", "phase", "lost_on"]
     rows = spread.drop_nulls("straggler").group_by(by, maintain_order=True)
     delay = pl.when(pl.col("delay_ns").is_not_null().any()).then(pl.col("delay_ns").sum())
-    found = rows.agg(
+    summary = rows.agg(
         iteration_count=pl.len().cast(pl.Int64),
         lost_ns=pl.col("lost_ns").sum(),
         median_lost_ns=pl.col("lost_ns").median(),
         delay_ns=delay,
         iterations=pl.col("iteration").cast(pl.String).str.join(", "),
     )
-    return found.sort("lost_ns", descending=True, maintain_order=True)
+    return summary.sort("lost_ns", descending=True, maintain_order=True)

@@ -67,19 +67,21 @@ def torch_calls(frames: Frames) -> pl.DataFrame:
     """
     columns = ("range_id", "start_ns", "end_ns", "process_id", "thread_id", "payload_text")
     ranges = frames("nvtx_ranges").filter(pl.col("name") == _CALL).select(columns).collect()
-    ranges = ranges.with_columns(name=_argument_text("Collective name")).with_columns(
+    ranges = ranges.with_columns(name=_argument_string_expr("Collective name")).with_columns(
         kind=pl.col("name").replace_strict(_KINDS, default=None)
     )
     size, item = (
-        _argument_integer("Group size"),
-        _argument_text("dtype").replace_strict({n: b for n, (_, b) in _DATA_TYPES.items()}, default=None),
+        _argument_integer_expr("Group size"),
+        _argument_string_expr("dtype").replace_strict({n: b for n, (_, b) in _DATA_TYPES.items()}, default=None),
     )
-    sent, received = _argument_integer("In msg nelems"), _argument_integer("Out msg nelems")
+    sent, received = _argument_integer_expr("In msg nelems"), _argument_integer_expr("Out msg nelems")
     kind = pl.col("kind")
     own = pl.when(kind == "all_to_all").then(sent // size).otherwise(sent)
     elements = pl.when(kind.is_in(["reduce_scatter", "recv", "scatter"])).then(received).otherwise(own)
-    group = pl.coalesce(_argument_text("Process Group Name"), _argument_integer("Process Group ID").cast(pl.String))
-    name = [group, _argument_text("Process Group Ranks").str.head(_LISTED), pl.format("of {}", size)]
+    group = pl.coalesce(
+        _argument_string_expr("Process Group Name"), _argument_integer_expr("Process Group ID").cast(pl.String)
+    )
+    name = [group, _argument_string_expr("Process Group Ranks").str.head(_LISTED), pl.format("of {}", size)]
     return (
         ranges.drop_nulls("kind")
         .with_columns(
@@ -87,12 +89,12 @@ def torch_calls(frames: Frames) -> pl.DataFrame:
             communicator=pl.when(group.is_not_null()).then(pl.concat_str(name, separator=" ", ignore_nulls=True)),
             communicator_size=size,
             peer=pl.when(kind == "send")
-            .then(_argument_integer("Dst Rank"))
+            .then(_argument_integer_expr("Dst Rank"))
             .when(kind == "recv")
-            .then(_argument_integer("Src Rank")),
-            root=pl.when(kind.is_in(["broadcast", "reduce", "gather", "scatter"])).then(_argument_integer("Rank")),
-            _own=pl.when(kind.is_in(SYNCHRONIZING)).then(_argument_integer("Rank")),
-            recorded_type=_argument_text("dtype").replace_strict(
+            .then(_argument_integer_expr("Src Rank")),
+            root=pl.when(kind.is_in(["broadcast", "reduce", "gather", "scatter"])).then(_argument_integer_expr("Rank")),
+            _own=pl.when(kind.is_in(SYNCHRONIZING)).then(_argument_integer_expr("Rank")),
+            recorded_type=_argument_string_expr("dtype").replace_strict(
                 {n: t for n, (t, _) in _DATA_TYPES.items()}, default=None
             ),
             message_bytes=elements * item,
@@ -148,9 +150,9 @@ def add_launching_ranges(calls: pl.DataFrame, launching: pl.DataFrame, kernels: 
     return rows.with_columns(unit=pl.coalesce(later, "range_id")).drop("_own", "_combined")
 
 
-def _argument_text(key: str) -> pl.Expr:
+def _argument_string_expr(key: str) -> pl.Expr:
     return pl.col("payload_text").str.extract(rf'"{key}":\s*"([^"]*)"')
 
 
-def _argument_integer(key: str) -> pl.Expr:
+def _argument_integer_expr(key: str) -> pl.Expr:
     return pl.col("payload_text").str.extract(rf'"{key}":\s*"?(-?\d+)').cast(pl.Int64, strict=False)

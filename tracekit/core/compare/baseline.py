@@ -51,7 +51,7 @@ def from_json(value: object) -> Summary:
         raise CorruptTraceError("the file is not a tracekit baseline")
     version = value.get("version")
     if not _is_integer(version) or version < 1:
-        raise CorruptTraceError("the baseline has no version")
+        raise CorruptTraceError("the baseline has no valid version number")
     if version > VERSION:
         message = f"the baseline has version {version}, but only version {VERSION} is supported"
         raise UnsupportedVersionError(message, hint="use a newer version of tracekit")
@@ -65,7 +65,7 @@ def _parse_facts(value: object) -> dict[str, str]:
     if not isinstance(value, dict) or len(value) > _MAX_FACTS:
         raise CorruptTraceError(f"the facts in the baseline must be an object with at most {_MAX_FACTS} strings")
     for text in (*value, *value.values()):
-        if not isinstance(text, str) or len(text) > _MAX_FACT or not _is_unicode(text):
+        if not isinstance(text, str) or len(text) > _MAX_FACT or not _is_valid_unicode(text):
             raise CorruptTraceError(f"a fact in the baseline must be a string of at most {_MAX_FACT:,} characters")
     return value
 
@@ -102,8 +102,8 @@ def _parse_names(value: object) -> pl.DataFrame:
         raise CorruptTraceError("the names in the baseline must be a list of pairs")
     kinds, names = [pair[0] for pair in value], [pair[1] for pair in value]
     if not all(isinstance(kind, str) and kind in KINDS for kind in kinds):
-        raise CorruptTraceError("the baseline contains an unknown kind")
-    if not all(name is None or (isinstance(name, str) and _is_unicode(name)) for name in names):
+        raise CorruptTraceError(f"a kind in the baseline must be one of {', '.join(KINDS)}")
+    if not all(name is None or (isinstance(name, str) and _is_valid_unicode(name)) for name in names):
         raise CorruptTraceError("a name in the baseline must be a string")
     return pl.DataFrame({"kind": kinds, "name": names}, schema={"kind": pl.String, "name": pl.String})
 
@@ -115,12 +115,12 @@ def _parse_column(value: dict[str, Any], name: str, length: int | None, limit: i
         raise CorruptTraceError(
             f"column {name} of the baseline is missing, or its length differs from that of the other columns"
         )
-    if not _are_numbers(numbers, limit, nullable=name in _NULLABLE):
+    if not _are_valid_numbers(numbers, limit, nullable=name in _NULLABLE):
         raise CorruptTraceError(f"column {name} of the baseline contains a value that is not a number below {limit:,}")
     return pl.Series(name, numbers, dtype=pl.Int64)
 
 
-def _are_numbers(values: Sequence[object], limit: int, *, nullable: bool) -> bool:
+def _are_valid_numbers(values: Sequence[object], limit: int, *, nullable: bool) -> bool:
     present: Iterable[object] = (v for v in values if v is not None) if nullable else values
     return all(_is_integer(v) and 0 <= v < limit for v in present)
 
@@ -129,6 +129,6 @@ def _is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_unicode(text: str) -> bool:
+def _is_valid_unicode(text: str) -> bool:
     """Return whether a string can be encoded as UTF-8. JSON also allows lone surrogates, which cannot be encoded."""
     return not any("\ud800" <= c <= "\udfff" for c in text) if not text.isascii() else True

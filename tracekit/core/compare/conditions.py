@@ -141,7 +141,7 @@ class Condition:
         metric = Metric("", (self.metric,)) if self.pattern is not None else METRICS[self.metric]
         rows = side.samples.filter(pl.col("kind").is_in(metric.kinds))
         if rows.is_empty() and self.pattern is None:
-            raise MissingTableError(f"{name} has no data for {self.metric}")
+            raise MissingTableError(f"side {name} has no data for {self.metric}")
         if metric.name is not None:
             rows = rows.filter(pl.col("name") == metric.name)
         if self.pattern is not None:

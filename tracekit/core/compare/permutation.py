@@ -1,6 +1,6 @@
 """Test whether the difference between two sides is larger than the differences between iterations of one side.
 
-The test is a permutation test with the largest standardised rank sum of all quantities as its statistic (Westfall and
+The test is a permutation test with the largest standardized rank sum of all quantities as its statistic (Westfall and
 Young's *maxT*). If both sides come from the same distribution, the labels of the iterations are exchangeable: any
 division of all iterations into two groups of the same sizes is as likely as the observed one. The adjusted p-value of a
 quantity is the share of the divisions in which any quantity differs at least as much as this one does in the observed
@@ -54,7 +54,7 @@ def adjusted_p_values(a: Matrix, b: Matrix) -> Matrix:
     quantities = a.shape[1]
     if not (len(a) and len(b) and quantities):
         return np.ones(quantities)
-    ranks = centred_ranks(np.concatenate([a, b]))
+    ranks = centered_ranks(np.concatenate([a, b]))
     scale = _standard_deviations(ranks, len(a), len(b))
     observed = np.abs(ranks[len(a) :].sum(axis=0)) / scale
     observed /= np.sqrt(autocorrelation_times(ranks[: len(a)], ranks[len(a) :]))
@@ -77,7 +77,7 @@ def paired_p_values(a: Matrix, b: Matrix) -> Matrix:
     change = b - a
     size = np.where((change == 0) | np.isnan(change), np.nan, np.abs(change))
     valid = ~np.isnan(size)
-    ranks = np.where(valid, centred_ranks(size) + (valid.sum(axis=0) + 1) / 2, 0.0) * np.where(change < 0, -1, 1)
+    ranks = np.where(valid, centered_ranks(size) + (valid.sum(axis=0) + 1) / 2, 0.0) * np.where(change < 0, -1, 1)
     variance = (ranks**2).sum(axis=0)
     scale = np.where(variance > 0, np.sqrt(variance), np.inf)
     observed = np.abs(ranks.sum(axis=0)) / scale / np.sqrt(autocorrelation_times(ranks))
@@ -86,7 +86,7 @@ def paired_p_values(a: Matrix, b: Matrix) -> Matrix:
     return _p_values(largest, observed)
 
 
-def centred_ranks(values: Matrix) -> Matrix:
+def centered_ranks(values: Matrix) -> Matrix:
     """Return the rank of each value in its column minus the mean rank. Equal values have the mean of their ranks.
 
     NaN values have the mean rank of their column, so that they do not affect the difference between the sides.
@@ -116,13 +116,13 @@ def autocorrelation_times(*sides: Matrix) -> Matrix:
     Args:
         sides: The values of one or more sides, with one row per iteration.
     """
-    centred = [side - side.mean(axis=0) for side in sides]
+    centered = [side - side.mean(axis=0) for side in sides]
     zero = np.zeros(sides[0].shape[1])
-    variance = sum(((side**2).sum(axis=0) for side in centred), start=zero)
+    variance = sum(((side**2).sum(axis=0) for side in centered), start=zero)
     variance = np.where(variance > 0, variance, 1.0)
     times, growing = zero + 1, zero == 0
     for lag in range(1, max(map(len, sides)) // 2):
-        products = [(side[lag:] * side[:-lag]).sum(axis=0) for side in centred if len(side) > lag]
+        products = [(side[lag:] * side[:-lag]).sum(axis=0) for side in centered if len(side) > lag]
         correlation = sum(products, start=zero) / variance
         growing &= correlation > 1 / math.sqrt(sum(map(len, sides)))
         if not growing.any():
@@ -180,7 +180,7 @@ def _p_values(largest: Matrix, observed: Matrix) -> Matrix:
 
     ``MAX_DIVISIONS`` statistics are those of random divisions, to which the observed division is added.
     """
-    shares = _shares_of_at_least(largest, observed)
+    shares = _shares_at_or_above(largest, observed)
     return shares if len(largest) < MAX_DIVISIONS else (shares * len(largest) + 1) / (len(largest) + 1)
 
 
@@ -191,7 +191,7 @@ def _membership_matrix(members: NDArray[np.int64], rows: int) -> NDArray[np.floa
     return matrix
 
 
-def _shares_of_at_least(largest: Matrix, observed: Matrix) -> Matrix:
+def _shares_at_or_above(largest: Matrix, observed: Matrix) -> Matrix:
     """Return the share of the values of ``largest`` that are at least as large as each observed value."""
     ordered = np.sort(largest)
     smaller = np.searchsorted(ordered, observed * (1 - _TOLERANCE), side="left")

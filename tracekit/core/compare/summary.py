@@ -67,7 +67,7 @@ class Source:
         """The iterations of the trace."""
         return self.rollup.iterations
 
-    def name(self, column: str, rules: str) -> pl.Expr:
+    def name_expr(self, column: str, rules: str) -> pl.Expr:
         """Return an expression for the normalized names in a Categorical column."""
         return normalize_categorical_expr(pl.col(column), "exact" if self.exact_names else rules)
 
@@ -233,7 +233,7 @@ def _sum_by_name_and_iteration(
 
 def _kernels(source: Source) -> pl.DataFrame:
     """Return the kernels by name, and the total of the CUDA graphs that were recorded as a whole."""
-    names = {"kernels": source.name("name", "kernel"), "graph_launches": pl.lit("(CUDA graph)", pl.Categorical)}
+    names = {"kernels": source.name_expr("name", "kernel"), "graph_launches": pl.lit("(CUDA graph)", pl.Categorical)}
     longest = _DURATION.max().alias("max_ns")
     rows = [
         _sum_by_name_and_iteration(
@@ -248,7 +248,7 @@ def _ops(source: Source) -> pl.DataFrame:
     """Return the ops by name and direction with their GPU time."""
     ops = source.frames("ops").select(pl.col("op_id").cast(pl.Categorical), pl.col("direction").cast(pl.String))
     rows = source.frames("op_instances").join(ops, on="op_id", how="left")
-    by_op = rows.select("direction", "iteration", "gpu_time_ns", name=source.name("op_name", "range"))
+    by_op = rows.select("direction", "iteration", "gpu_time_ns", name=source.name_expr("op_name", "range"))
     grouped = by_op.group_by("name", "direction", "iteration").agg(_COUNT, time_ns=pl.col("gpu_time_ns").sum())
     return _append_directions(grouped.collect())
 
@@ -282,14 +282,14 @@ def _range_projections(source: Source) -> pl.DataFrame:
 
 
 def _ranges_with_paths(source: Source) -> pl.LazyFrame:
-    path = pl.coalesce(source.name("path", "range"), source.name("name", "range"))
+    path = pl.coalesce(source.name_expr("path", "range"), source.name_expr("name", "range"))
     ranges = source.frames("nvtx_ranges").filter(pl.col("end_ns").is_not_null())
     return ranges.select("process_id", "start_ns", "end_ns", "gpu_time_ns", name=path)
 
 
 def _api_calls(source: Source) -> pl.DataFrame:
     """Return the API calls by name."""
-    calls = source.frames("api_calls").select("process_id", "start_ns", "end_ns", name=source.name("name", "call"))
+    calls = source.frames("api_calls").select("process_id", "start_ns", "end_ns", name=source.name_expr("name", "call"))
     return _sum_by_name_and_iteration(_add_end_iterations(source, calls))
 
 
@@ -307,9 +307,9 @@ def _copies(source: Source) -> pl.DataFrame:
 
 def _idle_causes(source: Source) -> pl.DataFrame:
     """Return the time in which GPUs were idle, by cause."""
-    pieces = idle.divide_by_cause(source.frames, idle.idle_times(source.frames))
+    idle_times = idle.divide_by_cause(source.frames, idle.idle_times(source.frames))
     return _sum_by_name_and_iteration(
-        _add_end_iterations(source, pieces.lazy().select("process_id", "start_ns", "end_ns", name="cause"))
+        _add_end_iterations(source, idle_times.lazy().select("process_id", "start_ns", "end_ns", name="cause"))
     )
 
 

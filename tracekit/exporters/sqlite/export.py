@@ -59,7 +59,7 @@ def write_database(
     Raises:
         ExportError: The database cannot be written.
     """
-    counts, names = dict.fromkeys(schemas, 0), _Names()
+    counts, names = dict.fromkeys(schemas, 0), _NameCounter()
     with Database(path) as database:
         database.execute(
             f"PRAGMA application_id = {APPLICATION_ID}",
@@ -159,7 +159,7 @@ def _write_descriptions(db: Any, schemas: Mapping[str, TableSchema], counts: Map
     db["meta_columns"].insert_all(columns, pk=("table_name", "column_name"))
 
 
-class _Names:
+class _NameCounter:
     """A counter of the rows of each distinct name in the written tables."""
 
     def __init__(self) -> None:

@@ -28,17 +28,17 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
     from tracekit.exporters.stacks.profile import read_profile
 
     profile = read_profile(view, options)
-    strings = _Strings()
-    made = schemas.message("pprof", "Profile")()
+    strings = _StringTable()
+    message = schemas.message("pprof", "Profile")()
     kind = "samples" if profile.unit == "samples" else "time"
-    made.sample_type.add(type=strings[kind], unit=strings["count" if kind == "samples" else profile.unit])
-    made.time_nanos = int(view.info.get("origin_utc_ns", 0))
-    made.duration_nanos = int(view.info.get("duration_ns", 0))
+    message.sample_type.add(type=strings[kind], unit=strings["count" if kind == "samples" else profile.unit])
+    message.time_nanos = int(view.info.get("origin_utc_ns", 0))
+    message.duration_nanos = int(view.info.get("duration_ns", 0))
     names = [None if name is None else (strings[options.by], strings[name]) for name in profile.groups]
-    _add_functions_and_locations(made, profile, strings)
+    _add_functions_and_locations(message, profile, strings)
     groups, weights = (profile.weights[c].to_list() for c in ("group", "weight"))
     with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
-        packed.write(made.SerializeToString(deterministic=True))
+        packed.write(message.SerializeToString(deterministic=True))
         for part, edges, frames in profile.frames(profile.weights["node"].to_numpy()):
             batch = schemas.message("pprof", "Profile")()
             locations, ends = (frames + 1).tolist(), edges.tolist()
@@ -52,7 +52,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
             progress(part.stop, len(weights))
 
 
-class _Strings(dict[str, int]):
+class _StringTable(dict[str, int]):
     """The index of each string in the string table of a profile. Looking up a new string adds it to the table."""
 
     def __init__(self) -> None:
@@ -63,18 +63,18 @@ class _Strings(dict[str, int]):
         return self[text]
 
 
-def _add_functions_and_locations(made: Any, profile: Profile, strings: _Strings) -> None:
+def _add_functions_and_locations(message: Any, profile: Profile, strings: _StringTable) -> None:
     """Add a function and a location per distinct frame, a mapping per module, and the string table to a profile."""
     mappings: dict[str, int] = {}
     functions, modules = profile.functions.to_pylist(), profile.modules.to_pylist()
     for nth, (function, module) in enumerate(zip(functions, modules, strict=True), 1):
         file = 0 if module is None else strings[module]
-        made.function.add(id=nth, name=strings[function], system_name=strings[function], filename=file)
+        message.function.add(id=nth, name=strings[function], system_name=strings[function], filename=file)
         mapping = 0 if module is None else mappings.setdefault(module, len(mappings) + 1)
-        made.location.add(id=nth, mapping_id=mapping).line.add(function_id=nth)
+        message.location.add(id=nth, mapping_id=mapping).line.add(function_id=nth)
     for module, number in mappings.items():
-        made.mapping.add(id=number, filename=strings[module], has_functions=True)
-    made.string_table.extend(strings)
+        message.mapping.add(id=number, filename=strings[module], has_functions=True)
+    message.string_table.extend(strings)
 
 
 EXPORTER = stack_exporter(

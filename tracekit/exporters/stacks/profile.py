@@ -141,14 +141,14 @@ def _selected_events(view: View, name: str, options: Options) -> pl.LazyFrame:
         events = events.filter(pl.col("thread_id") == options.thread)
     if options.process is not None:
         events = events.filter(pl.col("process_id") == options.process)
-    return events if options.range is None else _inside_ranges(view, events, options.range, _time_column(name))
+    return events if options.range is None else _events_inside_ranges(view, events, options.range, _time_column(name))
 
 
 def _time_column(name: str) -> str:
     return "timestamp_ns" if name in ("cpu_samples", *_PYTHON) else "start_ns"
 
 
-def _inside_ranges(view: View, events: pl.LazyFrame, name: str, time: str) -> pl.LazyFrame:
+def _events_inside_ranges(view: View, events: pl.LazyFrame, name: str, time: str) -> pl.LazyFrame:
     """Return the events that occur while their thread is in a push/pop range with the given name.
 
     An event is inside a range if more such ranges of its thread have started than ended.

@@ -58,7 +58,7 @@ def read_capture(source: Source) -> KinetoCapture:
     del sandbox
     collector = collector or EventCollector(budget, exported=machine.is_exported(document.facts))
     _require_events(path, document, collector)
-    _warn_of_skipped(path, document, stream, collector, repairs)
+    _warn_about_skipped_data(path, document, stream, collector, repairs)
     return KinetoCapture(path, document.facts, collector)
 
 
@@ -82,7 +82,7 @@ def _require_events(path: Path, document: Document, collector: EventCollector) -
     )
 
 
-def _warn_of_skipped(
+def _warn_about_skipped_data(
     path: Path, document: Document, stream: Stream, collector: EventCollector, repairs: Mapping[str, int]
 ) -> None:
     """Warn about events, other members and strings of the file that were skipped or repaired."""

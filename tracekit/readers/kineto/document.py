@@ -125,7 +125,7 @@ class Document:
             unfinished, depth, in_string = sandbox.skip_value(in_string=first == b'"')
             size = sandbox.offset - start
         if unfinished:
-            self._note_oversized(key)
+            self._record_oversized_key(key)
             self._skip_oversized(depth, in_string=in_string)
         else:
             self._store_fact(key, start)
@@ -145,7 +145,7 @@ class Document:
     def _store_fact(self, key: str, start: int) -> None:
         size = self._sandbox.offset - start
         if size > MAX_FACT_BYTES or self._fact_bytes + size > MAX_FACTS_BYTES:
-            self._note_oversized(key)
+            self._record_oversized_key(key)
         elif key in self._fact_names:
             self._fact_bytes += size
             try:
@@ -154,7 +154,7 @@ class Document:
             except (ValueError, RecursionError):
                 self.invalid += 1
 
-    def _note_oversized(self, key: str) -> None:
+    def _record_oversized_key(self, key: str) -> None:
         if key in self._fact_names:
             self.oversized.append(key)
 

@@ -214,7 +214,7 @@ class EventCollector:
 
     def _append_rows(self, name: str, rows: Int64Array, cells: EventCells) -> None:
         members = TABLE_MEMBERS[name]
-        valid = _valid_times(cells, rows, is_interval=members.is_interval)
+        valid = _valid_time_mask(cells, rows, is_interval=members.is_interval)
         if valid is not None:
             self.untimed += int((~valid).sum())
             rows = rows[valid]
@@ -230,15 +230,15 @@ class EventCollector:
         self._builders[name].append(batch)
 
 
-def _valid_times(cells: EventCells, rows: Int64Array, *, is_interval: bool) -> np.ndarray | None:
+def _valid_time_mask(cells: EventCells, rows: Int64Array, *, is_interval: bool) -> np.ndarray | None:
     """Return a mask of the rows with a valid time and duration, or None if all rows are valid."""
     limits = {Slot.START: MAX_TIME_NS, Slot.DURATION: MAX_DURATION_NS} if is_interval else {Slot.START: MAX_TIME_NS}
-    masks = [_within_limit(cells, slot, rows, limit) for slot, limit in limits.items()]
+    masks = [_within_limit_mask(cells, slot, rows, limit) for slot, limit in limits.items()]
     present = [m for m in masks if m is not None]
     return np.logical_and.reduce(present) if present else None
 
 
-def _within_limit(cells: EventCells, slot: Slot, rows: Int64Array, limit: int) -> np.ndarray | None:
+def _within_limit_mask(cells: EventCells, slot: Slot, rows: Int64Array, limit: int) -> np.ndarray | None:
     """Return a mask of the rows whose member is a number between -limit and limit, or None if it is True for all."""
     values = cells.values(slot)[rows]
     if (cells.types(slot)[rows] == NUMBER).all() and -limit < values.min() and values.max() < limit:

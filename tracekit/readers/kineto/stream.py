@@ -65,17 +65,17 @@ class Stream:
         return data
 
     def _decompress_block(self) -> bytes:
-        parts: list[bytes] = []
+        blocks: list[bytes] = []
         free_bytes = READ_BYTES
         while free_bytes > 0 and self._decompressor is not None:
-            part = self._decompress_part(free_bytes)
-            if part is None:
+            block = self._decompress_next(free_bytes)
+            if block is None:
                 break
-            parts.append(part)
-            free_bytes -= len(part)
-        return b"".join(parts)
+            blocks.append(block)
+            free_bytes -= len(block)
+        return b"".join(blocks)
 
-    def _decompress_part(self, free_bytes: int) -> bytes | None:
+    def _decompress_next(self, free_bytes: int) -> bytes | None:
         """Decompress the next bytes, or return None at the end of the data. A file may have several gzip members."""
         if self._decompressor is None:
             return None
@@ -86,20 +86,20 @@ class Stream:
             self._decompressor = None
             return None
         try:
-            part = self._decompressor.decompress(compressed, free_bytes)
+            block = self._decompressor.decompress(compressed, free_bytes)
         except zlib.error:
             self.damage = f"the compressed data is damaged near byte {self._compressed_bytes}"
             self._decompressor = None
             return None
-        self._check_ratio(len(part))
+        self._check_compression_ratio(len(block))
         self._pending = self._decompressor.unconsumed_tail
         if self._decompressor.eof:
             self._pending = self._decompressor.unused_data or self._read_file(COMPRESSED_READ_BYTES)
             self._compressed_bytes += len(self._pending) - len(self._decompressor.unused_data)
             self._decompressor = zlib.decompressobj(_GZIP) if self._pending.startswith(b"\x1f\x8b") else None
-        return part
+        return block
 
-    def _check_ratio(self, size: int) -> None:
+    def _check_compression_ratio(self, size: int) -> None:
         self._decompressed_bytes += size
         if self._decompressed_bytes > max(UNCHECKED_BYTES, MAX_COMPRESSION_RATIO * self._compressed_bytes):
             raise CorruptTraceError(

@@ -60,24 +60,26 @@ class NodeAttributes:
         """Return one column per attribute in ``COLUMN_ATTRIBUTES``, and ``dtype``, the element type of each node."""
         strings, json = self.values.strings, self.values.json
         arrays = {
-            name: self._build_column([self._select(*attribute)], strings if attribute[1] == "s" else json)
+            name: self._build_column([self._attribute_rows(*attribute)], strings if attribute[1] == "s" else json)
             for name, attribute in COLUMN_ATTRIBUTES.items()
         }
-        arrays["dtype"] = self._build_column([self._select(key, "type") for key in reversed(DTYPE_ATTRIBUTES)], strings)
+        arrays["dtype"] = self._build_column(
+            [self._attribute_rows(key, "type") for key in reversed(DTYPE_ATTRIBUTES)], strings
+        )
         return arrays
 
     def other_attributes(self) -> pa.ChunkedArray:
         """Return a JSON object per node with the attributes that have no column, null where there are none."""
         is_other = np.ones(len(self.nodes), np.bool_)
         for attribute in COLUMN_ATTRIBUTES.values():
-            is_other[self._select(*attribute)] = False
+            is_other[self._attribute_rows(*attribute)] = False
         rows = np.flatnonzero(is_other)
         names = pa.array(map(values.dump_json, self.names), pa.string())
         try:
             encoded = self.values.json.take(pa.array(self.codes[rows]))
             members = pc.binary_join_element_wise(names.take(pa.array(self.keys[rows])), encoded, ":")
         except pa.ArrowInvalid as e:
-            raise Damage("the attributes of the nodes exceed 2 GiB, the maximum size of an Arrow array") from e
+            raise Damage("the attributes of the nodes exceed 2 GiB, the maximum size of an Arrow string array") from e
         return join_by_row(self.rows, self.nodes[rows], members, "{}")
 
     def function_names(self, call_nodes: Int64Array, ops: pa.Array) -> pa.ChunkedArray:
@@ -98,7 +100,7 @@ class NodeAttributes:
         order = np.argsort(nodes, kind="stable")
         return join_by_row(self.rows, nodes[order], names.take(pa.array(order)), "[]")
 
-    def _select(self, key: str, kind: str) -> Int64Array:
+    def _attribute_rows(self, key: str, kind: str) -> Int64Array:
         """Return the row numbers of the attributes with the given name and kind of value."""
         if key not in self.names:
             return np.zeros(0, np.int64)

@@ -101,5 +101,5 @@ def join_by_row(rows: int, owners: Int64Array, strings: pa.Array, brackets: str)
         try:
             batches.append(pc.binary_join_element_wise(brackets[0], pc.binary_join(lists, ","), brackets[1], ""))
         except pa.ArrowInvalid as e:
-            raise Damage("the attributes of the nodes exceed 2 GiB, the most for strings with 32-bit offsets") from e
+            raise Damage("the attributes of the nodes exceed 2 GiB, the maximum size of an Arrow string array") from e
     return pa.chunked_array(batches, pa.string())

@@ -157,7 +157,7 @@ def _load_message(data: bytes | memoryview | InputFile, message: MessageKind) ->
     elif len(data) > payloads.LARGE_BYTES:
         data = payloads.drop_payloads(memoryview(data), message)
     if len(data) > MAX_GRAPH_BYTES:
-        raise Damage(f"its {len(data)} bytes exceed the maximum size of a protobuf message")
+        raise Damage(f"its {len(data)} bytes exceed tracekit's limit of {MAX_GRAPH_BYTES} bytes")
     return load_buffer(data), len(data)
 
 

@@ -67,10 +67,10 @@ def drop_payloads(data: memoryview | Window, message: MessageKind) -> bytes:
     Raises:
         Damage: A field extends beyond its message, or has an invalid wire type.
     """
-    return b"".join(_needed_parts(data, message))
+    return b"".join(_iter_needed_bytes(data, message))
 
 
-def _needed_parts(data: memoryview | Window, message: MessageKind) -> Iterator[bytes | memoryview]:
+def _iter_needed_bytes(data: memoryview | Window, message: MessageKind) -> Iterator[bytes | memoryview]:
     needed, end = _NEEDED_FIELDS[message], 0
     for number, field_start, start, stop in _iter_fields(data):
         if stop - start <= SMALL_FIELD_BYTES:

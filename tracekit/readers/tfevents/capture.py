@@ -57,7 +57,7 @@ def read_event_files(source: Source) -> EventsCapture:
     by_run: dict[str, list[FileEvents]] = {run: [] for run in paths}
     for (run, file), result in results:
         if isinstance(result, FileEvents):
-            _warn_of_skipped(result)
+            _warn_about_unread_bytes(result)
             by_run[run].append(result)
         elif file == path:
             raise result.error_type(result.message, path=path, hint=result.hint)
@@ -94,7 +94,7 @@ def _read_file(path: Path, pool: BufferPool) -> FileEvents | SkippedFile:
     return SkippedFile(CorruptTraceError, message, hint)
 
 
-def _warn_of_skipped(events: FileEvents) -> None:
+def _warn_about_unread_bytes(events: FileEvents) -> None:
     """Warn if a file ends with bytes that were not read because a record is invalid or incomplete."""
     unread = events.size - events.end
     if events.damage:

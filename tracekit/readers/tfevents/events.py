@@ -161,7 +161,7 @@ def _add_batch(events: FileEvents, batch: BufferedRecords) -> None:
     times = to_nanoseconds(_int64_values(fields.get(WALL_TIME), n).view(np.float64))
     steps = _int64_values(fields.get(STEP), n)
     _add_facts(events, batch.buffer, fields, times)
-    _add_points(events, batch, fields.get(SUMMARY), steps, times)
+    _add_summary_points(events, batch, fields.get(SUMMARY), steps, times)
     if RUN in fields:
         rows = _rows_with_field(fields[RUN], n)
         traced_runs = step_stats.tagged_runs(batch.buffer, *fields[RUN].spans(), steps[rows])
@@ -196,7 +196,7 @@ def _have_expected_types(fields: dict[int, Field]) -> bool:
     return all((field.stops is None) == (number in _NUMBER_FIELDS) for number, field in fields.items())
 
 
-def _add_points(
+def _add_summary_points(
     events: FileEvents, batch: BufferedRecords, field: Field | None, steps: Int64Array, times: Int64Array
 ) -> None:
     if field is None:

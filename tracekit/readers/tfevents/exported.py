@@ -46,7 +46,7 @@ def _add_run_metadata(
     """Decode the run metadata in the given rows of a batch, and add executions, graphs and counts to the file."""
     string_rows = np.searchsorted(points.values.owners, rows)
     encoded = points.values.texts.take(pa.array(string_rows))
-    buffer, edges = _concatenate(encoded)
+    buffer, edges = _concat_messages(encoded)
     offsets = points.offset + points.values.starts[string_rows]
     traced_runs = step_stats.TracedRuns(edges[:-1], edges[1:], tags, points.steps[rows])
     try:
@@ -66,7 +66,7 @@ def _add_run_metadata(
         raise Damage(f"run metadata: {e} (bytes {offsets[0]} to {offsets[-1] + edges[-1] - edges[-2]})") from e
 
 
-def _concatenate(encoded: pa.BinaryArray) -> tuple[Buffer, Int64Array]:
+def _concat_messages(encoded: pa.BinaryArray) -> tuple[Buffer, Int64Array]:
     """Copy encoded messages into one buffer. Return the buffer and the offsets that separate the messages."""
     edges = np.frombuffer(encoded.buffers()[1], np.int32)[encoded.offset :][: len(encoded) + 1].astype(np.int64)
     data = memoryview(encoded.buffers()[2] or b"")[edges[0] : edges[-1]]

@@ -45,7 +45,7 @@ def files_by_run(path: Path) -> dict[str, list[Path]]:
     if not path.is_dir():
         return {ROOT_RUN: [path]}
     files: dict[str, list[Path]] = {}
-    for file in _find_event_files(path, MAX_ENTRIES, _warn_of_unreadable_folder):
+    for file in _find_event_files(path, MAX_ENTRIES, _warn_about_unreadable_folder):
         files.setdefault(printable_path(file.parent.relative_to(path).as_posix()), []).append(file)
     return {run: sorted(files[run]) for run in sorted(files)}
 
@@ -67,19 +67,19 @@ def _find_event_files(
             if _is_inside(path, root):
                 yield path
             elif on_error is not None:
-                _warn_of_special_file(path)
+                _warn_about_special_file(path)
 
 
 def _is_inside(file: Path, root: Path) -> bool:
     return file.is_file() and (not file.is_symlink() or file.resolve().is_relative_to(root))
 
 
-def _warn_of_special_file(path: Path) -> None:
+def _warn_about_special_file(path: Path) -> None:
     """Warn about a pipe, socket or device that has the name of an event file."""
     kind = None if path.is_symlink() or not path.exists() else special_file_kind(path.stat().st_mode)
     if kind is not None:
         warn(f"is {kind}, not a regular file: skipped", path=path)
 
 
-def _warn_of_unreadable_folder(error: OSError) -> None:
+def _warn_about_unreadable_folder(error: OSError) -> None:
     warn(f"the folder cannot be read and was skipped: {error.strerror}", path=error.filename)

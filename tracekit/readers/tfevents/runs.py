@@ -121,17 +121,17 @@ class Run:
         empty = np.zeros(0, np.float64 if name == "numbers" else np.int64)
         return np.concatenate([empty, *(getattr(p, name) for p in holders)])
 
-    def _tag_metadata(self, parts: Sequence[TagMetadata]) -> tuple[pa.Array, Mask]:
+    def _tag_metadata(self, batches: Sequence[TagMetadata]) -> tuple[pa.Array, Mask]:
         """Return the plug-in of each tag, and whether its tensors are scalars, from the first metadata of the tag."""
         names = self._tags.dictionary
-        described = pa.chunked_array([m.tags for m in parts], pa.string())
+        described = pa.chunked_array([m.tags for m in batches], pa.string())
         tags = pc.index_in(described, names).to_numpy() if len(described) else np.zeros(0, np.int64)
         described_tags, first = np.unique(tags, return_index=True)
         rows = np.full(len(names), -1)
         rows[described_tags] = first
         indices = pa.array(rows, mask=rows < 0)
-        plugins = _take_array(pa.chunked_array([m.plugins for m in parts], pa.string()), indices).fill_null("")
-        scalar = _take_array(pa.chunked_array([m.scalar for m in parts], pa.bool_()), indices).fill_null(
+        plugins = _take_array(pa.chunked_array([m.plugins for m in batches], pa.string()), indices).fill_null("")
+        scalar = _take_array(pa.chunked_array([m.scalar for m in batches], pa.bool_()), indices).fill_null(
             pa.scalar(value=False)
         )
         either = pc.or_(scalar, pc.is_in(plugins, pa.array([_SCALARS, ""])))

@@ -129,7 +129,7 @@ def count_fields(
         Damage: A message is invalid.
     """
     occurrences_by_name = zip(names.values(), find_occurrences(buffer, starts, stops, tuple(names)), strict=True)
-    return {name: len(found) for name, found in occurrences_by_name if len(found)}
+    return {name: len(occurrences) for name, occurrences in occurrences_by_name if len(occurrences)}
 
 
 def find_submessages(
