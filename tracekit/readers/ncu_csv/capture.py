@@ -126,7 +126,7 @@ def build_tables(rows: RowCollector, session: SessionPage, pages: Collection[str
 
 
 def _durations(metrics: Metrics) -> pl.DataFrame:
-    """Return the duration of each launch. If several durations are printed, the most precise one is used."""
+    """Return the duration of each launch in ns. If several durations are printed, the most precise one is used."""
     durations = metrics.select(lambda name: name == DURATION).filter(pl.col("value").is_between(0, _MAX_DURATION_NS))
     best = durations.sort("resolution", nulls_last=True, maintain_order=True).group_by("launch_id")
     return best.agg(duration_ns=pl.col("value").first().round().cast(pl.Int64))

@@ -401,7 +401,7 @@ class _RowExtractor:
         """Skip the other output that begins at a line, and return the next line to process.
 
         If the line contains no quote, all lines before the next line with a quote are added to the messages. Otherwise,
-        only this line is processed: a row that follows the other output on it is appended.
+        only this line is skipped, except for a row that follows the other output on the line.
         """
         start = self._starts[line]
         quote = self._text.find(b'"', start)
@@ -445,7 +445,7 @@ class _RowExtractor:
         return self._count if line + MAX_RECORD_LINES > self._count else None
 
     def _closing_line(self, line: int) -> int | None:
-        """Return the line that contains the closing quote of a cell that a given line leaves open.
+        """Return the line that contains the closing quote of a cell that begins in the given line.
 
         The result is None if another row begins before the closing quote, or if none of the next ``MAX_RECORD_LINES``
         lines contains it. It is the number of lines if the closing quote may be in the next block.

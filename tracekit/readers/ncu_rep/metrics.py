@@ -201,7 +201,7 @@ def _decode_strings(buffer: Buffer, field: Field | None, outer: Int64Array, tota
 def _may_have_instances(buffer: Buffer, value: Field | None, stops: Int64Array) -> Mask:
     """Return a mask of the metrics that may have instance values.
 
-    A metric certainly has none if nothing, or only a category, follows its value.
+    A metric has no instance values if its value is followed by nothing or only by a category.
     """
     if value is None or value.stops is None:
         return np.ones(len(stops), np.bool_)
@@ -212,7 +212,7 @@ def _may_have_instances(buffer: Buffer, value: Field | None, stops: Int64Array) 
 
 
 def _count_instances(messages: Sequence[bytes], rows: Int64Array) -> npt.NDArray[np.int32]:
-    """Return the number of instance values of each metric. Only the given rows are parsed; all other rows get 0."""
+    """Return the number of instance values of the metrics in the given rows, and 0 for all other metrics."""
     metric_type, counts = message_class("Metric"), np.zeros(len(messages), np.int32)
     try:
         counts[rows] = [len(metric_type.FromString(messages[row]).instances) for row in rows.tolist()]
@@ -230,5 +230,5 @@ def _last_row_of_each_key(keys: Int64Array) -> Int64Array | None:
 
 
 def _units_of_numbers(texts: pa.ChunkedArray, codes: pa.ChunkedArray, units: pa.Array) -> pa.ChunkedArray:
-    """Return the dictionary code of the unit of each metric. It is null where the value is a string."""
+    """Return the dictionary code of the unit of each metric. The code is null where the value is a string."""
     return pc.if_else(texts.is_null(), units.take(codes), pa.scalar(None, pa.int32()))

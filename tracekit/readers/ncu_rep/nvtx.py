@@ -68,7 +68,10 @@ def range_columns(number: int, result: Any) -> Row:
 
 
 class _NvtxDomain:
-    """The name of an NVTX domain, and the names of its categories by number. The first name of a category is used."""
+    """The name of an NVTX domain, and the names of its categories by number.
+
+    If a category has several names, the first one is used.
+    """
 
     def __init__(self, message: Any) -> None:
         self.name = decode_text(message.name)

@@ -28,7 +28,7 @@ MAX_FILES = MAX_MODULES = 1 << 16
 
 
 def source_rows(report: ReportFile, columns: Sequence[str]) -> Iterator[Row]:
-    """Yield the payloads of all modules as rows of ``ncu_sources``.
+    """Yield one row of ``ncu_sources`` per cubin, PTX program or source file of each module.
 
     Args:
         report: The report.

@@ -35,7 +35,7 @@ def sqlite_values(array: pa.Array) -> pa.Array:
 
 
 def typed_values(array: pa.Array, kind: pa.DataType, budget: Budget) -> tuple[pa.Array, int]:
-    """Convert values to a type.
+    """Convert values to an Arrow type.
 
     Args:
         array: Values that ``sqlite_values`` returned.

@@ -79,7 +79,7 @@ def decode_columns(
     stacks = [n for n in names if n != ROWID and table.columns[n].kind is ValueKind.FRAMES]
     needed = {name: table.columns[name] for name in names if name not in (*row_numbers, *stacks)}
     total = len(chosen.starts)
-    rows = _table_rows(events, table, budget, types, exclusion)
+    rows = _row_indices(events, table, budget, types, exclusion)
     skipped.update(events.count_unknown(table, rows, types, budget))
     budget.reserve(total if rows is None else len(rows), CELL_BYTES * len(names), "events")
     top = events.decode(budget) if needed or stacks else {}
@@ -202,7 +202,7 @@ def nested_fields(
     return result
 
 
-def _table_rows(
+def _row_indices(
     events: EventFields, table: EventTable, budget: Budget, types: Sequence[int], exclusion: EventFilter | None
 ) -> Int64Array | None:
     """Return the indices of the events that are rows of a table, or None if all events are rows."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ValueKind(Enum):
-    """Ways in which the values of a column are decoded."""
+    """Ways to decode the values of a column."""
 
     INT = "integer, as signed 64 bits"
     DOUBLE = "double in 64 bits"

@@ -39,7 +39,7 @@ DOMAIN_CREATIONS = Selection(layout.NVTX, (75,))
 
 @dataclass(frozen=True, slots=True)
 class MpiDomains:
-    """The domains of the MPI wrapper of nsys, as a filter for NVTX events.
+    """The NVTX domains that the MPI wrapper of nsys created. They serve as a filter that selects MPI calls.
 
     Attributes:
         pairs: Global process id and domain id of each domain of the MPI wrapper.

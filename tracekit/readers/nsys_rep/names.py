@@ -106,7 +106,7 @@ def event_kind_name(kind: int) -> str | None:
 
 
 def event_type_name(payload: int, event_type: int) -> str:
-    """Return the name of the events with a payload field and event type."""
+    """Return the name of the events with the given payload field and event type."""
     if payload == layout.NVTX:
         return f"NVTX {NVTX_RANGE_ENDS.get(event_type, f'event of type {event_type}')}"
     return EVENT_TYPES.get(event_type, f"event of type {event_type}")
@@ -133,7 +133,7 @@ def activity_name(event_type: int) -> str:
 
 
 def call_name(event_type: int, event_class: int | None) -> str | None:
-    """Return the name of the function calls with a type and class, or None if they are decoded."""
+    """Return the name of the function calls with the given type and class, or None if they are decoded."""
     if event_class is None:
         return WITHOUT_CLASS
     if event_class in layout.CLASSES_BY_TYPE[event_type]:

@@ -39,7 +39,7 @@ _ESCAPES = {n: f"\\u{n:04X}" for n in range(32)} | {
 
 
 class ValueFormat(Enum):
-    """Ways in which the bytes of a value are formatted."""
+    """Formats of the values of a payload."""
 
     SIGNED = "signed integer"
     UNSIGNED = "unsigned integer"
@@ -53,7 +53,7 @@ class ValueFormat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """How to decode and format one value of a payload: its offset, size and format.
+    """The location, size and format of one value of a payload.
 
     Attributes:
         form: Way in which the value is formatted.
@@ -79,7 +79,7 @@ Key: TypeAlias = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Plan:
-    """How to format the payloads of one schema as JSON text.
+    """A plan for formatting the payloads of one schema as JSON text.
 
     Attributes:
         pieces: Constant strings, and the values between them.
@@ -245,9 +245,9 @@ class Schemas:
         return parsed
 
     def plan(self, process: int, domain: int, number: int) -> Plan | None:
-        """Return how to format the payloads of a schema, or None if this is impossible.
+        """Return a plan for formatting the payloads of a schema, or None if they cannot be formatted.
 
-        It is impossible if the layout of the payloads is unknown, depends on their values, or is too large.
+        Payloads cannot be formatted if their layout is unknown, depends on their values, or is too large.
 
         Raises:
             Damage: All schemas together have more than ``MAX_PLANNED`` values.

@@ -80,10 +80,10 @@ def section_edits(redaction: Redaction) -> dict[str, Edit]:
 def trailer_edit(redaction: Redaction) -> Edit:
     """Return a function that replaces binary UUIDs of GPUs in the report trailer, but not textual UUIDs."""
 
-    def uuid(value: bytes) -> bytes:
+    def replace_if_binary(value: bytes) -> bytes:
         return value if is_text(value) else redaction.replace_uuid(value)
 
-    gpu, cuda_device = message_fields_edit("Gpu", uuid=uuid), message_fields_edit("CudaDevice", uuid=uuid)
+    gpu, cuda_device = (message_fields_edit(message, uuid=replace_if_binary) for message in ("Gpu", "CudaDevice"))
     devices = optional_message_edit("Devices", gpus=gpu, cuda_devices=cuda_device)
     return message_fields_edit("Trailer", targets=optional_message_edit("TargetDevices", devices=devices))
 
