@@ -30,7 +30,7 @@ METRIC_COLUMNS = {
     "duration_ns": ("gpu__time_duration.sum",),
     **{size: (f"launch__{size.replace('_', '_dim_')}",) for size in SIZES},
 }
-"""Names of the metrics from which each column is read. The first of them that a result contains is used."""
+"""Names of the metrics from which each column is read, in order of preference."""
 RANGE_COLUMNS = ("range_name", "range_path", "range_depth")
 NS = 1_000_000_000
 

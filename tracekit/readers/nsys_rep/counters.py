@@ -49,7 +49,7 @@ _SHIFTS = {_ORIGIN.hardware_id: 56, _ORIGIN.vm_id: 48, _ORIGIN.process_id: 24, _
 """Position of each part of a global thread id in bits."""
 _MAX_OFFSET = 1 << 20
 STORED, ZERO = -1, 0
-"""Markers of samples that contain values, and of those that state that all values are zero."""
+"""Markers of samples that contain values, and of samples whose values are all zero."""
 _NO_VALUE = -1
 
 

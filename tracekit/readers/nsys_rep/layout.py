@@ -465,7 +465,7 @@ TABLES: dict[str, EventTable] = {
 }
 
 PARTS = {c: [name for name, t in TABLES.items() if t.part and c in t.event_classes] for c in OPENMP_CLASSES}
-"""Source tables that the calls of a class belong to, depending on the message that a call holds."""
+"""Source tables of the calls of a class. The nested message of a call determines its table."""
 
 CLASSES_BY_TYPE: Mapping[int, frozenset[int]] = {
     event_type: frozenset(

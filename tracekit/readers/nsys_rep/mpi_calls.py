@@ -78,8 +78,8 @@ _ARGUMENTS = {
     START_WAIT: {"Request": "requestHandle"},
     OTHER: {},
 }
-"""Column of each argument of a call. Of several arguments with the same column, such as the ranks from which and to
-which ``MPI_Sendrecv`` transfers, the last one is used."""
+"""Column of each argument of a call. If several arguments have the same column, such as the source and the destination
+of ``MPI_Sendrecv``, the last one is used."""
 _NULL_IF_ZERO = frozenset({(COLLECTIVES, "size"), (COLLECTIVES, "recvSize")})
 _REQUESTS = "Requests"
 _COUNT_BYTES, _REQUEST_BYTES = 8, 8

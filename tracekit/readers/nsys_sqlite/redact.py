@@ -64,7 +64,7 @@ _SWITCH_IDS = (
 )
 """Columns with the globally unique ids of InfiniBand devices, which join these tables."""
 _FIRST_GUID = 1 << 32
-"""Smallest id that is a globally unique one. Smaller ids are numbers that redaction assigned."""
+"""Smallest globally unique id. Smaller ids are numbers that an earlier redaction assigned."""
 MAX_VALUE = 64 << 20
 """Maximum size of a value in bytes. Real exports have no larger values, and SQLite needs many times their size."""
 _CACHE_KIB = 16 << 10
