@@ -456,7 +456,7 @@ def test_a_uuid_is_replaced_by_the_same_pseudonym_everywhere(tmp_path: Path) -> 
     pseudonyms = Pseudonyms(KEY)
     out = tmp_path / "out.nsys-rep"
     counts = tk.redact(path, out, key=KEY)
-    gpu, bus = pseudonyms.uuid(GPU.encode()), pseudonyms.bus(b"0000:3b:00.0")
+    gpu, bus = pseudonyms.uuid(GPU.encode()), pseudonyms.pci_address(b"0000:3b:00.0")
     after = unpacked(out)
     assert Message(memoryview(after[UI_DATA])).bytes_value(2) == gpu
     ranges = [m.text(7) for e in Message(memoryview(after["events 0"])).messages(1) for m in e.messages(102)]
@@ -563,7 +563,7 @@ def bombs() -> Iterator[tuple[str, Parts, str]]:
     nested_names = "".join(f"USER={'a' * n}\0" for n in range(2, 250)) + "PATH=/bin\0"
     run = [message((1, message((102, message((7, "a" * 300_000))))))] * 11
     named = Parts(run, [strings(nested_names)], stream=message((1, 11), (3, 1)))
-    yield "prefixes", named, "it has more than 128 private names that each begin with the one before"
+    yield "prefixes", named, "it has more than 128 private names that each begin with the previous one"
     alike = "PATH=/bin\0" + "".join(f"V{n}=/opt/acme/{n:08}\0" for n in range(30_000))
     paths = [message((1, message((102, message((7, "/opt/acme/00000001 " * 80_000))))))] * 8
     yield "values", Parts(paths, [strings(alike)], stream=message((1, 8), (3, 1))), ""

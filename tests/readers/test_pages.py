@@ -334,7 +334,7 @@ def test_broken_trees_are_named(tmp_path: Path) -> None:
     data = bytearray(whole)
     data[16:18] = struct.pack(">H", 1000)
     path.write_bytes(data)
-    with pytest.raises(Damage, match="pages of 1000 bytes with 0 reserved bytes, which is invalid"):
+    with pytest.raises(Damage, match="pages of 1000 bytes with 0 reserved bytes, but SQLite requires a power of two"):
         Pages(path)
 
 

@@ -91,7 +91,7 @@ def test_names_are_learned_from_what_tells_them(kind: str, value: bytes, names: 
 
 
 def overwritten(text: bytes, *names: bytes) -> bytes:
-    return Names(names).overwritten(text)
+    return Names(names).redacted_copy(text)
 
 
 def test_names_are_overwritten_however_they_are_written() -> None:
@@ -100,7 +100,7 @@ def test_names_are_overwritten_however_they_are_written() -> None:
     assert redaction.counts[USER] == 1
     names = redaction.names()
     assert (
-        names.overwritten(b"Alice Doe, alice doe, ALICE DOE, aLICE doe")
+        names.redacted_copy(b"Alice Doe, alice doe, ALICE DOE, aLICE doe")
         == b"xxxxxxxxx, xxxxxxxxx, xxxxxxxxx, xxxxxxxxx"
     )
 
@@ -140,9 +140,9 @@ def test_words_of_programs_are_never_overwritten(text: bytes) -> None:
     redaction = Redaction(Path("made"))
     for user in (b"max", b"main", b"test", b"user", b"train", b"kernel", b"void", b"reduce"):
         redaction.collect_names(USER, user)
-    assert redaction.names().overwritten(text) == text
-    assert redaction.names().overwritten(b"/home/max/a") == b"/home/xxx/a"
-    assert redaction.names().overwritten(b"max@example.org") == b"xxx@xxxxxxx.xxx"
+    assert redaction.names().redacted_copy(text) == text
+    assert redaction.names().redacted_copy(b"/home/max/a") == b"/home/xxx/a"
+    assert redaction.names().redacted_copy(b"max@example.org") == b"xxx@xxxxxxx.xxx"
 
 
 def test_names_with_other_letters_are_overwritten_in_every_spelling() -> None:
@@ -175,11 +175,11 @@ def test_names_that_begin_with_one_another_are_found_and_very_many_refused() -> 
     names = Names([], values)
     assert names.depth == 128
     for value in values:
-        assert names.overwritten(b"of " + value + b"/b") == b"of " + b"x" * len(value) + b"/b"
+        assert names.redacted_copy(b"of " + value + b"/b") == b"of " + b"x" * len(value) + b"/b"
     redaction = Redaction(Path("made"))
     redaction.collect_names(ENVIRONMENT, b"".join(b"USER=" + b"a" * n + b"\0" for n in range(2, 131)) + b"PATH=/bin")
     with pytest.raises(
-        CorruptTraceError, match="it has more than 128 private names that each begin with the one before"
+        CorruptTraceError, match="it has more than 128 private names that each begin with the previous one"
     ):
         redaction.names()
 
@@ -211,7 +211,7 @@ def test_parts_of_words_are_overwritten_and_nothing_else(names: set[bytes], text
         run = next((r for r in runs if r.lower() in names), None)
         out.append(field_spans[at] if run is None else b"x" * len(run))
         at += 1 if run is None else len(parts_of_words.findall(run))
-    assert Names(names).overwritten(text) == b"".join(out)
+    assert Names(names).redacted_copy(text) == b"".join(out)
 
 
 @given(st.sets(words), st.sets(words), st.binary(max_size=60) | texts)
@@ -219,9 +219,9 @@ def test_overwriting_keeps_the_length_and_needs_no_second_time(
     names: set[bytes], values: set[bytes], data: bytes
 ) -> None:
     known = Names({n for n in names if len(n) > 1}, {v for v in values if len(v) > 1})
-    made = known.overwritten(data)
+    made = known.redacted_copy(data)
     assert len(made) == len(data)
-    assert known.overwritten(made) == made
+    assert known.redacted_copy(made) == made
     assert made == data or known.candidates(data)
 
 
@@ -304,7 +304,7 @@ def test_what_identifies_by_its_form_is_overwritten(kind: str, text: bytes, made
     ],
 )
 def test_what_only_looks_alike_stays(text: bytes) -> None:
-    assert Names(()).overwritten(text) == text
+    assert Names(()).redacted_copy(text) == text
 
 
 @pytest.mark.parametrize(
@@ -323,14 +323,14 @@ def test_what_only_looks_alike_stays(text: bytes) -> None:
     ],
 )  # fmt: skip
 def test_home_folders_are_overwritten(text: bytes, made: bytes) -> None:
-    assert Names(()).overwritten(text) == made
+    assert Names(()).redacted_copy(text) == made
 
 
 def test_among_numbers_only_what_surely_is_a_name_is_overwritten() -> None:
     names = Names([b"bob", b"alice"])
     data = b"\x01\x00alice\x02bob\x00/home/carol\x00/home/dave\x01aalice\x01"
     assert not is_text(data)
-    assert names.overwritten(data) == b"\x01\x00xxxxx\x02bob\x00/home/xxxxx\x00/home/xxxx\x01axxxxx\x01"
+    assert names.redacted_copy(data) == b"\x01\x00xxxxx\x02bob\x00/home/xxxxx\x00/home/xxxx\x01axxxxx\x01"
 
 
 def test_texts_are_counted_when_something_is_overwritten() -> None:
@@ -359,7 +359,7 @@ def test_a_uuid_has_one_pseudonym_which_is_a_uuid_and_its_own_pseudonym() -> Non
     assert pseudonyms.uuid_bytes(uuid.UUID(UUID.decode()).bytes) == uuid.UUID(made.decode()).bytes
     assert pseudonyms.uuid(made) == made
     assert pseudonyms.uuid_bytes(b"short") == b"short"
-    text = Names((), (), pseudonyms).overwritten(b"GPU-" + UUID + b" MIG-" + UUID + b"/1/2 " + UUID)
+    text = Names((), (), pseudonyms).redacted_copy(b"GPU-" + UUID + b" MIG-" + UUID + b"/1/2 " + UUID)
     assert text == b"GPU-" + made + b" MIG-" + made + b"/1/2 " + made
 
 
@@ -369,17 +369,19 @@ def test_pseudonyms_of_hosts_and_pci_addresses_keep_their_format() -> None:
     assert re.fullmatch(rb"redacted-[0-9a-f]{12}", host)
     assert (host, b"") == (pseudonyms.host(b"GPU17"), pseudonyms.host(b""))
     assert pseudonyms.host(host) == host != pseudonyms.host(b"gpu18")
-    bus = pseudonyms.bus(b"0000:3b:00.1")
+    bus = pseudonyms.pci_address(b"0000:3b:00.1")
     assert re.fullmatch(rb"ffff:[0-9a-f]{2}:[01][0-9a-f]\.1", bus)
-    assert pseudonyms.bus(b"00000000:3B:00.1") == b"ffff" + bus
-    assert pseudonyms.bus(bus) == bus
-    assert pseudonyms.bus(b"3b:00") == b"3b:00"
+    assert pseudonyms.pci_address(b"00000000:3B:00.1") == b"ffff" + bus
+    assert pseudonyms.pci_address(bus) == bus
+    assert pseudonyms.pci_address(b"3b:00") == b"3b:00"
 
 
 def test_no_two_devices_of_a_capture_share_a_pci_address(monkeypatch: pytest.MonkeyPatch) -> None:
     pseudonyms = Pseudonyms(b"0123456789abcdef")
     monkeypatch.setattr(Pseudonyms, "_hash", lambda *_: bytes(64))
-    assert [pseudonyms.bus(b"0000:%02x:00.0" % i) for i in range(3)] == [b"ffff:00:%02x.0" % i for i in range(3)]
+    assert [pseudonyms.pci_address(b"0000:%02x:00.0" % i) for i in range(3)] == [
+        b"ffff:00:%02x.0" % i for i in range(3)
+    ]
 
 
 def test_hosts_become_pseudonyms_and_are_counted_once() -> None:

@@ -208,7 +208,7 @@ def test_whole_files_where_address_space_is_limited(tmp_path: Path, gigabytes: i
 def test_a_pipe_beside_the_file_is_not_waited_for(tmp_path: Path, suffix: str) -> None:
     for path in (edited(tmp_path), dlprof_database(tmp_path / "dlprof.sqlite")):
         os.mkfifo(path.with_name(path.name + suffix))
-        said = f"TracekitError the file {path.name}{suffix} beside it is a named pipe, not a regular file"
+        said = f"TracekitError its journal {path.name}{suffix} is a named pipe, not a regular file"
         assert read(path, "kernels") == [said, "Hint: move or delete that file"]
 
 

@@ -70,7 +70,7 @@ class IpcFile:
         blocks = list(_stream_messages(file) if self._is_stream else _file_messages(file))
         self._batches = [b for b in blocks if b.metadata.number(_HEADER_TYPE, "<B") == _BATCH]
         self._dictionaries = [b for b in blocks if b.metadata.number(_HEADER_TYPE, "<B") == _DICTIONARY]
-        self.rows = sum(_require_table(block, _HEADER).number(_LENGTH, "<q") for block in self._batches)
+        self.rows = sum(_metadata_table(block, _HEADER).number(_LENGTH, "<q") for block in self._batches)
         with self._open_reader(file, None) as reader:
             self.schema: pa.Schema = reader.schema
         self._columns = _column_layouts(self.schema) if self._is_stream and not self._is_compressed() else None
@@ -120,7 +120,7 @@ class IpcFile:
 
     def _decode_batch(self, file: InputFile, block: IpcMessage, columns: Sequence[str]) -> pa.RecordBatch:
         """Decode some columns of an uncompressed record batch, without validating the values."""
-        batch, start = _require_table(block, _HEADER), block.offset + block.metadata_size
+        batch, start = _metadata_table(block, _HEADER), block.offset + block.metadata_size
         rows, buffers = batch.number(_LENGTH, "<q"), list(batch.structs(_BUFFERS, _BUFFER))
         nodes = list(batch.structs(_NODES, _NODE))
         arrays = []
@@ -135,7 +135,7 @@ class IpcFile:
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([self.schema.field(c) for c in columns]))
 
     def _is_compressed(self) -> bool:
-        return any(_require_table(block, _HEADER).table(_COMPRESSION) is not None for block in self._batches)
+        return any(_metadata_table(block, _HEADER).table(_COMPRESSION) is not None for block in self._batches)
 
     def reserve_buffers(self, file: InputFile, budget: Budget) -> None:
         """Check the offsets of all buffers, and reserve memory for the decompressed size of compressed buffers.
@@ -208,7 +208,7 @@ def _file_messages(file: InputFile) -> Iterator[IpcMessage]:
             block = _read_message(file, at) if 0 <= at <= file.size - _PREFIX.size else None
             if block is None or (block.metadata_size, block.body_size) != (head, body):
                 raise Damage(
-                    f"its footer declares a message at offset {at}, but the message there is missing or has other sizes"
+                    f"its footer declares a message at offset {at}, but no message of the declared size begins there"
                 )
             yield block
 
@@ -236,7 +236,7 @@ def _read_bytes(file: InputFile, at: int, size: int) -> bytes:
     return file.read(at, size)
 
 
-def _require_table(block: IpcMessage, field: int) -> FlatTable:
+def _metadata_table(block: IpcMessage, field: int) -> FlatTable:
     table = block.metadata.table(field)
     if table is None:
         raise Damage(f"the message at offset {block.offset} has no header")
@@ -248,7 +248,7 @@ def _batch_table(block: IpcMessage) -> FlatTable | None:
 
     A dictionary message contains a record batch as well. Return None if a dictionary message lacks its record batch.
     """
-    header = _require_table(block, _HEADER)
+    header = _metadata_table(block, _HEADER)
     return header if block.metadata.number(_HEADER_TYPE, "<B") == _BATCH else header.table(_DATA)
 
 
@@ -261,7 +261,8 @@ def _reserve_batch_buffers(file: InputFile, block: IpcMessage, batch: FlatTable,
     for offset, length in batch.structs(_BUFFERS, _BUFFER):
         if not 0 <= offset <= offset + length <= block.body_size:
             raise Damage(
-                f"a buffer at offsets {offset} to {offset + length} is outside its body of {block.body_size} bytes"
+                f"a buffer at offsets {offset} to {offset + length} lies outside its message body of {block.body_size} "
+                "bytes"
             )
         if compressed and length:
             size = int.from_bytes(

@@ -133,7 +133,7 @@ def concatenate(chunks: Sequence[pa.Array], kind: pa.DataType) -> pa.Array | pa.
     """Concatenate the chunks of a column, into one chunk if possible. A column of nulls takes no memory."""
     rows = sum(map(len, chunks))
     if sum(chunk.null_count for chunk in chunks) == rows:
-        return columns.nulls(rows, kind)
+        return columns.null_array(rows, kind)
     builder = column_builder(kind, rows)
     for chunk in chunks:
         builder.append(chunk)
@@ -183,7 +183,7 @@ class NumberBuilder:
     def finish(self) -> pa.ChunkedArray:
         """Return the complete column."""
         valid = None if self._valid is None else self._valid[: self.rows]
-        return pa.chunked_array([columns.numbers(self._values[: self.rows], valid)])
+        return pa.chunked_array([columns.number_array(self._values[: self.rows], valid)])
 
     def _grow_buffer(self, size: int) -> None:
         values, valid, self._values = self._values, self._valid, np.zeros(size, self._values.dtype)

@@ -48,8 +48,8 @@ class StringTable:
         Returns:
             A dictionary column, in which null and unknown ids are null, and the number of rows with unknown ids.
         """
-        if is_empty(column):
-            return nulls(len(column), DICTIONARY), 0
+        if is_all_null(column):
+            return null_array(len(column), DICTIONARY), 0
         used = single_array(column).dictionary_encode()
         indices = pc.index_in(used.dictionary.cast(pa.int64()), self.ids)
         missing = 0
@@ -58,17 +58,17 @@ class StringTable:
         return dictionary_array(used.indices, self.values.take(indices)), missing
 
 
-def dictionary_array(numbers: pa.Array, names: pa.Array) -> pa.DictionaryArray:
+def dictionary_array(codes: pa.Array, names: pa.Array) -> pa.DictionaryArray:
     """Build a dictionary column. Rows with equal names get the same code.
 
     Args:
-        numbers: Code of each row. The codes must be numbered in the order in which they first occur.
+        codes: Code of each row. The codes must be numbered in the order in which they first occur.
         names: Name of each code. Rows with a null name become null.
     """
     values = names.unique().drop_null()
     if len(values) != len(names):
-        numbers = pc.index_in(names, values).take(numbers)
-    return pa.DictionaryArray.from_arrays(numbers.cast(pa.int32()), values)
+        codes = pc.index_in(names, values).take(codes)
+    return pa.DictionaryArray.from_arrays(codes.cast(pa.int32()), values)
 
 
 def compact_dictionary(codes: pa.Array | pa.ChunkedArray, names: pa.Array) -> pa.DictionaryArray:
@@ -89,8 +89,9 @@ def decode_dictionary(names: pa.DictionaryArray) -> pa.Array:
         ValueError: The strings of all rows together exceed the limit for a column of this many rows.
     """
     size = pc.sum(pc.binary_length(names.dictionary).cast(pa.int64()).take(names.indices)).as_py() or 0
-    if size > min(SPARE_TEXT_BYTES + MAX_TEXT_BYTES_PER_ROW * len(names), MAX_TEXT_BYTES):
-        raise ValueError(f"the strings of {len(names)} rows have {size} bytes, more than tracekit supports")
+    limit = min(SPARE_TEXT_BYTES + MAX_TEXT_BYTES_PER_ROW * len(names), MAX_TEXT_BYTES)
+    if size > limit:
+        raise ValueError(f"the strings of {len(names)} rows have {size} bytes; tracekit supports at most {limit}")
     return names.dictionary_decode()
 
 
@@ -119,7 +120,7 @@ def numpy_dtype(kind: pa.DataType) -> np.dtype[np.integer | np.floating]:
     return _DTYPES[kind]
 
 
-def numbers(
+def number_array(
     values: np.ndarray[tuple[int], np.dtype[np.integer | np.floating]],
     valid: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None,
 ) -> pa.Array:
@@ -128,11 +129,11 @@ def numbers(
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [bitmap, pa.py_buffer(values)])
 
 
-def nulls(rows: int, kind: pa.DataType) -> pa.Array:
+def null_array(rows: int, kind: pa.DataType) -> pa.Array:
     """Return a column of nulls. All such columns share one buffer, because most columns of a file are often null."""
     if pa.types.is_dictionary(kind):
         dictionary = pa.array([], kind.value_type)
-        return pa.DictionaryArray.from_arrays(nulls(rows, kind.index_type), dictionary, safe=False)
+        return pa.DictionaryArray.from_arrays(null_array(rows, kind.index_type), dictionary, safe=False)
     zeros = _zero_buffer(max(rows, 1).bit_length())
     if kind in (pa.binary(), pa.string()):
         return pa.Array.from_buffers(kind, rows, [zeros] * 3, null_count=rows)
@@ -236,7 +237,7 @@ def to_valid_utf8(column: pa.Array) -> tuple[pa.Array, int]:
 
 def coalesce_dictionaries(*columns: pa.DictionaryArray) -> pa.DictionaryArray:
     """Return the first value of each row that is not null among several dictionary columns."""
-    filled = [c for c in columns if not is_empty(c)] or list(columns[:1])
+    filled = [c for c in columns if not is_all_null(c)] or list(columns[:1])
     if len(filled) == 1:
         return filled[0]
     values = pa.concat_arrays([c.dictionary for c in filled]).unique()
@@ -246,10 +247,10 @@ def coalesce_dictionaries(*columns: pa.DictionaryArray) -> pa.DictionaryArray:
 
 def coalesce(*columns: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Return the first value of each row that is not null among several columns."""
-    filled = [c for c in columns if not is_empty(c)] or list(columns[:1])
+    filled = [c for c in columns if not is_all_null(c)] or list(columns[:1])
     return filled[0] if len(filled) == 1 else pc.coalesce(*filled)
 
 
-def is_empty(column: pa.Array | pa.ChunkedArray) -> bool:
+def is_all_null(column: pa.Array | pa.ChunkedArray) -> bool:
     """Return whether every value of a column is null."""
     return bool(column.null_count == len(column))

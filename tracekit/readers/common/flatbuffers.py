@@ -50,7 +50,7 @@ class FlatTable:
         Raises:
             Damage: The number lies outside the buffer.
         """
-        at = self._field(field)
+        at = self._field_offset(field)
         return default if at is None else _read_number(self._data, at, struct.Struct(form))
 
     def table(self, field: int) -> FlatTable | None:
@@ -59,7 +59,7 @@ class FlatTable:
         Raises:
             Damage: The table lies outside the buffer.
         """
-        at = self._field(field)
+        at = self._field_offset(field)
         return None if at is None else FlatTable(self._data, at + _read_number(self._data, at, _OFFSET))
 
     def structs(self, field: int, form: str) -> Iterator[tuple[int, ...]]:
@@ -72,7 +72,7 @@ class FlatTable:
         Raises:
             Damage: The vector lies outside the buffer.
         """
-        at = self._field(field)
+        at = self._field_offset(field)
         if at is None:
             return iter(())
         at += _read_number(self._data, at, _OFFSET)
@@ -82,7 +82,7 @@ class FlatTable:
             raise Damage(f"a vector at offset {at} extends beyond the end of its message of {len(self._data)} bytes")
         return struct.iter_unpack(form, memoryview(self._data)[start:stop])
 
-    def _field(self, field: int) -> int | None:
+    def _field_offset(self, field: int) -> int | None:
         """Return the offset of the value of a field, or None if the field is absent."""
         entry = 2 * _ENTRY.size + field * _ENTRY.size
         if entry + _ENTRY.size > self._vtable_size:

@@ -157,11 +157,11 @@ def _page_headers(file: InputFile, at: int, stop: int) -> Iterator[PageHeader]:
                 f"the page at offset {at} declares {compressed} compressed and {size} uncompressed bytes, "
                 f"but only {stop - at} bytes are left in its column chunk"
             )
-        yield _page_of_header(header, size)
+        yield _page_header(header, size)
         at += length + compressed
 
 
-def _page_of_header(header: dict[int, Any], size: int) -> PageHeader:
+def _page_header(header: dict[int, Any], size: int) -> PageHeader:
     kind = header.get(_TYPE, -1)
     number = {DATA: _DATA, DICTIONARY: _DICTIONARY, DATA_V2: _DATA_V2}.get(kind, 0)
     details = header.get(number)
@@ -180,7 +180,7 @@ def _read_header(file: InputFile, at: int, stop: int) -> tuple[dict[int, Any], i
         except IndexError:
             if len(data) == stop - at:
                 break
-    raise Damage(f"the header of the page at offset {at} has no end")
+    raise Damage(f"the header of the page at offset {at} is not terminated")
 
 
 def _read_struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:

@@ -123,19 +123,19 @@ class _Stream:
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        with _disk_errors():
+        with _convert_disk_errors():
             self._file = tempfile.TemporaryFile(prefix="tracekit-")  # noqa: SIM115 - closed by map_file or at the end
             weakref.finalize(self, _close, self._file)
             self._writer = ipc.new_stream(self._file, schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write a batch to the stream."""
-        with _disk_errors():
+        with _convert_disk_errors():
             self._writer.write_batch(batch)
 
     def finish(self) -> list[pa.RecordBatch]:
         """Finish writing, and return all batches. Their data is mapped into memory."""
-        with _disk_errors():
+        with _convert_disk_errors():
             self._writer.close()
             return list(ipc.open_stream(map_file(self._file)))
 
@@ -147,7 +147,7 @@ def _close(file: IO[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def _disk_errors() -> Iterator[None]:
+def _convert_disk_errors() -> Iterator[None]:
     """Return a context manager that converts errors of temporary files to ``TracekitError`` with a hint."""
     try:
         yield

@@ -109,22 +109,22 @@ def _check_journals(path: Path) -> None:
     """
     real = path.resolve()
     for suffix, magic in (("-journal", JOURNAL_MAGIC), ("-wal", b"")):
-        head = _read_head(real.with_name(real.name + suffix), path)
+        head = _read_journal_head(real.with_name(real.name + suffix), path)
         if head and head.startswith(magic):
             raise CorruptTraceError(
-                f"the file {real.name}{suffix} beside it holds changes that are not in it yet",
+                f"its journal {real.name}{suffix} holds changes that are not in the file yet",
                 path=path,
-                hint="wait for the writer to end, or export it again",
+                hint="wait until the program that writes the file has ended, or export it again",
             )
 
 
-def _read_head(beside: Path, path: Path) -> bytes:
+def _read_journal_head(journal: Path, path: Path) -> bytes:
     """Return the first bytes of a journal, or empty bytes if the journal is empty or does not exist."""
-    name = f"the file {beside.name} beside it"
+    name = f"its journal {journal.name}"
     try:
-        if (kind := special_file_kind(beside.stat().st_mode)) is not None:
+        if (kind := special_file_kind(journal.stat().st_mode)) is not None:
             raise TracekitError(f"{name} is {kind}, not a regular file", path=path, hint="move or delete that file")
-        with os.fdopen(open_regular(beside), "rb", buffering=0) as f:
+        with os.fdopen(open_regular(journal), "rb", buffering=0) as f:
             return f.read(len(JOURNAL_MAGIC)) or b""
     except FileNotFoundError:
         return b""

@@ -128,7 +128,7 @@ class TableFiles(Capture):
         if name not in self._described:
             described = self._describe_file(file)
             if described.rows < 0:
-                raise Damage(f"it declares {described.rows} rows")
+                raise Damage(f"it declares a negative number of rows: {described.rows}")
             self._described[name] = described
         return self._described[name]
 

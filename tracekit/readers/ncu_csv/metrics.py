@@ -76,5 +76,5 @@ def _dictionary_column(values: list[str | None], numbers: np.ndarray) -> pa.Dict
     """Return a dictionary-encoded column in which element ``i`` is ``values[numbers[i]]``."""
     unique: dict[str | None, int] = {v: i for i, v in enumerate(dict.fromkeys(v for v in values if v is not None))}
     codes = np.array([unique.get(v, -1) for v in values], np.int32)[numbers]
-    indices = columns.numbers(np.maximum(codes, 0), codes >= 0) if None in values else columns.numbers(codes)
+    indices = columns.number_array(np.maximum(codes, 0), codes >= 0) if None in values else columns.number_array(codes)
     return pa.DictionaryArray.from_arrays(indices, pa.array(unique, pa.string()), safe=False)

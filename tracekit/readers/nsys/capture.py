@@ -200,9 +200,9 @@ class NsysCapture(Lookups, Capture):
         source = source_column_name(table, schema, column)
         if source == LABEL:
             labels = pa.array([schema.sources[table]], pa.string())
-            return pa.DictionaryArray.from_arrays(col.numbers(np.zeros(len(raw), np.int32)), labels)
+            return pa.DictionaryArray.from_arrays(col.number_array(np.zeros(len(raw), np.int32)), labels)
         if source is None:
-            return col.nulls(len(raw), schemas.arrow_schema(schema, [column])[0].type)
+            return col.null_array(len(raw), schemas.arrow_schema(schema, [column])[0].type)
         if source in GLOBAL_IDS:
             return (ids.thread_ids if column.endswith("thread_id") else ids.process_ids)(raw[source])
         if declared.type == "dictionary" and f"{table}.{source}" not in INLINE_NAMES:
@@ -227,7 +227,7 @@ class NsysCapture(Lookups, Capture):
         try:
             return schemas.conform(table, schemas.table(name), table.column_names)
         except SchemaError as e:
-            raise self._misfit_error(name, source, table, first_line(e)) from e
+            raise self._invalid_value_error(name, source, table, first_line(e)) from e
 
     def close(self) -> None:
         """Close the file."""
@@ -242,7 +242,7 @@ class NsysCapture(Lookups, Capture):
             )
         return where
 
-    def _misfit_error(self, name: str, source: str, data: pa.Table, default: str) -> CorruptTraceError:
+    def _invalid_value_error(self, name: str, source: str, data: pa.Table, default: str) -> CorruptTraceError:
         """Return the error for the first value from a source table that does not fit its declared type.
 
         Args:
@@ -252,7 +252,7 @@ class NsysCapture(Lookups, Capture):
             default: Message of the error if no such value is found.
         """
         columns = self.tables.columns
-        column, message, index = first_misfit(name, data)
+        column, message, index = first_invalid_value(name, data)
         schema = schemas.table(name)
         is_here = column is not None and str(schema[column].source).partition(".")[0] in (source, EVERY)
         from_column = (source_column_name(source, schema, column) if column is not None and is_here else None) or ""
@@ -266,24 +266,24 @@ class NsysCapture(Lookups, Capture):
         return CorruptTraceError(message or default, path=self.path, table=source, row=row, hint=self.tables.hint)
 
 
-def join_source_tables(name: str, columns: Sequence[str], parts: list[pa.Table]) -> pa.Table:
+def join_source_tables(name: str, columns: Sequence[str], tables: list[pa.Table]) -> pa.Table:
     """Concatenate the rows of all source tables of a declared table.
 
-    If the declared table is a union, its rows are numbered from 1. The list ``parts`` is emptied, so that each column
+    If the declared table is a union, its rows are numbered from 1. The list ``tables`` is emptied, so that each column
     of the source tables is freed once it is joined.
     """
     schema = schemas.table(name)
-    if not parts:
+    if not tables:
         return schemas.empty(schema, columns)
     if not schema.sources:
-        return parts[0]
-    rows, declared = sum(part.num_rows for part in parts), schemas.arrow_schema(schema, columns)
-    chunks = {name: [chunk for part in parts for chunk in part[name].chunks] for name in columns}
-    parts.clear()
+        return tables[0]
+    rows, declared = sum(table.num_rows for table in tables), schemas.arrow_schema(schema, columns)
+    chunks = {name: [chunk for table in tables for chunk in table[name].chunks] for name in columns}
+    tables.clear()
     joined = {}
     for field in declared:
         if schema[field.name].source == f"{EVERY}.{ROWID}":
-            joined[field.name] = col.numbers(np.arange(1, rows + 1))
+            joined[field.name] = col.number_array(np.arange(1, rows + 1))
         else:
             joined[field.name] = concatenate(chunks.pop(field.name), field.type)
     return pa.table(joined, schema=declared)
@@ -352,7 +352,7 @@ def column_resolvers(name: str) -> dict[str, Resolver]:
     return by_table.get(name, {})
 
 
-def first_misfit(name: str, data: pa.Table) -> tuple[str | None, str | None, int | None]:
+def first_invalid_value(name: str, data: pa.Table) -> tuple[str | None, str | None, int | None]:
     """Return the column, error message and row index of the first value that does not fit its declared type.
 
     All of them are None if every value fits.

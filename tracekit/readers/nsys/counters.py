@@ -52,7 +52,7 @@ def thread_ids(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
     return ids.thread_ids(_event_column(capture, "globalTid", raw))
 
 
-def type_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+def counter_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
     """Return the counter name of each counter value. Empty names are null."""
     types = _columns_as_lists(capture, TYPES, "typeId", "nameId")
     return _names_by_key(capture, dict(zip(*types, strict=True)), _event_column(capture, "typeId", raw))
@@ -76,19 +76,19 @@ def field_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
 
 def value_types(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     """Return the data type of each counter value: ``int64``, ``uint64``, ``float`` or ``double``."""
-    found = pa.nulls(len(raw), pa.int32())
+    codes = pa.nulls(len(raw), pa.int32())
     for number, column in enumerate(_VALUES):
-        found = pc.if_else(pc.is_valid(raw[column]), pa.scalar(number, pa.int32()), found)
-    found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-    return pa.DictionaryArray.from_arrays(found, pa.array(_VALUES.values(), pa.string()))
+        codes = pc.if_else(pc.is_valid(raw[column]), pa.scalar(number, pa.int32()), codes)
+    codes = codes.combine_chunks() if isinstance(codes, pa.ChunkedArray) else codes
+    return pa.DictionaryArray.from_arrays(codes, pa.array(_VALUES.values(), pa.string()))
 
 
-def integers(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+def integer_values(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     """Return the integer counter values. They are null for counters of another type."""
     return pc.coalesce(raw["intVal"], raw["uintVal"])
 
 
-def floats(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+def float_values(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     """Return the floating-point counter values. They are null for counters of another type."""
     return pc.coalesce(raw["doubleVal"], raw["floatVal"])
 
@@ -162,11 +162,11 @@ RESOLVERS: dict[str, dict[str, Resolver]] = {
         "process_id": (_EVENT_KEYS, process_ids),
         "thread_id": (_EVENT_KEYS, thread_ids),
         "source": (_EVENT_KEYS, source_names),
-        "name": (_EVENT_KEYS, type_names),
+        "name": (_EVENT_KEYS, counter_names),
         "field": ((*_EVENT_KEYS, "fieldIdx"), field_names),
         "value_type": (tuple(_VALUES), value_types),
-        "value_int": (("intVal", "uintVal"), integers),
-        "value_float": (("doubleVal", "floatVal"), floats),
+        "value_int": (("intVal", "uintVal"), integer_values),
+        "value_float": (("doubleVal", "floatVal"), float_values),
     },
     "performance_counters": {
         "component": (("componentId",), component_names),

@@ -40,8 +40,8 @@ class GenericEvents:
 
     def column(self, name: str, keys: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return a source column of the events with given ids. It is null for unknown ids."""
-        wanted = pc.fill_null(keys, -1).to_numpy()
-        rows = np.searchsorted(self.ids, wanted)
+        values = pc.fill_null(keys, -1).to_numpy()
+        rows = np.searchsorted(self.ids, values)
         known = rows < len(self.ids)
-        known[known] = self.ids[rows[known]] == wanted[known]
+        known[known] = self.ids[rows[known]] == values[known]
         return self.columns[name].take(pa.array(rows, mask=~known))

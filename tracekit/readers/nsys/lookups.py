@@ -127,7 +127,7 @@ class Lookups:
         rows = [self.tables.max_rows(r.table) for r in requests]
         largest = max((n * row_bytes(r) for n, r in zip(rows, requests, strict=True)), default=0)
         spills = largest > memory.budget()
-        used = [b or _builder(n, spills=spills) for b, n in zip(chosen, rows, strict=True)]
+        used = [b or _table_builder(n, spills=spills) for b, n in zip(chosen, rows, strict=True)]
         targets: list[Builder | Collector] = [*used, *collectors]
         for index, batch in self.tables.batches([*requests, *(c.request for c in collectors)]):
             targets[index].append(batch)
@@ -202,7 +202,7 @@ def _total_file_size(path: Path) -> int:
     return sum(state.size for state in map(file_state, files) if state is not None)
 
 
-def _builder(rows: int, *, spills: bool) -> Builder:
+def _table_builder(rows: int, *, spills: bool) -> Builder:
     """Return a builder for a table, which writes temporary files if ``spills`` is true and the table may be large.
 
     Args:

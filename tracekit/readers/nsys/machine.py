@@ -235,14 +235,14 @@ def _fill_nulls(rows: Columns, others: Columns, key: str | None) -> Columns:
         return rows
     numbers = col.single_array(pc.index_in(rows[key], col.single_array(others[key]), skip_nulls=True))
     filled = {
-        c: pc.coalesce(data, _take_rows(col.single_array(others[c]), numbers))
+        c: pc.coalesce(data, _values_at(col.single_array(others[c]), numbers))
         for c, data in rows.items()
         if c in others
     }
     return {**rows, **filled}
 
 
-def _take_rows(values: pa.Array, rows: pa.Array) -> pa.Array:
+def _values_at(values: pa.Array, rows: pa.Array) -> pa.Array:
     """Return the values at some row indices. A null index yields null."""
     if pa.types.is_string(values.type):
         return col.decode_dictionary(pa.DictionaryArray.from_arrays(rows, values))
@@ -262,6 +262,6 @@ def _stream_names(capture: Lookups, streams: pa.Table) -> pa.Array:
         names, on=keys, how="left", nulls_equal=True, maintain_order="left"
     )
     try:
-        return _take_rows(col.single_array(named["name"]), numbered["row"].to_arrow().cast(pa.int32()))
+        return _values_at(col.single_array(named["name"]), numbered["row"].to_arrow().cast(pa.int32()))
     except ValueError as e:
         raise CorruptTraceError(str(e), path=capture.path, table=table, hint=capture.tables.hint) from e

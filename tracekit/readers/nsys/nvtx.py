@@ -75,7 +75,7 @@ def category_keys(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
 def payload_types(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     """Return the payload type of each event, which is the type of its first payload column that is not null."""
-    sources = [(name, c) for name, c in _SOURCES if not col.is_empty(raw[c])]
+    sources = [(name, c) for name, c in _SOURCES if not col.is_all_null(raw[c])]
     codes = [pc.if_else(raw[c].is_valid(), pa.scalar(i, pa.int32()), None) for i, (_, c) in enumerate(sources)]
     names = pa.array([name for name, _ in sources], pa.string())
     return col.compact_dictionary(pc.coalesce(*codes), names) if codes else pa.nulls(len(raw), col.DICTIONARY)
@@ -94,7 +94,7 @@ def payload_floats(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 def payload_strings(capture: Lookups, table: str, raw: pa.Table) -> pa.Array:
     """Return the text payload of each event: a registered JSON string, inline JSON, or a formatted binary payload."""
     inline = [raw[c] for c in _STRINGS.values()]
-    if col.is_empty(raw["jsonTextId"]):
+    if col.is_all_null(raw["jsonTextId"]):
         return col.coalesce(*inline)
     registered = capture.look_up(table, "payload_text", raw["jsonTextId"], capture.strings)
     capture.reserve_string_memory(table, registered)
@@ -188,7 +188,7 @@ def _key_strings(threads: pa.ChunkedArray, domains: pa.ChunkedArray, *rest: pa.C
 
     The key is null if the thread or a further number is null. A null domain counts as the default domain 0.
     """
-    if any(col.is_empty(c) for c in rest):
+    if any(col.is_all_null(c) for c in rest):
         return pa.nulls(len(threads), col.DICTIONARY)
     numbers, rows = col.encode_rows(threads, domains, *rest)
     processes = ids.process_ids(pa.array([thread for thread, *_ in rows], pa.int64())).to_pylist()

@@ -139,7 +139,7 @@ def decode_frames(payloads: pa.Array) -> PythonFrames:
         "module": words[at + 1].view(np.int64),
         "line": words[at + 2].astype(np.uint32).view(np.int32).astype(np.int64),
     }
-    return PythonFrames(np.concatenate(([0], ends)), {c: col.numbers(values) for c, values in columns.items()})
+    return PythonFrames(np.concatenate(([0], ends)), {c: col.number_array(values) for c, values in columns.items()})
 
 
 def read_samples(capture: Lookups, domains: Domains) -> Batch:

@@ -60,7 +60,7 @@ _WORDS = 5
 _LINE_BIT = 31
 
 
-def chain_ids(column: str) -> Resolver:
+def chain_id_resolver(column: str) -> Resolver:
     """Return a function that returns the call chain numbers in a source column, as a resolver of ``stack_id``.
 
     ``resolve_stacks`` later replaces these numbers with stack ids.
@@ -69,9 +69,9 @@ def chain_ids(column: str) -> Resolver:
 
 
 RESOLVERS: dict[str, dict[str, Resolver]] = {
-    "cpu_samples": {"stack_id": chain_ids("id")},
-    "osrt_calls": {"stack_id": chain_ids("callchainId")},
-    "api_calls": {"stack_id": chain_ids("callchainId")},
+    "cpu_samples": {"stack_id": chain_id_resolver("id")},
+    "osrt_calls": {"stack_id": chain_id_resolver("callchainId")},
+    "api_calls": {"stack_id": chain_id_resolver("callchainId")},
 }
 
 
@@ -120,7 +120,7 @@ class Stacks:
             return pa.nulls(len(numbers), pa.int64())
         values = np.asarray(pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False), np.int64)
         if np.array_equal(values, known.ids):
-            return col.numbers(known.stacks.astype(np.int64))
+            return col.number_array(known.stacks.astype(np.int64))
         if known.ids[-1] - known.ids[0] == len(known.ids) - 1:
             rows = values - known.ids[0]
         else:
@@ -130,7 +130,7 @@ class Stacks:
         if numbers.null_count:
             valid &= numbers.is_valid().to_numpy(zero_copy_only=False)
         valid &= known.stacks[rows] > 0
-        return col.numbers(known.stacks[rows].astype(np.int64), None if valid.all() else valid)
+        return col.number_array(known.stacks[rows].astype(np.int64), None if valid.all() else valid)
 
 
 def resolve_stacks(stacks: Stacks | None, table: str, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
@@ -176,12 +176,12 @@ class StackBuilder:
         chains: dict[str, Chains] = {}
         for collector in self.collectors:
             with damage_as_error(self._capture.path, collector.table):
-                found = collector.chains()
+                read = collector.chains()
                 if whole is None:
                     whole = collector.trie
-                    chains[collector.table] = found
+                    chains[collector.table] = read
                 elif collector.trie.count:
-                    chains[collector.table] = Chains(found.ids, whole.merge(collector.trie)[found.stacks])
+                    chains[collector.table] = Chains(read.ids, whole.merge(collector.trie)[read.stacks])
         if whole is None:
             empty = np.zeros(0, np.uint32)
             return Stacks(empty, empty, empty, self.frames.finish(), {})
@@ -416,13 +416,13 @@ def _unwind_method_names(stacks: Stacks, capture: Lookups) -> pa.Array:
 
 
 def _parent_ids(stacks: Stacks, _: Lookups) -> pa.Array:
-    return col.numbers(stacks.parents.astype(np.int64), stacks.parents > 0)
+    return col.number_array(stacks.parents.astype(np.int64), stacks.parents > 0)
 
 
 _COLUMNS: dict[str, Callable[[Stacks, Lookups], pa.Array]] = {
-    "stack_id": lambda stacks, _: col.numbers(np.arange(1, len(stacks) + 1)),
+    "stack_id": lambda stacks, _: col.number_array(np.arange(1, len(stacks) + 1)),
     "parent_id": _parent_ids,
-    "depth": lambda stacks, _: col.numbers(stacks.depths.astype(np.int32)),
+    "depth": lambda stacks, _: col.number_array(stacks.depths.astype(np.int32)),
     "symbol": _symbol_names,
     "module": _module_names,
     "kernel_mode": _flag_resolver("kernelMode"),

@@ -94,7 +94,7 @@ def decode_columns(
     if row_numbers:
         is_filtered = bool(table.identifying_fields or table.event_classes or exclusion)
         ranks = np.arange(fields.rows) if is_filtered else chosen.ranks() if rows is None else chosen.ranks()[rows]
-        arrays |= dict.fromkeys(row_numbers, col.numbers(ranks + 1))
+        arrays |= dict.fromkeys(row_numbers, col.number_array(ranks + 1))
         totals |= dict.fromkeys(row_numbers, fields.rows if is_filtered else chosen.total)
     if totals:
         before = chosen.prefix_totals(totals)
@@ -249,7 +249,7 @@ def _column_array(fields: DecodedFields, column: SourceColumn) -> pa.Array:
 def _field_array(fields: DecodedFields, path: tuple[int, ...], kind: ValueKind) -> pa.Array:
     field = fields.field(path)
     if field is None:
-        return col.nulls(fields.rows, _ARROW_TYPES[kind])
+        return col.null_array(fields.rows, _ARROW_TYPES[kind])
     if kind is ValueKind.CHAIN:
         return _number_rows(field.valid, fields.rows)
     if kind in _BYTES_CONVERTERS:
@@ -257,10 +257,10 @@ def _field_array(fields: DecodedFields, path: tuple[int, ...], kind: ValueKind) 
     if field.stops is not None:
         raise Damage(f"field {path[-1]} of an event holds bytes instead of a number")
     if kind is ValueKind.DOUBLE:
-        return col.numbers(field.values.view(np.float64), field.valid)
+        return col.number_array(field.values.view(np.float64), field.valid)
     if kind is ValueKind.FLOAT:
-        return col.numbers(field.values.astype(np.uint32).view(np.float32).astype(np.float64), field.valid)
-    return col.numbers(field.values.view(np.int64), field.valid)
+        return col.number_array(field.values.astype(np.uint32).view(np.float32).astype(np.float64), field.valid)
+    return col.number_array(field.values.view(np.int64), field.valid)
 
 
 def _number_rows(mask: Mask | None, rows: int) -> pa.Array:
@@ -268,7 +268,7 @@ def _number_rows(mask: Mask | None, rows: int) -> pa.Array:
 
     If the mask is None, all rows are numbered.
     """
-    return col.numbers(np.arange(1, rows + 1) if mask is None else np.cumsum(mask), mask)
+    return col.number_array(np.arange(1, rows + 1) if mask is None else np.cumsum(mask), mask)
 
 
 def _bytes_array(buffer: Buffer, field: Field, rows: int) -> pa.Array:
@@ -290,7 +290,7 @@ def _dictionary_array(buffer: Buffer, field: Field, rows: int) -> pa.DictionaryA
         return array
     codes = np.zeros(rows, np.int32)
     codes[field.valid] = array.indices
-    return pa.DictionaryArray.from_arrays(col.numbers(codes, field.valid), array.dictionary)
+    return pa.DictionaryArray.from_arrays(col.number_array(codes, field.valid), array.dictionary)
 
 
 _ARROW_TYPES = {

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracekit.readers.common.budget import CELL_BYTES
-from tracekit.readers.common.columns import numbers
+from tracekit.readers.common.columns import number_array
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import WORD, decode
 from tracekit.readers.nsys.tables import ROWID
@@ -140,9 +140,9 @@ def decode_values(
     rows = samples.rows
     before = chosen.prefix_totals({ROWID: rows, _EVENTS: len(events)})
     budget.reserve(rows, CELL_BYTES * len(COLUMNS), "values of counters")
-    first = {ROWID: numbers(np.arange(1, rows + 1) + before[ROWID])}
+    first = {ROWID: number_array(np.arange(1, rows + 1) + before[ROWID])}
     ids = np.arange(1, len(events) + 1) + before[_EVENTS]
-    return first | {"genericEventId": numbers(samples.repeat_per_value(ids))} | samples.columns()
+    return first | {"genericEventId": number_array(samples.repeat_per_value(ids))} | samples.columns()
 
 
 def _complete_events(
@@ -213,7 +213,7 @@ class _Samples:
                 else:
                     floats[rows] = field.floats(words)
         return self._sample_columns() | {
-            "fieldIdx": numbers(positions),
+            "fieldIdx": number_array(positions),
             **{
                 name: pa.array(values, mask=kinds != kind)
                 for kind, name, values in zip(range(4), COLUMNS[-4:], (integers, integers, floats, floats), strict=True)
@@ -239,8 +239,8 @@ class _Samples:
         times = self._top[_EVENT.time_ns].values.view(np.int64)[self._events] if len(self._events) else self._type_ids
         threads, known = self._sample_threads()
         return {
-            "timestamp": numbers(self.repeat_per_value(times)),
-            "typeId": numbers(self.repeat_per_value(self._type_ids)),
+            "timestamp": number_array(self.repeat_per_value(times)),
+            "typeId": number_array(self.repeat_per_value(self._type_ids)),
             "globalTid": pa.array(self.repeat_per_value(threads), mask=~np.repeat(known, self._lengths)),
         }
 

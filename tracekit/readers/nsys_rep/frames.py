@@ -43,13 +43,13 @@ def encode_stacks(buffer: Buffer, field: Field | None, total: int) -> pa.Diction
         The encoded stack of each message, as described for ``tables.FRAMES``, or null for a message without frames.
     """
     if field is None:
-        return col.nulls(total, TYPE)
+        return col.null_array(total, TYPE)
     array = dictionary_encode(buffer, *field.spans())
     if field.valid is None:
         return array
     codes = np.zeros(total, np.int32)
     codes[field.valid] = array.indices
-    return pa.DictionaryArray.from_arrays(col.numbers(codes, field.valid), array.dictionary)
+    return pa.DictionaryArray.from_arrays(col.number_array(codes, field.valid), array.dictionary)
 
 
 def decode_stacks(stacks: pa.BinaryArray, number: int, budget: Budget) -> pa.ListArray:
@@ -76,7 +76,7 @@ def decode_stacks(stacks: pa.BinaryArray, number: int, budget: Budget) -> pa.Lis
     values = _decode_frames(buffer, frames.starts[new], frames.stops[new])
     offsets = np.searchsorted(frames.rows, np.arange(len(stacks) + 1)).astype(np.int32)
     return pa.ListArray.from_arrays(
-        col.numbers(offsets), pa.DictionaryArray.from_arrays(col.numbers(frame_codes), values)
+        col.number_array(offsets), pa.DictionaryArray.from_arrays(col.number_array(frame_codes), values)
     )
 
 
@@ -91,5 +91,5 @@ def _decode_frames(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.
             continue
         if field.stops is not None:
             raise Damage(f"field {number} of a frame holds bytes instead of a number")
-        columns.append(col.numbers(field.values.view(np.int64), field.valid))
+        columns.append(col.number_array(field.values.view(np.int64), field.valid))
     return pa.StructArray.from_arrays(columns, fields=list(_FRAME))

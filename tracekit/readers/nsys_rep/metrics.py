@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracekit.readers.common.budget import CELL_BYTES
-from tracekit.readers.common.columns import numbers
+from tracekit.readers.common.columns import number_array
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import WORD, decode
 from tracekit.readers.nsys.tables import ROWID
@@ -119,7 +119,7 @@ def decode_samples(
     decoded = _decode_rows(metrics_by_id, chosen, budget, skipped)
     rows = len(decoded["value"])
     before = chosen.prefix_totals({ROWID: rows})
-    return {ROWID: numbers(np.arange(1, rows + 1) + before[ROWID])} | decoded
+    return {ROWID: number_array(np.arange(1, rows + 1) + before[ROWID])} | decoded
 
 
 def _decode_rows(
@@ -143,7 +143,7 @@ def _decode_rows(
         owners = [np.repeat(events, len(metrics_by_id[number])) for number, events in groups]
         order = np.argsort(np.concatenate([_NONE, *owners]), kind="stable")
         columns = tuple(np.concatenate([_NONE, *column])[order] for column in zip(_EMPTY, *parts, strict=True))
-    arrays = [numbers(column, None) for column in columns]
+    arrays = [number_array(column, None) for column in columns]
     return dict(zip(COLUMNS, (arrays[0], *arrays), strict=True))
 
 

@@ -129,9 +129,9 @@ class _Arguments:
     def array(self, column: str, *, null_if_zero: bool) -> pa.Array:
         """Return the values of an argument for all calls, with null for calls without the argument."""
         if column not in self.values:
-            return col.nulls(self.total, pa.int64())
+            return col.null_array(self.total, pa.int64())
         numbers, valid = self.values[column]
-        return col.numbers(numbers, valid & (numbers != 0) if null_if_zero else valid)
+        return col.number_array(numbers, valid & (numbers != 0) if null_if_zero else valid)
 
 
 def needed_fields(domains: MpiDomains) -> NeededFields:
@@ -301,7 +301,7 @@ def _repeat_by_request(
     places = (calls.starts[rows] + at)[repeated] + nth * _REQUEST_BYTES
     handles = np.zeros(len(repeated), np.int64)
     handles[valid_rows] = calls.words[places[valid_rows]].view(np.int64)
-    return rows[repeated], col.numbers(handles, valid_rows)
+    return rows[repeated], col.number_array(handles, valid_rows)
 
 
 def _payloads_by_schema(keys: npt.NDArray[np.int64], schemas: Schemas) -> list[tuple[Int64Array, PayloadSchema]]:
@@ -377,4 +377,4 @@ def communicator_rows(schemas: Schemas, ranks: Sequence[Mapping[str, int | None]
 
 def empty_calls(name: str) -> dict[str, pa.Array]:
     """Return the columns of an empty table of MPI calls, given the name of the table."""
-    return {c: col.nulls(0, pa.int64()) for c in (*CALLS[name], ROWID)}
+    return {c: col.null_array(0, pa.int64()) for c in (*CALLS[name], ROWID)}

@@ -186,7 +186,7 @@ class Report:
         columns: dict[str, pa.Array] = {}
         for name, kind in request.types.items():
             columns[name], broken = (
-                col.convert_column(matching[name], kind) if name in matching else (col.nulls(rows, kind), 0)
+                col.convert_column(matching[name], kind) if name in matching else (col.null_array(rows, kind), 0)
             )
             repaired.update({(request.table, name): broken} if broken else {})
         return request.convert(pa.table(columns))
@@ -350,18 +350,18 @@ class Report:
         columns = fields.mpi_calls[table]
         rows = len(columns["start"])
         before = chosen.prefix_totals({ROWID: rows})[ROWID]
-        return columns | {ROWID: col.numbers(np.arange(before + 1, before + rows + 1))}
+        return columns | {ROWID: col.number_array(np.arange(before + 1, before + rows + 1))}
 
     def _small_table(self, table: str, budget: Budget) -> dict[str, pa.Array]:
         """Return all columns of a table whose rows are not events."""
         if table == STRINGS:
             ids = np.arange(len(self.raw.strings))
-            return {ROWID: col.numbers(ids + 1), "id": col.numbers(ids), "value": self.raw.strings}
+            return {ROWID: col.number_array(ids + 1), "id": col.number_array(ids), "value": self.raw.strings}
         rows = list(budget.reserve_each(self._small_rows(table, budget), f"rows of {table}"))
         for row in rows:
             budget.reserve(sum(len(v) for v in row.values() if isinstance(v, str)), 1, f"bytes of strings of {table}")
         listed = {c: _value_array([r[c] for r in rows]) for c in self.columns[table]}
-        return {ROWID: col.numbers(np.arange(1, len(rows) + 1)), **listed}
+        return {ROWID: col.number_array(np.arange(1, len(rows) + 1)), **listed}
 
     def _small_rows(self, table: str, budget: Budget) -> Iterable[Mapping[str, int | str | None]]:
         """Return the rows of a table that has few rows."""

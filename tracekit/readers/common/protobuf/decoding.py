@@ -100,7 +100,7 @@ class Field:
 
 
 def decode(
-    buffer: Buffer, starts: Int64Array, stops: Int64Array, wanted: Collection[int], extent: int | None = None
+    buffer: Buffer, starts: Int64Array, stops: Int64Array, fields: Collection[int], span_field: int | None = None
 ) -> dict[int, Field]:
     """Decode some fields of many messages into arrays.
 
@@ -108,11 +108,11 @@ def decode(
         buffer: Buffer that holds the messages.
         starts: Start offset of each message.
         stops: End offset of each message, within the buffer.
-        wanted: At most 255 field numbers below 2048. If a message has a field several times, the last value is
+        fields: At most 255 field numbers below 2048. If a message has a field several times, the last value is
             decoded.
-        extent: Number of a repeated, length-delimited field among these fields, or None. The byte range of this field
-            in a message extends from the key of the first value to the end of the last value, and values with another
-            wire type are ignored.
+        span_field: Number of a repeated, length-delimited field among these fields, or None. The byte range of this
+            field in a message extends from the key of the first value to the end of the last value, and values with
+            another wire type are ignored.
 
     Returns:
         The fields that occur in any message, by field number.
@@ -120,14 +120,14 @@ def decode(
     Raises:
         Damage: A field extends beyond the end of its message, or has an unknown wire type.
     """
-    numbers = sorted(wanted)
+    numbers = sorted(fields)
     if not numbers or not len(starts):
         return {}
     collector = _FieldCollector(numbers, len(starts))
     rows = max(1, min(MAX_ROWS, SCRATCH_BYTES // (_PLACES + _CELL * len(numbers))))
     for first in range(0, len(starts), rows):
         part = slice(first, min(first + rows, len(starts)))
-        collector.add(part, _DecodedBatch(buffer, numbers, starts[part], stops[part], extent))
+        collector.add(part, _DecodedBatch(buffer, numbers, starts[part], stops[part], span_field))
     return collector.fields()
 
 
@@ -135,7 +135,7 @@ def decode_varints(buffer: Buffer, offsets: Int64Array) -> tuple[UInt64Array, In
     """Decode the varints at many offsets. Return their values, and their lengths in bytes.
 
     Raises:
-        Damage: A varint is too long.
+        Damage: A varint is too long or truncated.
     """
     values, lengths = np.empty(len(offsets), np.uint64), np.empty(len(offsets), np.int64)
     rows = SCRATCH_BYTES // (3 * WORD)
@@ -154,12 +154,12 @@ class _DecodedBatch:
     """A batch of decoded messages, as views of the sandbox memory."""
 
     def __init__(
-        self, buffer: Buffer, numbers: Sequence[int], starts: Int64Array, stops: Int64Array, extent: int | None
+        self, buffer: Buffer, numbers: Sequence[int], starts: Int64Array, stops: Int64Array, span_field: int | None
     ) -> None:
         rows, slots = len(starts), len(numbers)
         if slots > MAX_SLOTS or numbers[-1] >= FIELDS or numbers[0] < 0:
             raise ValueError(
-                f"{slots} fields with numbers from {numbers[0]} to {numbers[-1]}: "
+                f"{slots} fields with numbers from {numbers[0]} to {numbers[-1]} were requested, but "
                 f"at most {MAX_SLOTS} fields with numbers below {FIELDS} are allowed"
             )
         at = np.cumsum([SCRATCH, *(WORD * rows for _ in range(2)), *(WORD * rows * slots for _ in range(2))]).tolist()
@@ -174,7 +174,7 @@ class _DecodedBatch:
         self.kinds: npt.NDArray[np.int32] = buffer.array(WIRE_TYPES, slots, np.int32)
         self.counts[:], self.kinds[:] = 0, 0
         arrays = dict(zip(("starts", "stops", "values", "ends", "present"), at, strict=True))
-        repeated = 0 if extent is None else 1 + numbers.index(extent)
+        repeated = 0 if span_field is None else 1 + numbers.index(span_field)
         check_result(buffer.call("messages", rows=rows, limit=buffer.size, repeated=repeated, **arrays))
         self.values: UInt64Array = buffer.array(at[2], rows * slots, np.uint64).reshape(slots, rows)
         self.stops: Int64Array = buffer.array(at[3], rows * slots, np.int64).reshape(slots, rows)
@@ -240,7 +240,7 @@ def extract_strings(
         data, edges = _gather_strings(data, edges)
     offsets = pa.py_buffer(edges.astype(np.int32))
     between = pa.Array.from_buffers(pa.binary(), max(0, len(edges) - 1), [None, offsets, pa.py_buffer(data)])
-    return between.take(col.numbers(np.arange(0, len(between), 2)))
+    return between.take(col.number_array(np.arange(0, len(between), 2)))
 
 
 def _gather_strings(

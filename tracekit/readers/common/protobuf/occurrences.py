@@ -49,7 +49,7 @@ class Occurrences:
 
 
 def find_occurrences(
-    buffer: Buffer, starts: Int64Array, stops: Int64Array, wanted: Sequence[int], most: int | None = None
+    buffer: Buffer, starts: Int64Array, stops: Int64Array, fields: Sequence[int], most: int | None = None
 ) -> list[Occurrences]:
     """Find all occurrences of some length-delimited fields in many messages.
 
@@ -57,21 +57,24 @@ def find_occurrences(
         buffer: Buffer that holds the messages.
         starts: Start offset of each message.
         stops: End offset of each message, within the buffer.
-        wanted: Field numbers below 2048. Occurrences with a numeric value are ignored.
+        fields: Field numbers below 2048. Occurrences with a numeric value are ignored.
         most: Maximum number of occurrences, or None for no limit.
 
     Returns:
-        The occurrences of each field, in the order of ``wanted``.
+        The occurrences of each field, in the order of ``fields``.
 
     Raises:
         Damage: A field extends beyond the end of its message or has an unknown wire type, or there are too many
             occurrences.
     """
-    if not 0 < len(wanted) <= MAX_SLOTS or not 0 < min(wanted) <= max(wanted) < FIELDS:
-        raise ValueError(f"fields {list(wanted)}: 1 to {MAX_SLOTS} field numbers from 1 to {FIELDS - 1} are allowed")
+    if not 0 < len(fields) <= MAX_SLOTS or not 0 < min(fields) <= max(fields) < FIELDS:
+        raise ValueError(
+            f"fields {list(fields)} were requested, but 1 to {MAX_SLOTS} field numbers from 1 to {FIELDS - 1} "
+            "are allowed"
+        )
     table = buffer.bytes(SLOTS, FIELDS)
     table[:] = 0
-    table[list(wanted)] = np.arange(1, len(wanted) + 1)
+    table[list(fields)] = np.arange(1, len(fields) + 1)
     batches = [_NONE]
     count = 0
     for batch in _occurrence_batches(buffer, starts, stops):
@@ -81,7 +84,7 @@ def find_occurrences(
             what = f"the repeated fields of {len(starts)} messages have more than {most} values together"
             raise Damage(f"{what}, the most that tracekit supports")
     rows, begins, ends, slots = (np.concatenate(column) for column in zip(*batches, strict=True))
-    by_field = (np.flatnonzero(slots == slot) for slot in range(len(wanted)))
+    by_field = (np.flatnonzero(slots == slot) for slot in range(len(fields)))
     return [Occurrences(rows[i], begins[i], ends[i]) for i in by_field]
 
 

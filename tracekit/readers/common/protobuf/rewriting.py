@@ -153,5 +153,5 @@ def _read_varint(data: bytes, view: memoryview, at: int) -> tuple[int, int]:
 def _varint_end(data: bytes, at: int) -> int:
     match = _NUMBER.match(data, at)
     if match is None:
-        raise Damage(f"the varint at offset {at} is too long")
+        raise Damage(f"the varint at offset {at} is too long or truncated")
     return match.end()

@@ -27,7 +27,7 @@ def read_varint(data: memoryview | Region | Window, at: int) -> tuple[int, int]:
         value |= (byte % MORE) << 7 * i
         if byte < MORE:
             return value & _U64, at + i + 1
-    raise Damage(f"the varint at offset {at} is too long")
+    raise Damage(f"the varint at offset {at} is too long or truncated")
 
 
 def read_delimited(data: memoryview | Region, at: int) -> tuple[memoryview, int]:

@@ -74,7 +74,7 @@ class Names:
             pseudonyms: Pseudonyms for UUIDs and PCI addresses, or None for pseudonyms from a random key.
         """
         self._pseudonyms = pseudonyms or Pseudonyms()
-        spellings = {spelling for name in names for spelling in _lower_case_encodings(name)}
+        spellings = {spelling for name in names for spelling in _lower_case_spellings(name)}
         self._values = frozenset(value.lower() for value in values)
         self.literals = self._values | spellings
         self.examined = 0
@@ -101,7 +101,7 @@ class Names:
             redacted = wide.sub(lambda match: self._redact_utf16(match[0], kinds), redacted)
         return _PRINTABLE.sub(lambda match: self._redact_printable(match[0], kinds), redacted), kinds
 
-    def overwritten(self, text: bytes) -> bytes:
+    def redacted_copy(self, text: bytes) -> bytes:
         """Return a copy of a string or of binary data in which all private values are overwritten."""
         return self.redact(text)[0]
 
@@ -143,7 +143,7 @@ class Names:
         for nth, pattern in enumerate(PATTERNS):
             if not may_hold >> nth & 1:
                 continue
-            redacted = pattern.overwritten(text, low, self._pseudonyms)
+            redacted = pattern.overwrite_matches(text, low, self._pseudonyms)
             if redacted != text:
                 kinds.add(pattern.kind)
                 text, low = redacted, redacted.lower()
@@ -223,15 +223,15 @@ class Names:
             if held:
                 yield start, end, held
 
-    def _escape_candidates(self, data: bytes, places: list[tuple[int, int]]) -> Iterator[Candidate]:
+    def _escape_candidates(self, data: bytes, ranges: list[tuple[int, int]]) -> Iterator[Candidate]:
         """Yield the ranges of escaped characters that may be part of a private value.
 
         If there are not very many, the bytes around each of them are decoded and searched.
         """
-        if len(places) > _MANY_ESCAPES:
-            yield from ((start, end, ANYTHING) for start, end in places)
+        if len(ranges) > _MANY_ESCAPES:
+            yield from ((start, end, ANYTHING) for start, end in ranges)
             return
-        for start, end in places:
+        for start, end in ranges:
             around = _ESCAPE.sub(lambda m: bytes((int(m[0][-2:], 16),)), data[max(0, start - _AROUND) : end + _AROUND])
             if self._contains_candidate(around):
                 yield start, end, ANYTHING
@@ -355,7 +355,7 @@ def _ends_word(last: bytes, after: bytes, next_after: bytes, letters: frozenset[
     return not (last.isdigit() and after.isdigit())
 
 
-def _lower_case_encodings(name: bytes) -> Iterator[bytes]:
+def _lower_case_spellings(name: bytes) -> Iterator[bytes]:
     """Yield all spellings of a name in UTF-8, with ASCII letters in lower case.
 
     A name with non-ASCII letters has one spelling per case and Unicode normalization form.

@@ -64,7 +64,7 @@ class Pattern:
         """A regular expression that is found in every lower-case string that may contain a match of the pattern."""
         return re.compile(b"|".join(map(re.escape, (*self.search_strings, *(start for start, _ in self.prefilters)))))
 
-    def overwritten(self, text: bytes, low: bytes, pseudonyms: Pseudonyms) -> bytes:
+    def overwrite_matches(self, text: bytes, low: bytes, pseudonyms: Pseudonyms) -> bytes:
         """Return a string in which every match is overwritten.
 
         Args:
@@ -230,7 +230,7 @@ _HARDWARE = Pattern(
 _PCI = Pattern(
     BUS,
     re.compile(rb"(?<![0-9a-f:])(?:[0-9a-f]{4}){1,2}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](?![0-9a-f])", re.IGNORECASE),
-    lambda match, pseudonyms: pseudonyms.bus(match[0]),
+    lambda match, pseudonyms: pseudonyms.pci_address(match[0]),
     prefilters=((b":", _PAIR + rb":" + _PAIR + rb"\.[0-7]"),),
 )
 _UUIDS = Pattern(

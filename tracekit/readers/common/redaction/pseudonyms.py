@@ -56,7 +56,7 @@ class Pseudonyms:
         pseudonym[8] = 0x80 | pseudonym[8] & 0x3F
         return bytes(pseudonym)
 
-    def bus(self, location: bytes) -> bytes:
+    def pci_address(self, location: bytes) -> bytes:
         """Return the pseudonym of a PCI address.
 
         All digits of the domain are replaced with ``f``, the bus and device with other numbers. The function is
@@ -65,10 +65,10 @@ class Pseudonyms:
         parts = _BUS.fullmatch(location)
         if parts is None or not parts[1].strip(b"fF"):
             return location
-        number = self._device(b":".join((parts[1].lstrip(b"0"), *parts.group(2, 3))).lower())
+        number = self._device_number(b":".join((parts[1].lstrip(b"0"), *parts.group(2, 3))).lower())
         return b"%b:%02x:%02x.%b" % (b"f" * len(parts[1]), number >> 5, number & 31, parts[4])
 
-    def _device(self, location: bytes) -> int:
+    def _device_number(self, location: bytes) -> int:
         """Return the number that replaces the bus and device of a PCI address. Each device gets a different number."""
         if location not in self._devices:
             number = int.from_bytes(self._hash(b"bus", location)[:2], "big") % _DEVICES

@@ -36,7 +36,7 @@ class SearchStrings:
                 self._longest_prefix[string] = chain[-1]
             chain.append(string)
             self.depth = max(self.depth, len(chain))
-        self._patterns = _remove_prefixed(
+        self._patterns = _shortest_prefixes(
             {string[:_MAX_SEARCHED_BYTES].translate(_TO_ASCII).decode("ascii") for string in pattern_bits}
         )
 
@@ -64,7 +64,7 @@ class SearchStrings:
         return matches
 
 
-def _remove_prefixed(texts: set[str]) -> list[str]:
+def _shortest_prefixes(texts: set[str]) -> list[str]:
     """Remove strings that begin with another of the strings, so that at most one string occurs at any offset."""
     shortest: list[str] = []
     for text in sorted(texts):

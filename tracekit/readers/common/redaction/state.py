@@ -137,7 +137,7 @@ class Redaction:
         names = Names(self._names, self._values, self.pseudonyms)
         if names.depth > MAX_NESTED:
             raise CorruptTraceError(
-                f"it has more than {MAX_NESTED} private names that each begin with the one before, "
+                f"it has more than {MAX_NESTED} private names that each begin with the previous one, "
                 "the most that tracekit supports",
                 path=self.path,
             )

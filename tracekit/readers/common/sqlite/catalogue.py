@@ -158,10 +158,10 @@ def _schema_entry(record: bytes, encoding: str) -> Entry:
 
 def _record_values(record: bytes) -> Iterator[Value]:
     """Yield the values of a record of the schema table, one per column. Strings are yielded as bytes."""
-    end, at = _varint(record, 0)
+    end, at = _decode_varint(record, 0)
     place = end
     for _ in range(_COLUMNS):
-        kind, at = _varint(record, at) if at < end else (0, at)
+        kind, at = _decode_varint(record, at) if at < end else (0, at)
         size = _INTEGER_BYTES.get(kind, 8 if kind == 7 else max(0, kind - 12) // 2)  # noqa: PLR2004 - a double
         if place + size > len(record):
             raise Damage("its schema has a truncated record")
@@ -173,7 +173,7 @@ def _record_values(record: bytes) -> Iterator[Value]:
             yield raw if kind >= 12 else {8: 0, 9: 1}.get(kind)  # noqa: PLR2004 - strings and blobs
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _decode_varint(data: bytes, at: int) -> tuple[int, int]:
     value = 0
     for n, byte in enumerate(data[at : at + 9]):
         if n == 8:  # noqa: PLR2004 - the last of nine bytes has eight bits

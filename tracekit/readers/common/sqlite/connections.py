@@ -91,7 +91,7 @@ class ConnectionPool:
         from adbc_driver_manager import Error
 
         try:
-            with self._borrow() as connection, connection.cursor() as cursor:
+            with self._borrow_connection() as connection, connection.cursor() as cursor:
                 cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(rows)})
                 cursor.execute(sql, tuple(parameters) or None)
                 for batch in cursor.fetch_record_batch():
@@ -126,7 +126,7 @@ class ConnectionPool:
         return int(self._steps_left <= 0)
 
     @contextlib.contextmanager
-    def _borrow(self) -> Iterator[Any]:
+    def _borrow_connection(self) -> Iterator[Any]:
         """Return a context manager that takes a connection from the pool, or opens one, for use in one thread."""
         closings = self._closings
         try:

@@ -75,7 +75,7 @@ class PageFile:
         if not plain or self.usable < 480:  # noqa: PLR2004
             raise Damage(
                 f"its header declares pages of {self.page_size} bytes with {self.header.reserved} reserved bytes, "
-                "which is invalid"
+                "but SQLite requires a power of two from 512 to 65536, with at least 480 bytes that are not reserved"
             )
         present = self.state.size // self.page_size
         self.count = min(self.header.pages or present, present)
@@ -110,7 +110,7 @@ class PageFile:
             raise TracekitError(f"cannot be read: {e.strerror or e}", path=self.path, hint=COPY_HINT) from e
         self.check()
         if not complete:
-            raise Damage("the file ends before the last of the pages that are being read")
+            raise Damage(f"the file ends before page {int(numbers.max())}")
         return PageBlock(data, numbers, size)
 
 

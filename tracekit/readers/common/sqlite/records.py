@@ -88,9 +88,9 @@ def decode_integers(block: PageBlock, cells: Cells, columns: Sequence[int]) -> l
     Returns:
         The decoded columns in the order of ``columns``, or None if SQLite has to read these rows.
     """
-    wanted = {c for c in columns if c != ROWID}
+    numbers = {c for c in columns if c != ROWID}
     try:
-        values = _Record.of(block, cells, max(wanted)).columns(wanted) if wanted and len(cells.rowids) else {}
+        values = _Record.of(block, cells, max(numbers)).columns(numbers) if numbers and len(cells.rowids) else {}
     except (UnsupportedRecordError, OutsideError):
         return None
     empty = np.empty(0, np.int64)
@@ -161,16 +161,16 @@ class _Record:
             raise UnsupportedRecordError
         return cls(block, at, content, cells.ends)
 
-    def columns(self, wanted: set[int]) -> dict[int, DecodedColumn]:
+    def columns(self, numbers: set[int]) -> dict[int, DecodedColumn]:
         """Decode some columns, given their numbers. Return the decoded columns by number.
 
         Raises:
             UnsupportedRecordError: A column has other values than integers and nulls, or a length is invalid.
         """
         decoded: dict[int, DecodedColumn] = {}
-        for column in range(max(wanted) + 1):
+        for column in range(max(numbers) + 1):
             types = self._next_types()
-            if column in wanted:
+            if column in numbers:
                 decoded[column] = self._decode_uniform(types) if isinstance(types, int) else self._decode_mixed(types)
             self._content.skip(_value_sizes(types))
         if (self._header.position() > self._header_end).any() or (self._content.position() > self._end).any():

@@ -201,7 +201,7 @@ def _next_level(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
     children, keys = (np.concatenate(p) for p in zip(*parts, strict=True))
     if (keys[1:] <= keys[:-1]).any():
         child = children[1:][keys[1:] <= keys[:-1]][0]
-        raise Damage(f"page {child}: the keys of the inner pages above it are not in order")
+        raise Damage(f"page {child} has parent pages whose keys are not in order")
     return children, keys
 
 
