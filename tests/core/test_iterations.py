@@ -44,7 +44,7 @@ def test_a_key_op_that_ends_at_zero_makes_an_iteration_without_length() -> None:
 
 @pytest.mark.parametrize("span", [(2, 1), (-1, None)])
 def test_spans_that_hold_nothing(span: tuple[int, int | None]) -> None:
-    with pytest.raises(TracekitError, match=r"the range of iterations .* is invalid"):
+    with pytest.raises(TracekitError, match=r"invalid range of iterations .*: it is negative or ends before it starts"):
         iterations.find_iterations(ops([10, 30, 50]), span=span)
 
 
@@ -202,7 +202,7 @@ def test_an_op_that_is_not_there() -> None:
     with pytest.raises(TracekitError) as error:
         iterations.find_iterations(made, key_op="stepp *")
     assert (error.value.message, error.value.hint) == (
-        "the capture has no op 'stepp *', which was given as key op",
+        "the capture has no op 'stepp *', which was requested as key op",
         "did you mean 'step *'? ops: step *",
     )
     assert iterations.find_iterations(made, key_op="STEP_1").frame.height == 4

@@ -58,7 +58,7 @@ def test_columns_follow_the_order_of_the_events() -> None:
     events = table(
         [event(9, FREE, 5), event(1, FREE, 8), event(2, ALLOCATE, 5, 30), event(2, ALLOCATE, 6, memory_kind="Pinned")]
     )
-    assert memory.event_columns(events).rows() == [(0, None), (0, None), (30, 9), (10, None)]
+    assert memory.usage_columns(events).rows() == [(0, None), (0, None), (30, 9), (10, None)]
 
 
 def test_correlation_adds_them_to_the_table(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_memory_in_a_window_by_simulation(events: list[dict[str, Any]], window: 
         return [r["used_bytes"] for r in rows if (r["device_id"], r["memory_kind"]) == group]
 
     before = {g: (group_of([r for r in whole if r["timestamp_ns"] < low], g) or [0])[-1] for g in groups}
-    made = memory.changes_in_window(changes, window)
+    made = memory.memory_changes_in_window(changes, window)
     kept = made.filter(pl.col("timestamp_ns") >= low).to_dicts()
     assert [{**r, "peak_bytes": 0} for r in kept] == [{**r, "peak_bytes": 0} for r in inside]
     for group in groups if low < high else ():

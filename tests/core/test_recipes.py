@@ -436,18 +436,18 @@ def test_green_contexts_are_listed_if_there_are_any() -> None:
         (
             "mpi_gpu_time_util_map",
             {"bins": 0},
-            "recipe 'mpi_gpu_time_util_map': 0 is not a valid value of the option 'bins'\nHint: bins is an integer",
+            "recipe 'mpi_gpu_time_util_map': 0 is not a valid value of the option 'bins'\nHint: set bins to an integer",
         ),
         ("mpi_gpu_time_util_map", {"bins": True}, "recipe 'mpi_gpu_time_util_map': True is not a valid value"),
         (
             "nvtx_pace",
             {"name": "x", "align": "maybe"},
-            "recipe 'nvtx_pace': 'maybe' is not a valid value of the option 'align'\nHint: align is one of yes, no",
+            "recipe 'nvtx_pace': 'maybe' is not a valid value of the option 'align'\nHint: set align to one of yes, no",
         ),
         (
             "nvtx_pace",
             {"name": 3},
-            "recipe 'nvtx_pace': 3 is not a valid value of the option 'name'\nHint: name is a string",
+            "recipe 'nvtx_pace': 3 is not a valid value of the option 'name'\nHint: set name to a string",
         ),
     ],
 )

@@ -106,10 +106,13 @@ def test_old_names(old: str) -> None:
         ("nonsense", "unknown report 'nonsense'\nHint: reports: cuda_gpu_kern_sum, "),
         (
             "um_sum:rows=0",
-            "report 'um_sum': the value of option 'rows=0' is not an integer of at least 1\nHint: example: rows=10",
+            (
+                "report 'um_sum': the value of option 'rows=0' is not an integer from 1 to 999999999\n"
+                "Hint: example: rows=10"
+            ),
         ),
-        ("um_sum:rows=1e3", "option 'rows=1e3' is not an integer of at least 1"),
-        ("network_congestion:ticks_threshold=-1", "option 'ticks_threshold=-1' is not an integer of at least 0"),
+        ("um_sum:rows=1e3", "option 'rows=1e3' is not an integer from 1 to 999999999"),
+        ("network_congestion:ticks_threshold=-1", "option 'ticks_threshold=-1' is not an integer from 0 to 999999999"),
         ("um_sum:row=2", "report 'um_sum' has no option 'row=2'\nHint: did you mean 'rows=N'?"),
         ("nvtx_sum:base", "report 'nvtx_sum' has no option 'base'\nHint: options: none"),
         ("nvtx_kern_sum:nvtx-name", "has no option 'nvtx-name'\nHint: options: base, mangled"),

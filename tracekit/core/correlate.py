@@ -77,7 +77,7 @@ class Correlation:
         if table == scheduling.TABLE:
             return scheduling.next_switch_times(self.frames(table).select(scheduling.READ).collect())
         if table == mpi.CALLS:
-            return mpi.call_columns(self.frames)
+            return mpi.match_calls(self.frames)
         correlated = self.ranges if table == "nvtx_ranges" else self.activities(table)
         known: dict[str, pl.Series] = {}
         if table == "memory_events" and {*memory.ADDED} & {*names}:
@@ -104,7 +104,7 @@ class Correlation:
     @functools.cached_property
     def _memory_usage(self) -> pl.DataFrame:
         """The columns ``used_bytes`` and ``freed_ns``, which correlation adds to ``memory_events``."""
-        return memory.event_columns(self.frames("memory_events").select(memory.READ).collect())
+        return memory.usage_columns(self.frames("memory_events").select(memory.READ).collect())
 
     @functools.cached_property
     def _stack_table(self) -> pl.DataFrame:
@@ -139,7 +139,7 @@ class Ranges:
     def column(self, name: str) -> pl.Series:
         """Return one of the columns that correlation adds to ``nvtx_ranges``."""
         if name.startswith("gpu_"):
-            return self.projected[name]
+            return self.gpu_projection[name]
         return _scatter(self.push_pop_column(name), self.push_pop_ranges["row"], self.count)
 
     def push_pop_column(self, name: str) -> pl.Series:
@@ -204,7 +204,7 @@ class Ranges:
         names = self.frames("nvtx_ranges").filter(pl.col("kind") == "push_pop").select("name")
         return names.collect()["name"]
 
-    def nodes_of_crossed_calls(self, tree: trees.Tree, calls: pl.DataFrame) -> tuple[trees.Tree, pl.Series]:
+    def add_crossed_call_paths(self, tree: trees.Tree, calls: pl.DataFrame) -> tuple[trees.Tree, pl.Series]:
         """Add to the tree the paths of API calls at which the innermost open range crosses another open range.
 
         The path of such a call differs from the path of its innermost range, because some open ranges are not ancestors
@@ -235,7 +235,7 @@ class Ranges:
         return tree, nodes
 
     @functools.cached_property
-    def projected(self) -> pl.DataFrame:
+    def gpu_projection(self) -> pl.DataFrame:
         """The ``gpu_`` columns of ``nvtx_ranges``: the projection of all push/pop and start/end ranges onto the GPU."""
         launches = pl.concat([Activities(self.frames, t, self).launches() for t in ACTIVITIES])
         kinds = [
@@ -353,7 +353,7 @@ class Activities:
         incomplete = self.open_count != self.ranges.depth.gather(self.range_row).fill_null(0)
         calls = self.calls.with_columns(row=self.range_row, count=self.open_count).with_row_index("row_of_call")
         for batch in calls.filter(incomplete & (self.open_count <= MAX_PATH_LEVELS)).iter_slices(_BATCH_ROWS):
-            tree, batch_nodes = self.ranges.nodes_of_crossed_calls(tree, batch)
+            tree, batch_nodes = self.ranges.add_crossed_call_paths(tree, batch)
             call_nodes = call_nodes.scatter(batch["row_of_call"], batch_nodes)
         return tree.paths(nodes=call_nodes.drop_nulls()).cast(pl.Categorical).gather(call_nodes)
 

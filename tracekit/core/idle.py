@@ -48,7 +48,7 @@ _MEMORY_FUNCTIONS = (
 )
 MEMORY_PATTERN = f"^cu(?:da)?(?:{'|'.join(_MEMORY_FUNCTIONS)})"
 MAX_SAMPLE_PERIODS = 2
-"""Maximum time that a sample represents, in median sampling intervals. It represents the time until the next sample."""
+"""A sample represents the time until the next sample, but at most this multiple of the median sampling interval."""
 
 TRACED_CALL = 27  # event class of traced calls; other rows are samples and blocked states
 _THREAD = ["process_id", "thread_id"]
@@ -61,7 +61,7 @@ _CALL_CAUSES = (
     ("memory_management", MEMORY_PATTERN),
     ("api_call", ""),
 )
-PIECES: dict[str, pl.DataType | type[pl.DataType]] = {
+COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
     "device_id": pl.Int32,
     "process_id": pl.Int64,
     "thread_id": pl.Int64,
@@ -70,7 +70,7 @@ PIECES: dict[str, pl.DataType | type[pl.DataType]] = {
     "cause": pl.Enum(list(CAUSES)),
     "name": pl.Categorical,
 }
-"""Columns of the intervals that ``divide_by_cause`` returns."""
+"""Columns of the intervals that ``divide_idle_times`` returns."""
 
 
 def idle_times(frames: Frames) -> pl.DataFrame:
@@ -82,7 +82,7 @@ def idle_times(frames: Frames) -> pl.DataFrame:
     return intervals.gaps_between(_gpu_activities(frames).select("device_id", *_TIMES), by=["device_id"])
 
 
-def divide_by_cause(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
+def divide_idle_times(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
     """Divide the idle intervals of GPUs by the cause of the idle time.
 
     Args:
@@ -90,14 +90,14 @@ def divide_by_cause(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
         idle: Disjoint intervals in which GPUs are idle: ``device_id``, ``start_ns``, ``end_ns``.
 
     Returns:
-        Disjoint intervals that cover ``idle``, sorted by device and start, with the columns ``PIECES``. ``process_id``
+        Disjoint intervals that cover ``idle``, sorted by device and start, with the columns ``COLUMNS``. ``process_id``
         and ``thread_id`` identify the thread whose events explain the interval. ``name`` is the innermost API call, OS
         call or range that is the cause. These columns are null if they are unknown.
     """
     waits = _with_launching_threads(idle, _gpu_launches(frames))
     rest = waits.select(*_TRACK, "start_ns", end_ns=pl.col("launched_ns"))
     pieces = [waits.select(*_TRACK, start_ns="launched_ns", end_ns="end_ns").with_columns(_cause_expr("launched"))]
-    rest = rest.filter(_has_duration())
+    rest = rest.filter(_has_duration_expr())
     has_thread = pl.col("thread_id").is_not_null() & pl.col("process_id").is_not_null()
     pieces.append(rest.filter(~has_thread).with_columns(_cause_expr("other")))
     rest = rest.filter(has_thread)
@@ -111,20 +111,20 @@ def divide_by_cause(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
         pieces.append(covered.with_columns(_cause_expr(cause), names.alias("name")))
     pieces.append(rest.with_columns(_cause_expr("other")))
     typed = [_cast_intervals(p) for p in pieces]
-    return pl.concat(typed).filter(_has_duration()).sort("device_id", "start_ns")
+    return pl.concat(typed).filter(_has_duration_expr()).sort("device_id", "start_ns")
 
 
 def _cast_intervals(pieces: pl.DataFrame) -> pl.DataFrame:
-    """Return intervals with the columns and types of ``PIECES``. A missing column ``name`` is filled with nulls."""
+    """Return intervals with the columns and types of ``COLUMNS``. A missing column ``name`` is filled with nulls."""
     named = pieces if "name" in pieces.columns else pieces.with_columns(name=pl.lit(None))
-    return named.select(pl.col(column).cast(dtype) for column, dtype in PIECES.items())
+    return named.select(pl.col(column).cast(dtype) for column, dtype in COLUMNS.items())
 
 
 def _cause_expr(cause: str) -> pl.Expr:
-    return pl.lit(cause, PIECES["cause"]).alias("cause")
+    return pl.lit(cause, COLUMNS["cause"]).alias("cause")
 
 
-def _has_duration() -> pl.Expr:
+def _has_duration_expr() -> pl.Expr:
     return pl.col("start_ns") < pl.col("end_ns")
 
 
@@ -134,7 +134,7 @@ def _gpu_activities(frames: Frames) -> pl.DataFrame:
     The columns are ``device_id``, ``start_ns``, ``end_ns`` and those of ``_CALL_KEY``, which identify the API call.
     """
     rows = [frames(table).select("device_id", *_CALL_KEY, *_TIMES) for table in ACTIVITIES]
-    return pl.concat(rows).filter(_has_duration()).collect()
+    return pl.concat(rows).filter(_has_duration_expr()).collect()
 
 
 def _gpu_launches(frames: Frames) -> pl.DataFrame:
@@ -190,11 +190,11 @@ def _cpu_events_by_cause(frames: Frames) -> Iterator[tuple[str, pl.DataFrame]]:
     """
     calls = frames("api_calls").select(*_THREAD, *_TIMES, "name").collect()
     for cause, pattern in _CALL_CAUSES:
-        condition = name_matches(pattern) if pattern else pl.lit(value=True)
+        condition = name_matches_expr(pattern) if pattern else pl.lit(value=True)
         yield cause, calls.filter(condition)
         calls = calls.filter(~condition)
     ranges = frames("nvtx_ranges").select(*_THREAD, *_TIMES, "name").collect()
-    loads = ranges.select(name_matches(LOADER_NAME_PATTERN)).to_series()
+    loads = ranges.select(name_matches_expr(LOADER_NAME_PATTERN)).to_series()
     yield "data_loading", ranges.filter(loads)
     os_calls = frames("osrt_calls").filter(event_class=TRACED_CALL)
     yield "os_call", os_calls.select(*_THREAD, *_TIMES, "name").collect()
@@ -203,7 +203,7 @@ def _cpu_events_by_cause(frames: Frames) -> Iterator[tuple[str, pl.DataFrame]]:
     yield "sampled", _sampled_times(frames)
 
 
-def name_matches(pattern: str) -> pl.Expr:
+def name_matches_expr(pattern: str) -> pl.Expr:
     """Return an expression for whether the Categorical column ``name`` matches a regular expression.
 
     The pattern is applied once to each distinct name. The result is false for a null.

@@ -84,14 +84,14 @@ class Iterations:
             instances: The columns ``process_id`` and ``end_ns``.
         """
         ends = instances["end_ns"]
-        number = _iteration_at(self.frame, ends)
+        number = _iterations_at(self.frame, ends)
         for (process,), bounds in self.by_process.group_by("process_id"):
             in_process = instances["process_id"].eq_missing(pl.Series([process], dtype=pl.Int64))
-            number = _iteration_at(bounds, ends).zip_with(in_process, number)
+            number = _iterations_at(bounds, ends).zip_with(in_process, number)
         return null_unless(number.is_in(self.aggregated["iteration"].implode()), number)
 
 
-def _iteration_at(bounds: pl.DataFrame, ends: pl.Series) -> pl.Series:
+def _iterations_at(bounds: pl.DataFrame, ends: pl.Series) -> pl.Series:
     """Return the number of the iteration that contains each of the given times.
 
     If several iterations overlap at a time, only the one that started last is considered. The result is null if no
@@ -119,25 +119,25 @@ def find_iterations(
         TracekitError: No op has the requested id or name, the span is negative or ends before it begins, or the capture
             does not have the first iteration of the span.
     """
-    row = _key_row(ops, key_op)
+    row = _key_op_row(ops, key_op)
     if row is None and key_op and mode == "extended":
         raise TracekitError(
-            f"the capture has no op {key_op!r}, which was given as key op", hint=_op_names_hint(ops, key_op)
+            f"the capture has no op {key_op!r}, which was requested as key op", hint=_op_names_hint(ops, key_op)
         )
     by_process = pl.DataFrame(schema=BOUNDS)
     if row is not None and mode == "extended":
-        by_process = find_loop_iterations(_loop_instances(ops), row, _key_position(ops))
+        by_process = find_loop_iterations(_loop_instances(ops), row, _key_op_position(ops))
         frame = by_process.group_by("iteration").agg(pl.col("start_ns").min(), pl.col("end_ns").max()).sort("iteration")
     else:
-        frame = _divide_capture(ops, row, mode)
+        frame = _contiguous_iterations(ops, row, mode)
     first, last = _aggregated_range(span, frame.height - 1, mode)
     frame = frame.with_columns(aggregated=pl.col("iteration").is_between(first, last))
     key = key_op or ("" if row is None else str(ops.ops["op_name"][row]))
     return Iterations(frame, key, row is not None, by_process)
 
 
-def _key_position(ops: Ops) -> KeyPosition:
-    """Return whether iterations start or end with the key op in the dialect of the capture."""
+def _key_op_position(ops: Ops) -> KeyPosition:
+    """Return whether the key op is at the start or at the end of iterations in the dialect of the capture."""
     return "end" if ops.dialect.key_op == "backward" else "start"
 
 
@@ -161,8 +161,8 @@ def _loop_instances(ops: Ops) -> pl.DataFrame:
     return ops.instances.select("process_id", "thread_id", *_TIMES, "op", "parent", ends_loop=ends_loop)
 
 
-def _divide_capture(ops: Ops, row: int | None, mode: Mode) -> pl.DataFrame:
-    """Divide the whole capture into contiguous iterations: ``iteration``, ``start_ns``, ``end_ns``.
+def _contiguous_iterations(ops: Ops, row: int | None, mode: Mode) -> pl.DataFrame:
+    """Divide the whole capture into iterations without gaps: ``iteration``, ``start_ns``, ``end_ns``.
 
     A capture without ops has one iteration that lasts for the whole capture, because DLProf's viewer cannot draw an
     empty iteration.
@@ -173,7 +173,7 @@ def _divide_capture(ops: Ops, row: int | None, mode: Mode) -> pl.DataFrame:
         bounds = [0, last]
     else:
         keys = ops.instances.filter(pl.col("op") == row)
-        at_end = _key_position(ops) == "end"
+        at_end = _key_op_position(ops) == "end"
         bounds = (
             _bounds_of_iterations_ending_with_keys(keys, last)
             if at_end
@@ -199,7 +199,8 @@ def _aggregated_range(span: Span | None, last: int, mode: Mode) -> tuple[int, in
     first, stop = low or 0, last if high is None else high
     if (first > stop and not (high is None and first > last)) or first < 0:
         raise TracekitError(
-            f"the range of iterations {first}:{stop} is invalid", hint=f"pass A:B with 0 <= A <= B <= {last}"
+            f"invalid range of iterations {first}:{stop}: it is negative or ends before it starts",
+            hint=f"pass A:B with 0 <= A <= B <= {last}",
         )
     if first > last and mode == "extended":
         requested = f"{first} and later" if high is None else f"{first}:{stop}"
@@ -211,7 +212,7 @@ def _aggregated_range(span: Span | None, last: int, mode: Mode) -> tuple[int, in
     return min(first, last), min(stop, last)
 
 
-def _key_row(ops: Ops, key_op: str | None) -> int | None:
+def _key_op_row(ops: Ops, key_op: str | None) -> int | None:
     """Return the row number of the key op in ``Ops.ops``, or None if there is no key op."""
     rows = ops.ops.with_row_index("row")
     if key_op:
@@ -252,14 +253,14 @@ def _bounds_of_iterations_ending_with_keys(keys: pl.DataFrame, last: int) -> lis
 
     The bounds are 0, the ends of the key ops, and the end of the capture if it is later than the last key op. If all
     processes have the same number of key ops, the n-th key ops of all processes give one bound, at which the last of
-    them ends. If one process has more key ops than the others, see ``_latest_key_ends``.
+    them ends. If one process has more key ops than the others, see ``_latest_key_op_ends``.
     """
     counts = keys.group_by("process_id").len()["len"]
     sizes = counts.unique().sort().to_list()
     if len(counts) > 1 and len(sizes) == 1:
-        cuts = _number_keys(keys, "end_ns").group_by("nth").agg(pl.col("end_ns").max())["end_ns"]
+        cuts = _number_key_ops(keys, "end_ns").group_by("nth").agg(pl.col("end_ns").max())["end_ns"]
     elif len(counts) > 1 and len(sizes) == _TWO and (counts == sizes[1]).sum() == 1:
-        cuts = _latest_key_ends(keys, sizes[1])
+        cuts = _latest_key_op_ends(keys, sizes[1])
     else:
         cuts = keys["end_ns"]
     bounds = [0, *(c for c in cuts.unique().sort().to_list() if c >= 0)]
@@ -275,14 +276,14 @@ def _bounds_of_iterations_starting_with_keys(keys: pl.DataFrame, instances: pl.D
     """
     counts = keys.group_by("process_id").len()["len"]
     same = len(counts) > 1 and counts.n_unique() == 1
-    starts = _number_keys(keys, "start_ns").group_by("nth").agg(pl.col("start_ns").min()) if same else keys
+    starts = _number_key_ops(keys, "start_ns").group_by("nth").agg(pl.col("start_ns").min()) if same else keys
     first_start = instances["start_ns"].min()
     first = first_start if isinstance(first_start, int) else 0
     cuts = [c for c in starts["start_ns"].unique().sort().to_list()[1:] if first < c < last]
     return [first, *cuts, last]
 
 
-def _number_keys(keys: pl.DataFrame, column: str) -> pl.DataFrame:
+def _number_key_ops(keys: pl.DataFrame, column: str) -> pl.DataFrame:
     """Number the instances of the key op in each process from 0, in order of the given time.
 
     Args:
@@ -295,7 +296,7 @@ def _number_keys(keys: pl.DataFrame, column: str) -> pl.DataFrame:
     return keys.sort(column).select("process_id", column, nth=pl.int_range(pl.len()).over("process_id"))
 
 
-def _latest_key_ends(keys: pl.DataFrame, most: int) -> pl.Series:
+def _latest_key_op_ends(keys: pl.DataFrame, most: int) -> pl.Series:
     """Return, for each n, the time at which all processes have ended their n-th key op.
 
     This applies if one process has more key ops than the others. Of its key ops, the one that ends nearest to the n-th
@@ -305,7 +306,7 @@ def _latest_key_ends(keys: pl.DataFrame, most: int) -> pl.Series:
         keys: The instances of the key op in all processes.
         most: Number of key ops of the process that has more key ops than the others.
     """
-    ends = _number_keys(keys, "end_ns").with_columns(count=pl.len().over("process_id"))
+    ends = _number_key_ops(keys, "end_ns").with_columns(count=pl.len().over("process_id"))
     late = ends.filter(pl.col("count") != most).group_by("nth").agg(pl.col("end_ns").max()).sort("end_ns")
     primary = ends.filter(pl.col("count") == most).select("end_ns", nearest="end_ns").sort("end_ns")
     pairs = late.join_asof(primary, on="end_ns", strategy="nearest")

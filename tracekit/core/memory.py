@@ -7,17 +7,17 @@ import polars as pl
 _ORDER = ("timestamp_ns", "memory_event_id")
 _ADDRESS = ("process_id", "device_id", "address")
 GROUP = ("device_id", "memory_kind")
-"""Memory in use is computed separately for each device and each kind of memory."""
+"""Columns that identify a kind of memory on a device. Memory in use is computed separately for each of them."""
 
 
 READ = (
     *("memory_event_id", "timestamp_ns", "process_id", "device_id", "operation", "memory_kind", "address", "bytes"),
 )
 ADDED = ("used_bytes", "freed_ns")
-"""Columns of the table ``memory_events`` that ``event_columns`` reads (``READ``) and computes (``ADDED``)."""
+"""Columns of the table ``memory_events`` that ``usage_columns`` reads (``READ``) and computes (``ADDED``)."""
 
 
-def event_columns(events: pl.DataFrame) -> pl.DataFrame:
+def usage_columns(events: pl.DataFrame) -> pl.DataFrame:
     """Return the memory in use after each memory event, and the time at which each allocation was freed.
 
     Args:
@@ -87,7 +87,7 @@ def memory_usage(rows: pl.DataFrame) -> pl.DataFrame:
     return ordered.select("timestamp_ns", "memory_event_id", *GROUP, "bytes", "used_bytes", peak)
 
 
-def changes_in_window(changes: pl.DataFrame, window: tuple[int | None, int | None]) -> pl.DataFrame:
+def memory_changes_in_window(changes: pl.DataFrame, window: tuple[int | None, int | None]) -> pl.DataFrame:
     """Return the changes of the memory in use within a time window, and the memory in use at its start.
 
     The memory in use at the start is given by the last earlier change of each kind of memory on each device. This row
@@ -141,12 +141,14 @@ def allocations_at_peak(rows: pl.DataFrame, highest: pl.DataFrame) -> pl.DataFra
         The allocations in order, with the columns of their peak.
     """
     joined = rows.join(highest, on=GROUP, how="inner", nulls_equal=True, maintain_order="left")
-    started = _is_before("start_ns", "memory_event_id") | (pl.col("memory_event_id") == pl.col("peak_event_id"))
-    ended = _is_before("end_ns", "end_event_id") | (pl.col("end_event_id") == pl.col("peak_event_id"))
+    started = _is_before_peak_expr("start_ns", "memory_event_id") | (
+        pl.col("memory_event_id") == pl.col("peak_event_id")
+    )
+    ended = _is_before_peak_expr("end_ns", "end_event_id") | (pl.col("end_event_id") == pl.col("peak_event_id"))
     return joined.filter(started, ~ended.fill_null(value=False))
 
 
-def _is_before(time: str, event: str) -> pl.Expr:
+def _is_before_peak_expr(time: str, event: str) -> pl.Expr:
     """Return an expression for whether an event precedes the event of the peak. Ids decide if times are equal."""
     earlier = pl.col(time) < pl.col("peak_ns")
     return earlier | ((pl.col(time) == pl.col("peak_ns")) & (pl.col(event) < pl.col("peak_event_id")))

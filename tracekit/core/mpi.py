@@ -27,12 +27,12 @@ _SENDS = [f"MPI_{kind}" for kind in ("Send", "Bsend", "Rsend", "Ssend", "Isend",
 _RECEIVES = ["MPI_Recv", "MPI_Irecv"]
 _NO_TRANSFERS = ["MPI_Probe", "MPI_Iprobe", "MPI_Cancel"]
 _COMMUNICATOR = ["group_root", "group_root_id", "size", "self"]
-"""Columns that identify a communicator in all processes. ``self`` tells apart those of a single process."""
+"""Columns that identify a communicator in all processes. ``self`` distinguishes those of a single process."""
 _MESSAGE = [*_COMMUNICATOR, "source", "target", "tag"]
 _BEGINNING = -(1 << 62)
 
 
-def call_columns(frames: Frames) -> pl.DataFrame:
+def match_calls(frames: Frames) -> pl.DataFrame:
     """Return the matching send and the number of the collective operation of each MPI call.
 
     Returns:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MAX_KNOWN = 256
 _known: dict[Hashable, tuple[dict[str, pl.DataFrame], Reads]] = {}
-"""The examples that a computation asked for and the columns that it reads, by key of the computation."""
+"""The example tables that a computation requested and the columns that it reads, keyed by computation."""
 
 
 def find_read_columns(
@@ -76,7 +76,7 @@ class ReadRecorder:
         self._example = example
 
     def frame(self, table: str) -> pl.LazyFrame:
-        """Return a table as a LazyFrame."""
+        """Return the table with a given name as a LazyFrame that records the columns that are read."""
         return register_io_source(functools.partial(self.read, table), schema=self._example(table).schema)
 
     def read(

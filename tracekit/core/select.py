@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 LAUNCH = "launch_id"
-"""Column with the id of an Nsight Compute result. Tables with this column have no start times."""
+"""Column that contains the id of an Nsight Compute result. Tables with this column have no start times."""
 
 
 def row_condition(
@@ -46,11 +46,13 @@ def row_condition(
         conditions.append(pl.col("domain").cast(pl.String).fill_null("").is_in(list(domains)))
     owners = {"process_id": process_id, "thread_id": thread_id}
     if _start_column(columns):
-        conditions += [_is_or_unknown(c, owner) for c, owner in owners.items() if owner is not None and c in columns]
+        conditions += [
+            _equals_or_null_expr(c, owner) for c, owner in owners.items() if owner is not None and c in columns
+        ]
     return pl.all_horizontal(conditions) if conditions else None
 
 
-def _is_or_unknown(column: str, value: int) -> pl.Expr:
+def _equals_or_null_expr(column: str, value: int) -> pl.Expr:
     """Return an expression for whether a column has the given value or is null."""
     return (pl.col(column) == value).fill_null(value=True)
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-def series_of(values: npt.NDArray[Any]) -> pl.Series:
+def series_from_array(values: npt.NDArray[Any]) -> pl.Series:
     """Convert a numpy array of numbers to a polars column without a name.
 
     ``pl.Series`` and ``pa.array`` would import ``numpy.ma``, which takes 10 ms.

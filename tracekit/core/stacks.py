@@ -23,7 +23,7 @@ COLUMN = "stack"
 SEPARATOR, UNKNOWN, ELLIPSIS = ";", "[unknown]", "…"
 MAX_NAME_CHARS = 1 << 10
 MAX_PATH_BYTES, MAX_TOTAL_BYTES = 1 << 14, 1 << 30
-"""Maximum size of a path, and of all distinct paths together. Outer functions of larger paths are left out."""
+"""Maximum size of a path, and of all distinct paths together. The outer functions of larger paths are omitted."""
 
 
 def stack_paths(stacks: pl.DataFrame, ids: pl.Series) -> pl.Series:
@@ -83,12 +83,12 @@ def _distinct_paths(stacks: pl.DataFrame, ids: Int64Array) -> pa.ChunkedArray:
     sizes = pc.binary_length(texts).to_numpy()[codes] + 1
     limit = _path_limit(parents, sizes, ids)
     depths = np.concatenate(([0], stacks["depth"].to_numpy().astype(np.int64)))
-    made = [pa.array([], pa.string())]
+    paths = [pa.array([], pa.string())]
     for _, whole, frames in batches_of_frames(parents, np.maximum(depths, 1), ids):
         edges, labels = _shorten_paths(whole, codes[frames], sizes[frames], limit)
         lists = pa.ListArray.from_arrays(pa.array(edges, pa.int32()), texts.take(pa.array(labels)))
-        made.append(pc.binary_join(lists, SEPARATOR))
-    return pa.chunked_array(made)
+        paths.append(pc.binary_join(lists, SEPARATOR))
+    return pa.chunked_array(paths)
 
 
 def _parent_ids(stacks: pl.DataFrame) -> Int64Array:

@@ -42,7 +42,9 @@ def uses_tensor_cores(name: pl.Expr, *, mode: Mode = "extended") -> pl.Expr:
     if mode not in ("extended", "dlprof"):
         raise ValueError(f"unknown mode {mode!r}: it must be 'extended' or 'dlprof'")
     classify = _uses_by_extended_rules if mode == "extended" else _uses_by_dlprof_rules
-    return name.map_batches(lambda names: _map_distinct(names, classify), return_dtype=pl.Boolean, is_elementwise=True)
+    return name.map_batches(
+        lambda names: _classify_distinct_names(names, classify), return_dtype=pl.Boolean, is_elementwise=True
+    )
 
 
 def support_status(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = "extended") -> pl.Expr:
@@ -84,7 +86,7 @@ def patterns() -> list[dict[str, str]]:
     return [dict(p) for p in _load_declarations()["uses"]]
 
 
-def _map_distinct(names: pl.Series, classify: Callable[[pl.Series], pl.Series]) -> pl.Series:
+def _classify_distinct_names(names: pl.Series, classify: Callable[[pl.Series], pl.Series]) -> pl.Series:
     """Classify each distinct name once, and return one Boolean per name, which is null for a missing name.
 
     Args:

@@ -126,7 +126,7 @@ class TraceView:
             return advise.advise_rollup(rollup_of(self.plan))
         if analyze.is_known(name):
             return self.analyze(name)
-        if not reports.is_known(name):
+        if not reports.is_known_report(name):
             from tracekit.core.dlprof.reports import REPORTS, run_report
 
             if name not in REPORTS:

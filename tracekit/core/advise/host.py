@@ -113,7 +113,7 @@ def _idle_times_by_cpu_activity(activity: IterationActivity, device: int, gaps: 
 
     The columns are ``cause``, ``time_ns``, and ``name``: the call, range or other event with most of this time.
     """
-    idle_times = idle.divide_by_cause(
+    idle_times = idle.divide_idle_times(
         activity.rollup.measures.ops.frames, gaps.with_columns(device_id=pl.lit(device, pl.Int32))
     )
     named = (

@@ -307,7 +307,7 @@ def _copies(source: Source) -> pl.DataFrame:
 
 def _idle_causes(source: Source) -> pl.DataFrame:
     """Return the time in which GPUs were idle, by cause."""
-    idle_times = idle.divide_by_cause(source.frames, idle.idle_times(source.frames))
+    idle_times = idle.divide_idle_times(source.frames, idle.idle_times(source.frames))
     return _sum_by_name_and_iteration(
         _add_end_iterations(source, idle_times.lazy().select("process_id", "start_ns", "end_ns", name="cause"))
     )

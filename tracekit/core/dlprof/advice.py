@@ -197,7 +197,7 @@ def _detect_unsteady_iterations(model: ModelSummary) -> Iterator[ExpertFinding]:
     durations = model.iteration_durations
     if len(durations) < 2 or not mean or deviation / mean <= _MAX_VARIATION:  # noqa: PLR2004 - one cannot vary
         return
-    start, stop = _longest_steady_run(durations)
+    start, stop = _longest_steady_sequence(durations)
     run = durations[start:stop]
     if len(run) < _MIN_STEADY_RUN or _coefficient_of_variation(run) > _MAX_VARIATION:
         return
@@ -214,7 +214,7 @@ def _coefficient_of_variation(durations: list[int]) -> float:
     return float((sum((n - mean) ** 2 for n in durations) / len(durations)) ** 0.5 / mean)
 
 
-def _longest_steady_run(durations: list[int]) -> tuple[int, int]:
+def _longest_steady_sequence(durations: list[int]) -> tuple[int, int]:
     """Return the start and stop of the longest sequence of iterations without outliers.
 
     An outlier is more than 1.5 interquartile ranges below the first or above the third quartile of the durations. If

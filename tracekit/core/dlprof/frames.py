@@ -94,12 +94,12 @@ class DatabaseFrames:
         rows = self.rollup.measures.instances.with_columns(output_shapes=self.rollup.measures.formats["output_shapes"])
         names = pl.when(pl.col("output_shapes").is_not_null()).then(pl.lit('[""]', pl.Categorical))
         rows = rows.with_columns(output_names=names).sort("op", "index")
-        return rows.with_columns(_json_lines(rows[c]).alias(c) for c in INSTANCE_STRINGS)
+        return rows.with_columns(_append_line_breaks(rows[c]).alias(c) for c in INSTANCE_STRINGS)
 
     @functools.cached_property
     def _calls(self) -> pl.DataFrame:
         """The API calls of ops in the order in which DLProf writes them, with ``name_id``."""
-        rows = self.rollup.children.with_columns(pl.col("name").cast(pl.String).fill_null("").cast(pl.Categorical))
+        rows = self.rollup.calls.with_columns(pl.col("name").cast(pl.String).fill_null("").cast(pl.Categorical))
         ids = self.strings.ids(rows["name"]) if rows.height else pl.lit(0)
         return rows.with_columns(name_id=ids)
 
@@ -128,13 +128,13 @@ class DatabaseFrames:
             yield first_uses(self._ops[c], self._ops["op"], 0, slot)
         for slot, c in enumerate(INSTANCE_STRINGS):
             yield first_uses(self._instances[c], self._instances["op"], 1, slot)
-        calls = self.rollup.children
+        calls = self.rollup.calls
         yield first_uses(_null_to_empty(calls["name"]), calls["op"], 2, 0)
         long = _null_to_empty(calls["long_name"]).zip_with(calls["kind"] == "kernel", _null_series(calls.height))
         yield first_uses(long, calls["op"], 2, 1)
 
 
-def _json_lines(values: pl.Series) -> pl.Series:
+def _append_line_breaks(values: pl.Series) -> pl.Series:
     """Append a line break to each JSON string, as DLProf does. A null becomes the JSON value ``null``."""
     distinct = values.unique().to_frame("value")
     lines = distinct.with_columns(line=(pl.col("value").cast(pl.String).fill_null("null") + "\n").cast(pl.Categorical))

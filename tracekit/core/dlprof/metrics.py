@@ -27,7 +27,10 @@ def round_to_six_decimals(values: pl.Series) -> pl.Series:
 
 
 def average(total: str = "sum", count: str = "count") -> pl.Expr:
-    """Return an expression for the average of a metric. The average is 0 if there are no values."""
+    """Return an expression for the average of a metric, given the names of the columns of its sum and count.
+
+    The average is 0 if there are no values.
+    """
     return pl.when(pl.col(count) > 0).then(pl.col(total) / pl.col(count)).otherwise(0.0)
 
 

@@ -100,10 +100,10 @@ class ModelSummary:
         instances, and for kernels and memory operations the number of distinct names.
         """
         eligible, used = pl.col("eligible"), pl.col("uses_tc")
-        ops = [self._op_category(w) for w in (pl.lit(value=True), eligible & ~used, used, ~used & ~eligible)]
-        with_tc, without_tc = (_activity_category(self.rollup.kernels.filter(w)) for w in (used, ~used))
+        ops = [self._op_category_row(w) for w in (pl.lit(value=True), eligible & ~used, used, ~used & ~eligible)]
+        with_tc, without_tc = (_activity_category_row(self.rollup.kernels.filter(w)) for w in (used, ~used))
         kernels = tuple(a + b for a, b in zip(with_tc, without_tc, strict=True))
-        rows = [*ops, kernels, with_tc, without_tc, _activity_category(self.rollup.memory)]
+        rows = [*ops, kernels, with_tc, without_tc, _activity_category_row(self.rollup.memory)]
         return pl.DataFrame(rows, schema=dict.fromkeys(CATEGORY_COLUMNS, pl.Int64), orient="row")
 
     def percentage_of_iteration_time(self, ns: float) -> float:
@@ -114,12 +114,12 @@ class ModelSummary:
         total = sum(self.iteration_durations)
         return 100 * ns / total if total else 0.0
 
-    def _op_category(self, condition: pl.Expr) -> tuple[int, ...]:
+    def _op_category_row(self, condition: pl.Expr) -> tuple[int, ...]:
         sums = [pl.col(f"{m}_sum").sum() for m in ("cpu", "gpu", "overhead", "idle")]
         row = self.rollup.ops.filter(condition).select(*sums, (pl.col("count") > 0).sum().cast(pl.Int64))
         return tuple(row.row(0))
 
 
-def _activity_category(calls: pl.DataFrame) -> tuple[int, ...]:
+def _activity_category_row(calls: pl.DataFrame) -> tuple[int, ...]:
     names = calls["name"].cast(pl.String).n_unique() if calls.height else 0
     return int(calls["kernel_api"].sum()), int(calls["kernel_gpu"].sum()), 0, 0, names

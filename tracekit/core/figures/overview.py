@@ -76,7 +76,7 @@ def kernel_time(rollup: Rollup) -> pl.DataFrame:
     """
     time = (pl.col("gpu_end_ns") - pl.col("gpu_start_ns")).sum().alias("time_ns")
     is_kernel, uses = pl.col("kind") == "kernel", pl.col("uses_tc").fill_null(value=False)
-    children = rollup.children.filter(pl.col("iteration").is_not_null())
+    calls = rollup.calls.filter(pl.col("iteration").is_not_null())
     conditions = {
         "tensor_core": is_kernel & uses,
         "other_kernel": is_kernel & ~uses,
@@ -84,24 +84,24 @@ def kernel_time(rollup: Rollup) -> pl.DataFrame:
         "memory": pl.col("kind").is_in(["memcpy", "memset"]),
     }
     rows = [
-        children.filter(condition).select(pl.lit(kind).alias("kind"), time, pl.len().cast(pl.Int64).alias("count"))
+        calls.filter(condition).select(pl.lit(kind).alias("kind"), time, pl.len().cast(pl.Int64).alias("count"))
         for kind, condition in conditions.items()
     ]
     return pl.concat(rows)
 
 
 def iteration_bins(iterations: pl.DataFrame, limit: int) -> pl.DataFrame:
-    """Reduce iterations to a limited number of bars.
+    """Reduce iterations to a limited number of bars by merging consecutive iterations.
 
     Args:
         iterations: The table ``iterations``.
-        limit: Maximum number of rows to return.
+        limit: Maximum number of rows to return, except for the two additional rows described below.
 
     Returns:
         One row per iteration, or per group of consecutive iterations if there are more than ``limit``: ``first`` and
         ``last`` (numbers of iterations), ``duration_ns``, ``is_aggregated`` and the columns of ``PART_COLUMNS``. Times
-        of a group are means over its iterations. Iterations that are aggregated and those that are not are never in the
-        same group, so that there may be two rows more.
+        of a group are means over its iterations. A group contains either only aggregated iterations or none, so there
+        may be up to two additional rows.
     """
     size = -(-iterations.height // limit) or 1
     rows = iterations.sort("iteration").with_columns(

@@ -36,8 +36,8 @@ def call_tree(calls: Calls, limit: int) -> pl.DataFrame:
     """Return the heaviest nodes of a tree of calls.
 
     Args:
-        calls: The tree.
-        limit: Maximum number of nodes.
+        calls: The tree to reduce.
+        limit: Maximum number of nodes to return.
 
     Returns:
         The nodes as ``trees.largest_nodes`` returns them, with the columns ``name`` and ``module``, which are null for

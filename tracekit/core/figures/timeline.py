@@ -50,13 +50,13 @@ def busy_times(activities: pl.DataFrame, bins: int) -> pl.DataFrame:
     devices = busy.partition_by("device_id", maintain_order=True)
     rows = []
     for device in devices:
-        times = _busy_until(device, edges).diff().slice(1)
+        times = _busy_time_before(device, edges).diff().slice(1)
         cells = pl.DataFrame({"start_ns": edges.slice(0, count), "end_ns": edges.slice(1), "busy_ns": times})
         rows.append(cells.select(pl.lit(device["device_id"][0]).alias("device_id"), pl.all()))
     return pl.concat(rows).cast(_BUSY)  # type: ignore[arg-type]
 
 
-def _busy_until(busy: pl.DataFrame, times: pl.Series) -> pl.Series:
+def _busy_time_before(busy: pl.DataFrame, times: pl.Series) -> pl.Series:
     """Return how long the GPU was busy before each of the given times, in ns.
 
     Args:
@@ -110,7 +110,7 @@ def memory_changes(frames: Frames, points: int, window: tuple[int | None, int | 
         The columns ``timestamp_ns``, ``device_id``, ``memory_kind`` and ``used_bytes``, in order of time.
     """
     usage = memory.memory_usage(memory.pair_allocations(frames("memory_events").select(memory.READ).collect()))
-    changes = memory.changes_in_window(usage, window)
+    changes = memory.memory_changes_in_window(usage, window)
     if window[0] is not None:
         changes = changes.with_columns(pl.col("timestamp_ns").clip(lower_bound=window[0]))
     series = max(changes.select(memory.GROUP).n_unique(), 1)
@@ -141,8 +141,8 @@ def metric_samples(frames: Frames, names: Sequence[str], points: int) -> pl.Data
     Returns:
         The columns ``timestamp_ns``, ``device_id``, ``metric`` (String) and ``value``, in order of time.
     """
-    wanted = frames("gpu_metrics").select("timestamp_ns", "device_id", pl.col("metric").cast(pl.String), "value")
-    samples = wanted.filter(pl.col("metric").is_in(names)).collect().sort("timestamp_ns", maintain_order=True)
+    metrics = frames("gpu_metrics").select("timestamp_ns", "device_id", pl.col("metric").cast(pl.String), "value")
+    samples = metrics.filter(pl.col("metric").is_in(names)).collect().sort("timestamp_ns", maintain_order=True)
     series = ["device_id", "metric"]
     count = max(samples.select(series).n_unique(), 1)
     return sample_extremes(samples, by=series, value="value", bins=max(1, points // (3 * count)))

@@ -27,7 +27,7 @@ GROUP_METRICS = ("gpu_time_ns", "cpu_time_ns", "api_time_ns", "cpu_overhead_ns",
 DIRECTIONS = ("fprop", "bprop")
 _GROUP = ["node", "parent", "path", "name", "direction", "op_id", "count", "value"]
 MAX_DEPTH = 64
-"""Largest depth of the ranges in a tree."""
+"""Largest depth of the ranges that a tree contains."""
 _APPENDED_PATTERN = r", (?:seq|op_id) = .*$"
 
 
@@ -35,10 +35,10 @@ def group_tree(rollup: Rollup, metric: str, direction: str | None, limit: int) -
     """Return the largest groups and ops of a roll-up, as a tree.
 
     Args:
-        rollup: The roll-up.
+        rollup: The roll-up that contains the groups and ops.
         metric: Column of ``group_nodes`` and ``ops`` with the value, one of ``GROUP_METRICS``.
         direction: ``fprop`` or ``bprop`` for the groups and ops of one direction. If None, all are returned.
-        limit: Maximum number of nodes.
+        limit: Maximum number of nodes to return.
 
     Returns:
         The nodes as ``largest_nodes`` returns them, with the columns ``path``, ``name`` (the last part of the path),
@@ -128,8 +128,8 @@ def _tree_of_ranges(rows: pl.DataFrame) -> tuple[Tree, pl.Series]:
     for depth in sorted(levels):
         level = levels[depth]["row"]
         above = nodes.gather(parents.gather(level)).fill_null(0)
-        tree, found = tree.with_children(pl.DataFrame({"up": above, "part": rows["name"].gather(level)}))
-        nodes = nodes.scatter(level, found)
+        tree, children = tree.with_children(pl.DataFrame({"up": above, "part": rows["name"].gather(level)}))
+        nodes = nodes.scatter(level, children)
     return tree, nodes
 
 

@@ -151,10 +151,10 @@ def node_columns(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     Returns:
         One row per node, in the same order, with the columns that ``schemas/arrow/_graph_join.toml`` declares.
     """
-    return _columns_of_matches(ops.hstack(match_ops(ops, nodes)), nodes)
+    return _node_columns_of_matches(ops.hstack(match_ops(ops, nodes)), nodes)
 
 
-def _columns_of_matches(matched: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
+def _node_columns_of_matches(matched: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     """Return the result of ``node_columns`` for ops that have already been matched by ``match_ops``."""
     rows = matched.with_columns(pl.col("op_id").cast(pl.String), support=_support_code_expr())
     rank = pl.col("match").replace_strict(MATCHES, range(len(MATCHES)), return_dtype=pl.Int64)
@@ -212,7 +212,7 @@ def scope_summary(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     """
     eligible = pl.col("tensor_core_support").cast(pl.String) == "eligible"
     matched = ops.hstack(match_ops(ops, nodes))
-    joined = nodes.select(pl.col("name").cast(pl.String)).hstack(_columns_of_matches(matched, nodes))
+    joined = nodes.select(pl.col("name").cast(pl.String)).hstack(_node_columns_of_matches(matched, nodes))
     scope = names.normalize_node_names(joined["name"]).str.extract(r"^(.*)/[^/]*$").fill_null("")
     counts = {
         "node_count": pl.lit(1, pl.Int64),

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.intervals.axis import Axis
-from tracekit.core.series import series_of
+from tracekit.core.series import series_from_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -115,7 +115,7 @@ def slice_minima(values: pl.Series, slices: pl.DataFrame) -> pl.Series:
         least = np.minimum(least[:-half], least[half:])
         here = np.flatnonzero(powers == power)
         minima[here] = np.minimum(least[first[here]], least[stop[here] - (1 << power)])
-    return series_of(minima).cast(values.dtype)
+    return series_from_array(minima).cast(values.dtype)
 
 
 def covering_maxima(values: pl.Series, slices: pl.DataFrame, length: int) -> pl.Series:
@@ -134,7 +134,7 @@ def covering_maxima(values: pl.Series, slices: pl.DataFrame, length: int) -> pl.
     for power in range(_largest_power(pending), -1, -1):
         here = pending.filter(power=power)
         ends = pl.concat([here.select("value", at="first"), here.select("value", at=pl.col("stop") - (1 << power))])
-        maxima = _updated_maxima(maxima, ends.group_by("at").agg(pl.col("value").max()))
+        maxima = _update_maxima(maxima, ends.group_by("at").agg(pl.col("value").max()))
         if power:
             maxima = pl.select(pl.max_horizontal(maxima, maxima.shift(1 << (power - 1)))).to_series()
     return maxima
@@ -145,7 +145,7 @@ def _largest_power(slices: pl.DataFrame) -> int:
     return -1 if slices.is_empty() else int(slices["power"].max())  # type: ignore[arg-type]
 
 
-def _updated_maxima(maxima: pl.Series, values: pl.DataFrame) -> pl.Series:
+def _update_maxima(maxima: pl.Series, values: pl.DataFrame) -> pl.Series:
     """Return the maxima after replacing those that are smaller than a new value.
 
     Args:
@@ -172,8 +172,8 @@ def shortest_containers(intervals: pl.DataFrame, *, by: Sequence[str], among: pl
     """
     (positions,) = axis_positions(intervals, by=by)
     if among is not None and not among.all():
-        found = _parents_if_crossing(positions, intervals, among)
-        return pl.repeat(None, intervals.height, dtype=pl.UInt32, eager=True).scatter(found["row"], found["parent"])
+        rows = _parents_if_crossing(positions, intervals, among)
+        return pl.repeat(None, intervals.height, dtype=pl.UInt32, eager=True).scatter(rows["row"], rows["parent"])
     ordered = positions.sort("start", "end", "row", descending=[False, True, False])
     nested = _parents_if_nested(ordered)
     irregular = nested.filter(~pl.col("is_regular")).select("track").unique()
@@ -219,13 +219,13 @@ def _parents_if_crossing(
     containers = ranked if among is None else ranked.filter(among.gather(rows))
     parents = []
     for chain in split_into_chains(ranked):
-        others = _exclude_self(contained_slices(containers, chain), chain)
+        others = _slices_without_self(contained_slices(containers, chain), chain)
         last = covering_maxima(others["row"], others, chain.height)
         parents.append(pl.DataFrame({"row": rows.gather(chain["row"]), "parent": rows.gather(last)}))
     return pl.concat(parents)
 
 
-def _exclude_self(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
+def _slices_without_self(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
     """Remove each interval from its own slice, which divides the slice into at most two slices."""
     own = chain.select("row", pl.int_range(pl.len()).alias("own"))
     slices = slices.join(own, on="row", how="left")

@@ -62,9 +62,9 @@ def attribute_calls(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFram
     left = calls.with_row_index("row").filter(own.is_null())
     shared = last_containing_intervals(left, instances, by=["process_id"])
     outside = left.filter(shared.is_null() & left["has_work"])
-    roots = outside.filter(_latest_container_of_larger_id(outside, outside).is_null())
+    roots = outside.filter(_latest_root_with_larger_id(outside, outside).is_null())
     is_root = left.select(pl.col("row").is_in(roots["row"].implode())).to_series()
-    root = roots["row"].gather(_latest_container_of_larger_id(left, roots)).cast(pl.Int64)
+    root = roots["row"].gather(_latest_root_with_larger_id(left, roots)).cast(pl.Int64)
     starts = pl.DataFrame({"op": instances["start_ns"].gather(shared), "root": calls["start_ns"].gather(root)})
     in_root = starts.select((pl.col("root") >= pl.col("op")).fill_null(pl.col("root").is_not_null())).to_series()
     rows = left["row"].cast(pl.Int64)
@@ -82,7 +82,7 @@ def attribute_calls(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFram
     )
 
 
-def _latest_container_of_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -> pl.Series:
+def _latest_root_with_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -> pl.Series:
     """Return, for each API call, the root call that contains it and started last, among those with a larger id.
 
     Calls are attributed from the last to the first, so all roots that exist when a call is attributed have larger ids.
@@ -108,7 +108,7 @@ def _latest_container_of_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -> 
                 "root": chain["row"].gather(last).cast(pl.Int64),
             }
         ).drop_nulls()
-        best = _replace_with_later(best, candidates)
+        best = _replace_if_later(best, candidates)
     return best["root"]
 
 
@@ -138,7 +138,7 @@ def _last_rows_above_limit(values: pl.Series, slices: pl.DataFrame, limits: pl.S
     return pl.select(pl.when(stop > first).then(stop - 1)).to_series()
 
 
-def _replace_with_later(best: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
+def _replace_if_later(best: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
     """Replace each row with its candidate if the candidate started later.
 
     A candidate that started at the same time replaces the row if its id is smaller.

@@ -99,7 +99,7 @@ class Capture:
     def ranges(self) -> pl.DataFrame:
         """The push/pop ranges in file order: the columns of ``INSTANCE`` up to ``range_id``, ``domain`` and ``text``.
 
-        ``text`` is the name of the range. A range without an end is given the end ``last_ns``.
+        ``text`` is the name of the range. The end of a range that was not closed is set to ``last_ns``.
         """
         columns = ["start_ns", "end_ns", *THREAD, "range_id", "domain", pl.col("name").alias("text")]
         ranges = self.frames("nvtx_ranges").filter(pl.col("kind") == "push_pop").select(columns).collect()

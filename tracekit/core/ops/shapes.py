@@ -42,8 +42,7 @@ _PRODUCTS: dict[str, tuple[Formats, tuple[tuple[int, int], ...]]] = {
     "addbmm": (Formats("N,P;N,M;M,P", "N,P"), ((1, 0), (2, 1))),
     "baddbmm": (Formats("B,N,P;B,N,M;B,M,P", "B,N,P"), ((1, 0), (1, 1), (2, 2))),
 }
-"""For each matrix product, its formats, and for each dimension of the result an operand and a dimension of the operand
-with the same size."""
+"""Formats of each matrix product, and its result: an operand and a dimension of the operand for each dimension."""
 
 
 def infer_formats_and_output_shapes(instances: pl.DataFrame) -> pl.DataFrame:
@@ -59,20 +58,20 @@ def infer_formats_and_output_shapes(instances: pl.DataFrame) -> pl.DataFrame:
     """
     arguments = instances.select(_ARGUMENTS)
     distinct = arguments.unique(maintain_order=True)
-    results = [_infer_op(*row) for row in distinct.cast(pl.String).iter_rows()]
+    results = [_infer_op_from_json(*row) for row in distinct.cast(pl.String).iter_rows()]
     schema = {c: pl.Categorical() for c in ("data_format", "output_format", "parameters_format", "output_shapes")}
     lookup = distinct.hstack(pl.DataFrame(results, schema=schema, orient="row"))
     return arguments.join(lookup, on=_ARGUMENTS, how="left", maintain_order="left", nulls_equal=True)
 
 
-def _infer_op(op_type: str, shapes: str | None, parameters: str | None) -> tuple[str, str, str, str | None]:
+def _infer_op_from_json(op_type: str, shapes: str | None, parameters: str | None) -> tuple[str, str, str, str | None]:
     """Infer the three formats of an op and the shapes of its results. The arguments and the shapes are JSON."""
-    operands = [s if isinstance(s, list) else [] for s in _json_list(shapes)]
-    formats, result = infer_formats_and_output_shape(op_type, operands, _json_list(parameters))
+    operands = [s if isinstance(s, list) else [] for s in _parse_json_list(shapes)]
+    formats, result = infer_formats_and_output_shape(op_type, operands, _parse_json_list(parameters))
     return (*formats, to_json([result]) if result else None)
 
 
-def _json_list(text: str | None) -> list[Any]:
+def _parse_json_list(text: str | None) -> list[Any]:
     """Parse a JSON list. The result is empty if the string is missing, invalid or not a list."""
     try:
         value = json.loads(text) if text else []
@@ -131,7 +130,7 @@ def _convolution_shape(operands: list[Shape], rank: int, geometry: list[list[Any
     return [image[0], kernel[0], *(size(d) for d in range(rank))]
 
 
-def _linear(operands: list[Shape]) -> tuple[Formats, Shape | None]:
+def _infer_linear(operands: list[Shape]) -> tuple[Formats, Shape | None]:
     """Return the formats and the shape of the result of a linear layer."""
     more = "*," if operands and len(operands[0]) > 2 else ""  # noqa: PLR2004 - a matrix
     formats = Formats(f"N,{more}K;M,K", f"N,{more}M")
@@ -140,7 +139,7 @@ def _linear(operands: list[Shape]) -> tuple[Formats, Shape | None]:
     return formats, [*operands[0][: max(1, len(operands[0]) - 1)], operands[1][0]]
 
 
-def _matmul(operands: list[Shape]) -> tuple[Formats, Shape | None]:
+def _infer_matmul(operands: list[Shape]) -> tuple[Formats, Shape | None]:
     """Return the formats and the shape of the result of a matrix product with broadcasting."""
     left, right = [*operands, [0, 0], [0, 0]][:2]
     rank = max(len(left), len(right))
@@ -160,7 +159,7 @@ def _matmul(operands: list[Shape]) -> tuple[Formats, Shape | None]:
 
 
 _PRODUCTS_OF_ANY_RANK: dict[str, Callable[[list[Shape]], tuple[Formats, Shape | None]]] = {
-    "linear": _linear,
-    "matmul": _matmul,
-    "__matmul__": _matmul,
+    "linear": _infer_linear,
+    "matmul": _infer_matmul,
+    "__matmul__": _infer_matmul,
 }

@@ -32,7 +32,7 @@ def _timeline(capture: Capture) -> Timeline:
 
 
 def _parsed_names(texts: pl.DataFrame) -> pl.DataFrame:
-    """Parse each distinct name of a range into the columns that ``domains.timeline`` needs."""
+    """Parse each distinct name of a range into the columns that ``domain_timeline`` needs."""
     text = pl.col("text")
     return texts.select(
         "text",

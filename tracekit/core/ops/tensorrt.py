@@ -28,7 +28,7 @@ def _timeline(capture: Capture) -> Timeline:
 
 
 def _parsed_names(texts: pl.DataFrame) -> pl.DataFrame:
-    """Parse each distinct name of a range into the columns that ``domains.timeline`` needs."""
+    """Parse each distinct name of a range into the columns that ``domain_timeline`` needs."""
     text = pl.col("text")
     parts = text.str.replace_all("...", " ... ", literal=True)
     folder = parts.str.extract(_FOLDER).str.strip_chars("/")

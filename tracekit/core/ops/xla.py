@@ -32,7 +32,7 @@ def _timeline(capture: Capture) -> Timeline:
 
 
 def _parsed_names(texts: pl.DataFrame) -> pl.DataFrame:
-    """Parse each distinct name of a range into the columns that ``domains.timeline`` needs."""
+    """Parse each distinct name of a range into the columns that ``domain_timeline`` needs."""
     text = pl.col("text")
     name, op = text.str.extract(_NAME).fill_null(""), text.str.extract(r"[#,]hlo_op=([^,#]+)")
     scope = name.str.replace(_ROOT, "")

@@ -84,18 +84,18 @@ def find_recipe(name: str) -> Recipe:
     return cast("Recipe", getattr(import_module(f"{__name__}.{RECIPES[name]}"), name))
 
 
-def option_values(recipe: Recipe, given: Mapping[str, Value]) -> dict[str, Value]:
-    """Check option values, and return the values of all options of a recipe, including default values.
+def option_values(recipe: Recipe, settings: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the values of all options of a recipe: the given settings, which are checked, and default values.
 
     Raises:
-        UnknownFormatError: The recipe does not have an option, a value is not allowed, or a required option is missing.
+        UnknownFormatError: The recipe has no such option, a value is not allowed, or a required option is missing.
     """
-    for name, value in given.items():
+    for name, value in settings.items():
         if name not in recipe.options:
             hint = choices_hint("options", recipe.options, name) if recipe.options else "the recipe has no options"
             raise UnknownFormatError(f"recipe {recipe.name!r} has no option {name!r}", hint=hint)
         recipe.options[name].check(recipe.name, name, value)
-    values = {name: given.get(name, option.default) for name, option in recipe.options.items()}
+    values = {name: settings.get(name, option.default) for name, option in recipe.options.items()}
     for name, value in values.items():
         if value is None:
             option = recipe.options[name]

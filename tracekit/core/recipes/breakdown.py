@@ -48,12 +48,12 @@ def _combine_breakdown(tables: Tables, _: Mapping[str, Value]) -> Tables:
     overlaps = overlaps.sort("time_ns", "kinds", descending=[True, False]).select(
         pl.concat_str(names, separator=" + ", ignore_nulls=True).alias("kinds"),
         "time_ns",
-        _percent(pl.col("time_ns"), pl.col("time_ns").sum()).alias("percent"),
+        _percent_expr(pl.col("time_ns"), pl.col("time_ns").sum()).alias("percent"),
     )
-    return {_OVERLAPS: overlaps, **{name: _rank_first(tables[name]) for name in (_BUSY, _ACTIVITIES, _IDLE)}}
+    return {_OVERLAPS: overlaps, **{name: _move_rank_to_start(tables[name]) for name in (_BUSY, _ACTIVITIES, _IDLE)}}
 
 
-def _add_overlaps(rows: pl.DataFrame) -> pl.DataFrame:
+def _sum_overlaps(rows: pl.DataFrame) -> pl.DataFrame:
     """Sum the times in which each combination of kinds of activity ran at once."""
     return rows.group_by("kinds").agg(pl.col("time_ns").sum()).sort("kinds")
 
@@ -65,15 +65,15 @@ def _add_overlaps(rows: pl.DataFrame) -> pl.DataFrame:
     Output(_IDLE),
     combine=_combine_breakdown,
     options={"kernel_name": KERNEL_NAMES, "delay": _DELAY, "steps": _STEPS},
-    reductions={_OVERLAPS: _add_overlaps},
+    reductions={_OVERLAPS: _sum_overlaps},
 )
 def gpu_time_breakdown(request: RankRequest) -> Tables:
     """Time in which each GPU computes, communicates, copies memory and is idle, and how much of it overlaps.
 
     The time of a GPU is that from its first activity to the end of its last one. Activities of all streams count.
     """
-    rows = _counted(_read_activities(request), request)
-    combinations = _combinations(rows)
+    rows = _activities_of_steps(_read_activities(request), request)
+    combinations = _combination_times(rows)
     spans = rows.group_by("device_id").agg(total_ns=pl.col("end_ns").max() - pl.col("start_ns").min())
     both = _BITS[COMPUTATION] | _BITS[COMMUNICATION]
     has = {**{k: pl.col("kinds") & bit > 0 for k, bit in _BITS.items()}, "overlap": pl.col("kinds") & both == both}
@@ -82,11 +82,11 @@ def gpu_time_breakdown(request: RankRequest) -> Tables:
     total = pl.col("total_ns")
     busy = spans.join(busy, on="device_id", how="left").with_columns(pl.exclude("device_id").fill_null(0))
     busy = busy.with_columns(idle_ns=total - pl.col("busy_ns")).sort("device_id")
-    percents = {f"{name}_percent": _percent(pl.col(f"{name}_ns"), total) for name in (*KINDS, "idle")}
-    hidden = _percent(pl.col("overlap_ns"), pl.col("communication_ns")).alias("overlap_percent")
+    percents = {f"{name}_percent": _percent_expr(pl.col(f"{name}_ns"), total) for name in (*KINDS, "idle")}
+    hidden = _percent_expr(pl.col("overlap_ns"), pl.col("communication_ns")).alias("overlap_percent")
     return {
         _BUSY: busy.select("device_id", *(f"{name}_ns" for name in _SUMS), hidden, **percents),
-        _OVERLAPS: _add_overlaps(combinations.select("kinds", "time_ns")),
+        _OVERLAPS: _sum_overlaps(combinations.select("kinds", "time_ns")),
         _ACTIVITIES: _sums_by_name(rows),
         _IDLE: _idle_times(request, rows),
     }
@@ -115,17 +115,17 @@ def _idle_times(request: RankRequest, rows: pl.DataFrame) -> pl.DataFrame:
         median_ns=time.median(),
         max_ns=time.max(),
     )
-    percent = _percent(time, time.sum().over(_STREAM)).alias("percent")
+    percent = _percent_expr(time, time.sum().over(_STREAM)).alias("percent")
     numbers = ("count", "idle_ns", percent, "min_ns", "median_ns", "max_ns")
     return sums.sort(*_STREAM, "cause").select(*_STREAM, "cause", *numbers)
 
 
-def _percent(part: pl.Expr, whole: pl.Expr) -> pl.Expr:
+def _percent_expr(part: pl.Expr, whole: pl.Expr) -> pl.Expr:
     """Return an expression for a percentage with two decimals, which is null if the whole is not positive."""
     return pl.when(whole > 0).then(part * 100.0 / whole).round(2)
 
 
-def _rank_first(rows: pl.DataFrame) -> pl.DataFrame:
+def _move_rank_to_start(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select(RANK, pl.exclude(RANK))
 
 
@@ -140,27 +140,27 @@ def _read_activities(request: RankRequest) -> pl.DataFrame:
     frames = request.frames
     rows = [
         kernels(request, *columns).with_columns(kind=kind),
-        _with_name(frames("graph_launches"), pl.lit(_GRAPH), COMPUTATION),
-        _with_name(frames("memcpys"), memcpy_label(pl.col("copy_kind")), MEMORY),
-        _with_name(frames("memsets"), memset_label(), MEMORY),
+        _with_name_and_kind(frames("graph_launches"), pl.lit(_GRAPH), COMPUTATION),
+        _with_name_and_kind(frames("memcpys"), memcpy_label(pl.col("copy_kind")), MEMORY),
+        _with_name_and_kind(frames("memsets"), memset_label(), MEMORY),
     ]
     return pl.concat([r.select(*columns, "name", "kind") for r in rows]).collect()
 
 
-def _with_name(rows: pl.LazyFrame, name: pl.Expr, kind: str) -> pl.LazyFrame:
+def _with_name_and_kind(rows: pl.LazyFrame, name: pl.Expr, kind: str) -> pl.LazyFrame:
     return rows.with_columns(name=name.cast(pl.Categorical), kind=pl.lit(kind, _KIND))
 
 
-def _counted(rows: pl.DataFrame, request: RankRequest) -> pl.DataFrame:
+def _activities_of_steps(rows: pl.DataFrame, request: RankRequest) -> pl.DataFrame:
     """Return the activities that the option ``steps`` selects."""
-    limit = _last_launch(request.frames, request.text("steps"))
+    limit = _launch_limit_ns(request.frames, request.text("steps"))
     if limit is None:
         return rows
     calls = request.frames("api_calls").filter(pl.col("start_ns") < limit).select(_CALL_KEY).collect()
     return rows.join(calls.unique(), on=_CALL_KEY, how="semi")
 
 
-def _last_launch(frames: Frames, steps: str) -> int | None:
+def _launch_limit_ns(frames: Frames, steps: str) -> int | None:
     """Return the time in ns before which activities must have been launched to be counted, or None if all are counted.
 
     If the capture has at most one step, all activities are counted.
@@ -168,14 +168,14 @@ def _last_launch(frames: Frames, steps: str) -> int | None:
     if steps == "all":
         return None
     is_step = map_categories(pl.col("name"), lambda n: pl.when(n.str.starts_with(_STEP)).then(n)).is_not_null()
-    found = frames("nvtx_ranges").filter(is_step).select("name", *_TIMES).collect()
-    if found["name"].n_unique() <= 1:
+    step_ranges = frames("nvtx_ranges").filter(is_step).select("name", *_TIMES).collect()
+    if step_ranges["name"].n_unique() <= 1:
         return None
-    ends = int(found["end_ns"].fill_null(found["start_ns"]).max())  # type: ignore[arg-type]
-    return ends + 1 if steps == "recorded" else int(found["start_ns"].max())  # type: ignore[arg-type]
+    ends = int(step_ranges["end_ns"].fill_null(step_ranges["start_ns"]).max())  # type: ignore[arg-type]
+    return ends + 1 if steps == "recorded" else int(step_ranges["start_ns"].max())  # type: ignore[arg-type]
 
 
-def _combinations(rows: pl.DataFrame) -> pl.DataFrame:
+def _combination_times(rows: pl.DataFrame) -> pl.DataFrame:
     """Return how long each combination of kinds of activity runs on each device.
 
     Returns:

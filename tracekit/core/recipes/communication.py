@@ -31,8 +31,8 @@ def _analysis_recipe(name: str, doc: str, read: Callable[..., Tables], *outputs:
         return read(request.frames)
 
     def combine(tables: Tables, _: Mapping[str, Value]) -> Tables:
-        found = Communication(tables)
-        return {output: _round_decimals(getattr(found, output)) for output in outputs}
+        analysis = Communication(tables)
+        return {output: _round_decimals(getattr(analysis, output)) for output in outputs}
 
     return Recipe(name, doc, tuple(map(Output, outputs)), per_rank, combine)
 

@@ -9,7 +9,7 @@ import polars as pl
 from tracekit.core.idle import ACTIVITIES
 from tracekit.core.intervals import intersection_of_unions, union_duration
 from tracekit.core.recipes.recipe import RANK, Output, RankRequest, Tables, Value, recipe
-from tracekit.core.recipes.sources import is_nccl_kernel
+from tracekit.core.recipes.sources import is_nccl_kernel_expr
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,15 +34,15 @@ def gpu_time_sum(request: RankRequest) -> Tables:
             _DEVICE,
             *_TIMES,
             is_kernel=pl.lit(table not in ("memcpys", "memsets")),
-            is_nccl=is_nccl_kernel() if table == "kernels" else pl.lit(False),  # noqa: FBT003 - a value
+            is_nccl=is_nccl_kernel_expr() if table == "kernels" else pl.lit(False),  # noqa: FBT003 - a value
         )
         for table in ACTIVITIES
     ]
     rows = pl.concat(activities).drop_nulls(_TIMES).collect()
-    return {_TABLE: _times(rows)}
+    return {_TABLE: _gpu_time_parts(rows)}
 
 
-def _times(rows: pl.DataFrame) -> pl.DataFrame:
+def _gpu_time_parts(rows: pl.DataFrame) -> pl.DataFrame:
     """Return how the time from the first to the last activity is divided into parts, with one row per GPU.
 
     Args:

@@ -26,7 +26,7 @@ from tracekit.core.recipes.recipe import (
     move_rank_to_end,
     recipe,
 )
-from tracekit.core.recipes.sources import is_nccl_kernel
+from tracekit.core.recipes.sources import is_nccl_kernel_expr
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +48,7 @@ def combine_map(tables: Tables, _: Mapping[str, Value]) -> Tables:
     return {ANALYSIS: move_rank_to_end(tables[ANALYSIS], UNNAMED_INDEX)}
 
 
-def _map_groups(request: RankRequest, rows: pl.DataFrame, keys: list[str], split: Split) -> Tables:
+def _heat_map(request: RankRequest, rows: pl.DataFrame, keys: list[str], split: Split) -> Tables:
     """Return the heat map of one rank, with the percentages of busy time in each bin for each group.
 
     Args:
@@ -59,12 +59,12 @@ def _map_groups(request: RankRequest, rows: pl.DataFrame, keys: list[str], split
     """
     bins = Bins.from_request(request)
     groups = rows.sort(keys, maintain_order=True).partition_by(keys, maintain_order=True)
-    maps = [_map_group(bins, group, keys, split) for group in groups]
-    empty = _map_group(bins, rows.clear(), keys, split).clear()
+    maps = [_heat_map_of_group(bins, group, keys, split) for group in groups]
+    empty = _heat_map_of_group(bins, rows.clear(), keys, split).clear()
     return {ANALYSIS: pl.concat([empty, *maps]).with_row_index(UNNAMED_INDEX)}
 
 
-def _map_group(bins: Bins, group: pl.DataFrame, keys: list[str], split: Split) -> pl.DataFrame:
+def _heat_map_of_group(bins: Bins, group: pl.DataFrame, keys: list[str], split: Split) -> pl.DataFrame:
     """Return the heat map of one group: the percentages of busy time, with one row per bin."""
     shares = {title: bins.percentages(intervals) for title, intervals in split(group).items()}
     keyed = [pl.lit(group[key].first(), pl.Int64).alias(_TITLES[key]) for key in keys]
@@ -72,7 +72,7 @@ def _map_group(bins: Bins, group: pl.DataFrame, keys: list[str], split: Split) -
 
 
 class Bins:
-    """Bins of equal length on the common time axis of all ranks.
+    """Bins of equal duration on the common time axis of all ranks.
 
     Attributes:
         starts: Start of each bin on the common axis in ns.
@@ -114,36 +114,36 @@ def cuda_gpu_time_util_map(request: RankRequest) -> Tables:
     """Percentage of time in which kernels run, by time and device."""
     keys = ["process_id", "device_id"]
     rows = request.frames("kernels").select(*keys, *_TIMES).collect()
-    return _map_groups(request, rows, keys, lambda group: {"Kernel": group})
+    return _heat_map(request, rows, keys, lambda group: {"Kernel": group})
 
 
 @recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
 def nccl_gpu_time_util_map(request: RankRequest) -> Tables:
     """Percentage of time in which kernels of NCCL and other kernels run, by time and device, in ranks with NCCL."""
     keys = ["process_id", "device_id"]
-    rows = request.frames("kernels").select(*keys, *_TIMES, is_nccl=is_nccl_kernel()).collect()
+    rows = request.frames("kernels").select(*keys, *_TIMES, is_nccl=is_nccl_kernel_expr()).collect()
     rows = rows if rows["is_nccl"].any() else rows.clear()
 
     def split(group: pl.DataFrame) -> Sides:
         nccl, compute = group.filter("is_nccl"), group.filter(~pl.col("is_nccl"))
         return {"All": group, "NCCL": nccl, "Compute": compute, "Overlap": intersection_of_unions(nccl, compute, by=())}
 
-    return _map_groups(request, rows, keys, split)
+    return _heat_map(request, rows, keys, split)
 
 
 @recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
 def mpi_gpu_time_util_map(request: RankRequest) -> Tables:
     """Percentage of time in which kernels and MPI calls run, by time and process, in ranks with MPI calls."""
-    return _map_calls(request, "mpi_calls", "MPI")
+    return _heat_map_of_calls(request, "mpi_calls", "MPI")
 
 
 @recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
 def ucx_gpu_time_util_map(request: RankRequest) -> Tables:
     """Percentage of time in which kernels and UCX calls run, by time and process, in ranks with UCX calls."""
-    return _map_calls(request, "ucx_calls", "UCX")
+    return _heat_map_of_calls(request, "ucx_calls", "UCX")
 
 
-def _map_calls(request: RankRequest, table: str, title: str) -> Tables:
+def _heat_map_of_calls(request: RankRequest, table: str, title: str) -> Tables:
     columns = ("process_id", *_TIMES)
     sides = {
         t: request.frames(name).select(*columns, side=pl.lit(t)) for t, name in (("Kernel", "kernels"), (title, table))
@@ -155,4 +155,4 @@ def _map_calls(request: RankRequest, table: str, title: str) -> Tables:
         kernels, calls = (group.filter(side=side) for side in sides)
         return {"Kernel": kernels, title: calls, "Overlap": intersection_of_unions(kernels, calls, by=())}
 
-    return _map_groups(request, rows, ["process_id"], split)
+    return _heat_map(request, rows, ["process_id"], split)

@@ -48,7 +48,7 @@ _ALL_STATS, _STATS_BY_GPU, _GPU_LABEL = "all_stats", "stats_by_gpu", "GPU"
 _METRIC_KEY = ["metrics_list_id", "metric_index"]
 
 
-def _is_percentage(name: pl.Expr) -> pl.Expr:
+def _is_percentage_expr(name: pl.Expr) -> pl.Expr:
     return name.str.extract(_UNIT).str.contains("%", literal=True)
 
 
@@ -59,7 +59,7 @@ def _read_percentages(frames: Frames) -> pl.LazyFrame:
     """
     name = pl.col("metric").cast(pl.String)
     plain = name.str.replace(_UNIT, "").alias(NAME)
-    return frames("gpu_metrics").filter(_is_percentage(name)).select(plain, "device_id", "timestamp_ns", "value")
+    return frames("gpu_metrics").filter(_is_percentage_expr(name)).select(plain, "device_id", "timestamp_ns", "value")
 
 
 def _combine_metrics(tables: Tables, _: Mapping[str, Value]) -> Tables:
@@ -75,7 +75,7 @@ def gpu_metric_util_sum(request: RankRequest) -> Tables:
     stats = describe_counts(counts, [_GPU, _METRIC_NAME])
     full = pl.col(_METRIC_NAME).cast(pl.String)
     plain = full.str.replace(_UNIT, "")
-    is_plain = plain.is_in(_WITHOUT_UNIT) & _is_percentage(full)
+    is_plain = plain.is_in(_WITHOUT_UNIT) & _is_percentage_expr(full)
     return {_RANK_STATS: stats.with_columns(pl.when(is_plain).then(plain).otherwise(full).alias(_METRIC_NAME))}
 
 

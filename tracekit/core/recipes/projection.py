@@ -48,13 +48,13 @@ def project_with_nodes(frames: Frames) -> pl.DataFrame:
     owners = read_owning_ranges(frames).collect()
     nodes = _created_nodes(frames)
     singles, outer = _single_projections(owners, nodes)
-    sources = [_launches(frames), _created_graphs(frames), _created_nodes(frames, original=False)]
-    extents = pl.concat([_extents(owners, pl.concat(sources)), outer]).group_by("row").agg(*_BOUNDS_OF_EXTENT)
+    sources = [_launching_calls(frames), _created_graphs(frames), _created_nodes(frames, original=False)]
+    extents = pl.concat([_range_extents(owners, pl.concat(sources)), outer]).group_by("row").agg(*_BOUNDS_OF_EXTENT)
     rows = pl.concat([extents.with_columns(activity=pl.lit(None, pl.UInt32)), singles]).sort("row", maintain_order=True)
     return owners[rows["row"]].hstack(rows)
 
 
-def _launches(frames: Frames) -> pl.DataFrame:
+def _launching_calls(frames: Frames) -> pl.DataFrame:
     """Return the API calls that launched activities, with the extent of these activities."""
     times = (
         frames(t).select(*CALL_KEY, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in (*_NODE_TABLES, _GRAPHS)
@@ -86,7 +86,7 @@ def _created_graphs(frames: Frames) -> pl.DataFrame:
     return pl.concat(parts).collect()
 
 
-def _extents(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+def _range_extents(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Return the first start, first end and last end of the activities of each range.
 
     The columns are ``row``, ``gpu_start_ns``, ``gpu_first_end_ns`` and ``gpu_end_ns``.

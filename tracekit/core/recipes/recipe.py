@@ -30,10 +30,10 @@ Tables = dict[str, pl.DataFrame]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of a recipe. Its value is an integer if the default is one, and a string otherwise.
+    """An option of a recipe. Its value is an integer if the default is an integer, and a string otherwise.
 
     Attributes:
-        default: Value if the option is not set. None if the option must be set.
+        default: Value of the option if it is not set, or None if it must be set.
         doc: Description of the option.
         minimum: Smallest allowed integer.
         maximum: Largest allowed integer.
@@ -54,7 +54,7 @@ class Option:
         """
         if not self._is_allowed(value):
             message = f"recipe {recipe!r}: {value!r} is not a valid value of the option {name!r}"
-            raise UnknownFormatError(message, hint=f"{name} is {self._describe_allowed_values}")
+            raise UnknownFormatError(message, hint=f"set {name} to {self._describe_allowed_values}")
 
     def _is_allowed(self, value: Value) -> bool:
         if isinstance(self.default, int):

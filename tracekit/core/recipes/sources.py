@@ -61,6 +61,6 @@ def ranges(frames: Frames, domain: str | None = None) -> pl.LazyFrame:
     return rows if domain is None else rows.filter(pl.col("domain") == domain)
 
 
-def is_nccl_kernel() -> pl.Expr:
+def is_nccl_kernel_expr() -> pl.Expr:
     """Return an expression for whether the Categorical column ``name`` is the name of a kernel of NCCL."""
     return map_categories(pl.col("name"), lambda n: pl.when(n.str.starts_with("nccl")).then(n)).is_not_null()

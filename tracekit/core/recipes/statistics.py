@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.core.series import series_of
+from tracekit.core.series import series_from_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,5 +102,5 @@ def _quartiles(ordered: pl.DataFrame, sizes: pl.Series) -> dict[str, pl.Series]:
             values[last.searchsorted(first + (position + rounding) // 4, side="right")].astype(np.float64)
             for rounding in (0, 3)
         )
-        quarters[name] = series_of(low + (high - low) * (position % 4) / 4)
+        quarters[name] = series_from_array(low + (high - low) * (position % 4) / 4)
     return quarters

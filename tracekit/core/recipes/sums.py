@@ -27,11 +27,11 @@ _VALUE = DURATION.alias("value")
 DEVICE = pl.col("device_id").cast(pl.UInt32).alias(DEVICE_ID)
 
 
-def _outputs(key: str) -> tuple[Output, ...]:
+def _sum_outputs(key: str) -> tuple[Output, ...]:
     return Output(_ALL, (key,)), Output(_RANK, (key,))
 
 
-OUTPUTS_BY_DEVICE = (*_outputs(NAME), Output(_BY_DEVICE, (NAME, DEVICE_ID)))
+OUTPUTS_BY_DEVICE = (*_sum_outputs(NAME), Output(_BY_DEVICE, (NAME, DEVICE_ID)))
 
 
 def combine_sums(tables: Tables, _: Mapping[str, Value]) -> Tables:
@@ -45,8 +45,11 @@ def combine_sums(tables: Tables, _: Mapping[str, Value]) -> Tables:
     return {name: move_rank_to_end(rows, *(c for c in _KEYS if c in rows.columns)) for name, rows in outputs.items()}
 
 
-def _sum_by(rows: pl.LazyFrame, key: str) -> Tables:
-    """Return the statistics of one rank, and the value counts from which the statistics over all ranks are computed."""
+def _rank_statistics(rows: pl.LazyFrame, key: str) -> Tables:
+    """Return the statistics of one rank by ``key``.
+
+    The counts of values are also returned. The statistics of all ranks are computed from them.
+    """
     values = count_values(rows, [key])
     return {_RANK: describe_counts(values, [key]), _VALUES: values}
 
@@ -61,22 +64,22 @@ def sum_by_device(rows: pl.LazyFrame) -> Tables:
     return {_RANK: describe_counts(totals, [NAME]), _BY_DEVICE: by_device, _VALUES: totals}
 
 
-@recipe(*_outputs(NAME), combine=combine_sums, reductions=REDUCTIONS)
+@recipe(*_sum_outputs(NAME), combine=combine_sums, reductions=REDUCTIONS)
 def cuda_api_sum(request: RankRequest) -> Tables:
     """CUDA API calls by function."""
-    return _sum_by(request.frames("api_calls").select(_VALUE, Name="name"), NAME)
+    return _rank_statistics(request.frames("api_calls").select(_VALUE, Name="name"), NAME)
 
 
-@recipe(*_outputs(NAME), combine=combine_sums, reductions=REDUCTIONS)
+@recipe(*_sum_outputs(NAME), combine=combine_sums, reductions=REDUCTIONS)
 def osrt_sum(request: RankRequest) -> Tables:
     """Operating system runtime calls by function."""
-    return _sum_by(read_osrt_calls(request.frames).select(_VALUE, Name="name"), NAME)
+    return _rank_statistics(read_osrt_calls(request.frames).select(_VALUE, Name="name"), NAME)
 
 
-@recipe(*_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
+@recipe(*_sum_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
 def mpi_sum(request: RankRequest) -> Tables:
     """MPI calls by function."""
-    return _sum_by(request.frames("mpi_calls").select(_VALUE, Text="name"), _TEXT)
+    return _rank_statistics(request.frames("mpi_calls").select(_VALUE, Text="name"), _TEXT)
 
 
 @recipe(*OUTPUTS_BY_DEVICE, combine=combine_sums, options={"kernel_name": KERNEL_NAMES}, reductions=REDUCTIONS)
@@ -101,40 +104,40 @@ def cuda_gpu_mem_size_sum(request: RankRequest) -> Tables:
     return sum_by_device(rows.select(size, DEVICE, Name="name"))
 
 
-@recipe(*_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
+@recipe(*_sum_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
 def nvtx_sum(request: RankRequest) -> Tables:
     """NVTX ranges by name, without their domain."""
     return _sum_ranges(ranges(request.frames))
 
 
-@recipe(*_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
+@recipe(*_sum_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
 def nccl_sum(request: RankRequest) -> Tables:
     """NVTX ranges of NCCL by name."""
     return _sum_ranges(ranges(request.frames, NCCL_DOMAIN))
 
 
 def _sum_ranges(rows: pl.LazyFrame) -> Tables:
-    return _sum_by(rows.select(_VALUE.cast(pl.Float64), Text="name"), _TEXT)
+    return _rank_statistics(rows.select(_VALUE.cast(pl.Float64), Text="name"), _TEXT)
 
 
-def _add_cpu_times(times: pl.DataFrame) -> pl.DataFrame:
+def _sum_cpu_times(times: pl.DataFrame) -> pl.DataFrame:
     """Sum the durations of ranges by name."""
     return times.group_by(_TEXT).agg(pl.col(_CPU_SUM).sum()).sort(_TEXT)
 
 
-@recipe(*_outputs(_TEXT), combine=combine_sums, reductions={**REDUCTIONS, _CPU_TIMES: _add_cpu_times})
+@recipe(*_sum_outputs(_TEXT), combine=combine_sums, reductions={**REDUCTIONS, _CPU_TIMES: _sum_cpu_times})
 def nvtx_gpu_proj_sum(request: RankRequest) -> Tables:
     """NVTX ranges that launched GPU activities, by name, with the extent of the activities."""
     rows = project_with_nodes(request.frames).rename({"name": _TEXT}).drop_nulls(_TEXT)
-    tables = _sum_by(rows.lazy().select(_TEXT, value=pl.col("gpu_end_ns") - pl.col("gpu_start_ns")), _TEXT)
+    tables = _rank_statistics(rows.lazy().select(_TEXT, value=pl.col("gpu_end_ns") - pl.col("gpu_start_ns")), _TEXT)
     text, duration = pl.col(_TEXT).cast(pl.String), DURATION.cast(pl.Float64)
-    cpu_times = _add_cpu_times(rows.unique("row").select(text, duration.alias(_CPU_SUM)))
+    cpu_times = _sum_cpu_times(rows.unique("row").select(text, duration.alias(_CPU_SUM)))
     tables[_RANK] = tables[_RANK].join(cpu_times, on=_TEXT, how="left", maintain_order="left")
     return {**tables, _CPU_TIMES: cpu_times}
 
 
-@recipe(*_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
+@recipe(*_sum_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
 def nccl_gpu_proj_sum(request: RankRequest) -> Tables:
     """NVTX ranges of NCCL that launched GPU activities, by name, with the extent of the activities."""
     rows = project_ranges(request.frames).filter(pl.col("domain") == NCCL_DOMAIN)
-    return _sum_by(rows.lazy().select(Text="name", value="gpu_ns"), _TEXT)
+    return _rank_statistics(rows.lazy().select(Text="name", value="gpu_ns"), _TEXT)

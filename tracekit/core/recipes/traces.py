@@ -9,7 +9,7 @@ import polars as pl
 from tracekit.core.recipes.coverage import CoveredTime
 from tracekit.core.recipes.projection import nest_projections, project_with_nodes
 from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, Output, RankRequest, Tables, move_rank_to_end, recipe
-from tracekit.core.recipes.sources import KERNEL_NAMES, is_nccl_kernel, kernels
+from tracekit.core.recipes.sources import KERNEL_NAMES, is_nccl_kernel_expr, kernels
 from tracekit.core.reports.summary import DURATION
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def nvtx_gpu_proj_trace(request: RankRequest) -> Tables:
     return {_TRACE: rows.with_row_index(UNNAMED_INDEX)}
 
 
-def _add_overlaps(sums: pl.DataFrame) -> pl.DataFrame:
+def _sum_overlaps(sums: pl.DataFrame) -> pl.DataFrame:
     """Sum the counts, durations and overlaps of kernels with equal names."""
     return sums.group_by("Name").agg(pl.exclude("Name").sum()).sort("Name")
 
@@ -77,11 +77,13 @@ def _percentage_exprs() -> list[pl.Expr]:
     Output(_RANK_TRACE, ("Name",)),
     combine=_combine_overlaps,
     options={"kernel_name": KERNEL_NAMES},
-    reductions={_SUMS: _add_overlaps},
+    reductions={_SUMS: _sum_overlaps},
 )
 def nccl_gpu_overlap_trace(request: RankRequest) -> Tables:
     """Percentage of each kernel that overlaps with kernels of NCCL and with other kernels of its device."""
-    rows = kernels(request, "start_ns", "end_ns", *_DEVICE).with_columns(DURATION, is_nccl=is_nccl_kernel()).collect()
+    rows = (
+        kernels(request, "start_ns", "end_ns", *_DEVICE).with_columns(DURATION, is_nccl=is_nccl_kernel_expr()).collect()
+    )
     groups = [_add_overlap_columns(g) for g in rows.partition_by(_DEVICE, maintain_order=True)] or [
         _add_overlap_columns(rows)
     ]
@@ -97,7 +99,7 @@ def nccl_gpu_overlap_trace(request: RankRequest) -> Tables:
         "Name",
     )
     one = pl.lit(1, pl.Int64).alias("Count")
-    return {_RANK_TRACE: trace, _SUMS: _add_overlaps(named.select("Name", one, "duration_ns", *_SIDES))}
+    return {_RANK_TRACE: trace, _SUMS: _sum_overlaps(named.select("Name", one, "duration_ns", *_SIDES))}
 
 
 def _add_overlap_columns(rows: pl.DataFrame) -> pl.DataFrame:

@@ -30,7 +30,7 @@ __all__ = [
     "Frames",
     "Report",
     "ReportTable",
-    "is_known",
+    "is_known_report",
     "run",
 ]
 
@@ -207,16 +207,17 @@ def _parameter_value(report: Report, parameter: str, text: str) -> int:
 
     A number of rows must be positive.
     """
-    minimum = 1 if parameter == "rows" else 0
+    minimum, maximum = 1 if parameter == "rows" else 0, 10**_MAX_DIGITS - 1
     if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS and int(text) >= minimum):
         raise UnknownFormatError(
-            f"report {report.name!r}: the value of option '{parameter}={text}' is not an integer of at least {minimum}",
+            f"report {report.name!r}: the value of option '{parameter}={text}' "
+            f"is not an integer from {minimum} to {maximum}",
             hint=f"example: {parameter}={report.parameters[parameter]}",
         )
     return int(text)
 
 
-def is_known(name: str) -> bool:
+def is_known_report(name: str) -> bool:
     """Return whether a report has the given name or old name. Options after colons are ignored."""
     base = name.partition(":")[0]
     return ALIASES.get(base, base) in {*REPORTS, *EXTRA_REPORTS}

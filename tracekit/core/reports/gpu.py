@@ -124,7 +124,7 @@ def cuda_gpu_trace(request: Request) -> pl.LazyFrame:
     rows = rows.join(devices, on="device_id", how="left", maintain_order="left_right")
     device = pl.format("{} ({})", pl.col("device_name").fill_null(""), "device_id")
     numbered = (pl.when(pl.col(c) != 0).then(c).alias(c) for c in _STREAM[1:])
-    return rows.with_columns(_throughput(), device.alias("device"), *numbered)
+    return rows.with_columns(_throughput_expr(), device.alias("device"), *numbered)
 
 
 def _kernel_rows(request: Request) -> pl.LazyFrame:
@@ -140,7 +140,7 @@ def _memset_rows(request: Request) -> pl.LazyFrame:
     return request.frames("memsets").select(*_MEMSET_ROW, kind, DURATION, name=memset_label())
 
 
-def _throughput() -> pl.Expr:
+def _throughput_expr() -> pl.Expr:
     """Return an expression for the throughput in bytes per second, as nsys computes it. It is null for a duration of 0.
 
     nsys divides one second by the duration with an integer division before it multiplies, which is imprecise.

@@ -20,7 +20,7 @@ _RANGES = (*summary_columns("Instances"), text_column("Range", "text"))
 
 @report(*summary_columns("Num Calls"), text_column("Name", "name"))
 def openacc_sum(request: Request) -> pl.LazyFrame:
-    """OpenACC events by name and place in the source."""
+    """OpenACC events by name and source line."""
     name, file = (pl.col(c).cast(pl.String) for c in ("name", "source_file"))
     at_line = pl.concat_str(name, pl.lit("@"), file, pl.lit(":"), pl.col("line").cast(pl.String))
     rows = request.frames("openacc_events").select(pl.coalesce(at_line, name).alias("name"), DURATION)

@@ -110,7 +110,7 @@ def um_sum(request: Request) -> pl.LazyFrame:
     """Migrations and page faults of unified memory by virtual address, with the highest throughput first."""
     copies, on_cpu, on_gpu = _unified_memory(request.frames)
     migrations = copies.group_by("virtual_address").agg(
-        *_migrated_bytes(),
+        *_migrated_bytes_exprs(),
         (pl.col("bytes").sum() * (1_000_000_000 // pl.col("duration_ns").sum())).alias("bytes_per_s"),
     )
     faults = on_cpu.group_by("virtual_address").agg(pl.len().alias("cpu_page_faults"))
@@ -139,7 +139,7 @@ def um_total_sum(request: Request) -> pl.LazyFrame:
     lows = [d.min().alias(f"low {nth}") for nth, d in enumerate(directions)]
     highs = [d.max().alias(f"high {nth}") for nth, d in enumerate(directions)]
     faults = [pl.len().alias("cpu_page_faults"), pl.col("page_faults").sum().alias("gpu_page_faults")]
-    totals = [copies.select(*_migrated_bytes(), *lows, *highs)]
+    totals = [copies.select(*_migrated_bytes_exprs(), *lows, *highs)]
     for nth, (rows, count) in enumerate(zip((on_cpu, on_gpu), faults, strict=True), 2):
         totals.append(rows.select(count, address.min().alias(f"low {nth}"), address.max().alias(f"high {nth}")))
     joined = pl.concat(totals, how="horizontal")
@@ -178,7 +178,7 @@ def _allocations_of_capture(request: Request) -> pl.DataFrame:
 
 def _memory_changes(request: Request, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the changes of the memory in use within the time window of the request, and the last change before it."""
-    return memory.changes_in_window(memory.memory_usage(rows), request.window)
+    return memory.memory_changes_in_window(memory.memory_usage(rows), request.window)
 
 
 def _memory_peaks(request: Request) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -218,7 +218,7 @@ def _unified_memory(frames: Frames) -> tuple[pl.LazyFrame, pl.LazyFrame, pl.Lazy
     return to_device, on_cpu, on_gpu
 
 
-def _migrated_bytes() -> list[pl.Expr]:
+def _migrated_bytes_exprs() -> list[pl.Expr]:
     """Return expressions for the number of bytes that migrated in each direction. They are null if nothing migrated."""
     names = {"to_device_bytes": _TO_DEVICE, "to_host_bytes": _TO_HOST}
     sizes = {name: pl.col("bytes").filter(pl.col("copy_kind") == kind) for name, kind in names.items()}

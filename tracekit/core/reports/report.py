@@ -82,7 +82,7 @@ class Report:
     def __call__(self, request: Request) -> ReportTable:
         """Compute the report for a request. Parameters that the request does not set have their default values."""
         request = replace(request, parameters={**self.parameters, **request.parameters})
-        rows = self.build_rows(_without_table_rows(request) if self._lacks_tables(request) else request)
+        rows = self.build_rows(_request_with_empty_tables(request) if self._lacks_tables(request) else request)
         return ReportTable(self.name, self.columns, rows.collect(), request.legacy_rounding)
 
     def _lacks_tables(self, request: Request) -> bool:
@@ -118,7 +118,7 @@ def has_rows(frames: Frames, table: str) -> bool:
     return not frames(table).select(pl.first()).head(1).collect().is_empty()
 
 
-def _without_table_rows(request: Request) -> Request:
+def _request_with_empty_tables(request: Request) -> Request:
     return replace(request, frames=lambda table: request.frames(table).clear())
 
 

@@ -112,7 +112,7 @@ class Rollup:
         return rows.drop_nulls("iteration")
 
     @functools.cached_property
-    def children(self) -> pl.DataFrame:
+    def calls(self) -> pl.DataFrame:
         """The API calls of all ops, in order of op, name and start.
 
         The columns are those of ``Measures.calls``, and ``iteration``.
@@ -125,17 +125,17 @@ class Rollup:
 
     @functools.cached_property
     def kernels(self) -> pl.DataFrame:
-        """The kernels of the op instances in aggregated iterations, in the order of ``children``.
+        """The kernels of the op instances in aggregated iterations, in the order of ``calls``.
 
         ``kernel_gpu`` is the duration of the kernel in ns, and ``kernel_api`` the duration of its API call.
         """
-        return _add_durations(self.children.filter((pl.col("kind") == "kernel") & pl.col("iteration").is_not_null()))
+        return _add_durations(self.calls.filter((pl.col("kind") == "kernel") & pl.col("iteration").is_not_null()))
 
     @functools.cached_property
     def memory(self) -> pl.DataFrame:
         """The memory copies and sets of the op instances in aggregated iterations, with the columns of ``kernels``."""
         is_memory_op = pl.col("kind").is_in(["memset", "memcpy"]) & pl.col("iteration").is_not_null()
-        return _add_durations(self.children.filter(is_memory_op))
+        return _add_durations(self.calls.filter(is_memory_op))
 
     @functools.cached_property
     def ops(self) -> pl.DataFrame:
@@ -161,14 +161,14 @@ class Rollup:
             pl.col("count", "kernel_count").fill_null(0).cast(pl.Int64),
             pl.col("uses_tc").fill_null(value=False),
             (pl.col("tc_unknown") & ~pl.col("uses_tc")).fill_null(value=False),
-            *statistics.fill_missing_with_zero([*METRICS, *KERNEL_METRICS]),
+            *statistics.fill_missing_with_zero_exprs([*METRICS, *KERNEL_METRICS]),
             eligible=pl.col("support") == 0,
         ).with_columns(
-            bad_type=pl.col("eligible") & (pl.col("count") > 0) & ~pl.col("half") & ~self._is_exempt_from_bad_type
+            bad_type=pl.col("eligible") & (pl.col("count") > 0) & ~pl.col("half") & ~self._is_exempt_from_bad_type_expr
         )
 
     @property
-    def _is_exempt_from_bad_type(self) -> pl.Expr:
+    def _is_exempt_from_bad_type_expr(self) -> pl.Expr:
         """Expression for whether an op is exempt from ``bad_type`` because it used Tensor Cores.
 
         No op is exempt in DLProf's mode: DLProf also flags the data types of ops that used Tensor Cores.
@@ -182,7 +182,7 @@ class Rollup:
         counts = self.ops.group_by(op_type).agg(op_count=pl.len().cast(pl.Int64), count=pl.col("count").sum())
         metrics = statistics.summarize(self.instances.with_columns(op_type), ["op_type"], METRICS)
         types = counts.join(metrics, on="op_type", how="left")
-        return types.with_columns(statistics.fill_missing_with_zero(METRICS)).sort("op_type")
+        return types.with_columns(statistics.fill_missing_with_zero_exprs(METRICS)).sort("op_type")
 
     @functools.cached_property
     def groups(self) -> pl.DataFrame:

@@ -72,7 +72,9 @@ def groups(
     instance_group = group.select(pl.all().gather(measures.instances["op"]))
     instances = _GroupedInstances(tree, instance_group.with_columns(iteration=iteration))
     metrics = statistics.summarize(instances.metrics(measures, devices), _GROUP_KEY, METRICS)
-    rows = counts.join(metrics, on=_GROUP_KEY, how="left").with_columns(statistics.fill_missing_with_zero(METRICS))
+    rows = counts.join(metrics, on=_GROUP_KEY, how="left").with_columns(
+        statistics.fill_missing_with_zero_exprs(METRICS)
+    )
     return _add_paths(tree, rows)
 
 

@@ -31,6 +31,6 @@ def summary_exprs(metrics: Sequence[str]) -> list[pl.Expr]:
     return expressions
 
 
-def fill_missing_with_zero(metrics: Sequence[str]) -> list[pl.Expr]:
+def fill_missing_with_zero_exprs(metrics: Sequence[str]) -> list[pl.Expr]:
     """Return expressions that replace nulls in the statistics of metrics with 0."""
     return [pl.col(f"{m}_{s}").fill_null(0) for m in metrics for s in STATISTICS]
