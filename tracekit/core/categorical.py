@@ -1,4 +1,4 @@
-"""Compute on the distinct strings of a Categorical column, so that each string is processed only once."""
+"""Process the distinct strings of a Categorical column once, instead of the string of each row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turn context switches of threads into the intervals in which they run or do not run."""
+"""Find the time until which each context switch of a thread is in effect."""
 
 from __future__ import annotations
 

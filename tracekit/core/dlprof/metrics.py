@@ -65,7 +65,7 @@ class MetricTable:
 
 
 def _stack_metrics(frame: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
-    """Stack the metrics of each row, so that the result has one row per input row and metric, in this order."""
+    """Return the metrics of each row as separate rows, in the order of the rows and then of the metrics."""
     row = pl.int_range(pl.len())
     slots = [
         frame.select(*(pl.col(f"{m}_{s}").cast(pl.Int64).alias(s) for s in _KEY), position=row * len(metrics) + slot)

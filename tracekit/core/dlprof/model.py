@@ -1,4 +1,4 @@
-"""Compute statistics of the whole model: utilization, DLProf's categories, parts of the time, and iterations."""
+"""Compute statistics of the whole model: utilization, DLProf's categories, the division of the time, and iterations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ModelSummary:
 
     @functools.cached_property
     def part_times(self) -> pl.DataFrame:
-        """Time of each aggregated iteration, divided by what ran, such as Tensor Core kernels.
+        """Time of each aggregated iteration, divided into parts such as Tensor Core kernels.
 
         The columns are ``iteration`` and one column of ns per part, named as in ``rollup.breakdown``. Times are
         averaged over the used GPUs.

@@ -187,9 +187,9 @@ def shortest_containers(intervals: pl.DataFrame, *, by: Sequence[str], among: pl
 def _parents_if_nested(ordered: pl.DataFrame) -> pl.DataFrame:
     """Return the parent of each interval under the assumption that intervals of a track never cross.
 
-    The assumed parent is the last earlier interval one level further up. ``is_regular`` says whether it contains the
-    interval. If all intervals of a track are regular, the ancestors of an interval are exactly the intervals that are
-    open when it starts. All of them contain the interval, and the one that started last is the shortest.
+    The assumed parent is the last earlier interval whose depth is smaller by one. ``is_regular`` is true if it contains
+    the interval. If all intervals of a track are regular, the ancestors of an interval are exactly the intervals that
+    are open when it starts. All of them contain the interval, and the one that started last is the shortest.
     """
     position = pl.int_range(pl.len())
     closed = ordered["end"].sort().search_sorted(ordered["start"], side="right")

@@ -179,7 +179,7 @@ def _last_at_depth(rows_by_depth: pl.Series, depth: pl.Series, before: pl.Series
 def _non_nested_tracks(frame: pl.DataFrame) -> pl.Series:
     """Return the numbers of the tracks that are not nested.
 
-    A track is not nested if it has an interval that is not contained in the last earlier interval one level further up.
+    On a nested track, the last earlier interval whose depth is smaller by one contains each inner interval.
     """
     outer = frame.select(pl.col("track", "end", "depth").gather(pl.col("parent")))
     inside = (

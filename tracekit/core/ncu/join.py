@@ -232,7 +232,10 @@ def _integer_codes(column: pl.Series) -> Codes:
 
 
 def _sequence_positions(codes: Codes, sequence: Codes) -> Codes:
-    """Return the positions at which a sequence occurs in an array, found by a rolling hash modulo 2**64."""
+    """Return the positions at which a sequence occurs in an array.
+
+    The sequence is searched by a rolling hash modulo 2**64, so a different sequence with an equal hash may be found.
+    """
     count = len(sequence)
     if not 0 < count <= len(codes):
         return np.empty(0, np.int64)

@@ -37,7 +37,7 @@ def wide_metrics(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _check_size(launches: int, columns: int, values: int) -> None:
-    """Raise an error if most cells of a wide table would be empty and the table would be too large."""
+    """Raise an error if a wide table would be too large because most of its cells are empty."""
     if launches * columns > FREE_CELLS + CELLS_PER_VALUE * values:
         sizes = f"{launches} launches with {columns} metrics need {launches * columns} cells for {values} values"
         raise TracekitError(

@@ -57,7 +57,7 @@ class Ops:
 
     @functools.cached_property
     def capture(self) -> Capture:
-        """The tables of the capture, as dialects read them."""
+        """The tables of the capture, and data derived from them, which dialects read."""
         return Capture(self.frames)
 
     @functools.cached_property

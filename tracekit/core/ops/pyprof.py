@@ -87,8 +87,8 @@ def _keep_outermost_ops(ops: pl.DataFrame) -> pl.DataFrame:
 def _backward_passes(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.DataFrame:
     """Return the backward passes of ops.
 
-    Each one has the properties of its forward op, its own times and thread, and ``forward``, the row number of its
-    forward op in ``ops``.
+    A backward pass has its own times and thread, and otherwise the properties of its forward op. The column ``forward``
+    is the row number of the forward op in ``ops``.
     """
     numbered = pl.DataFrame({"text": texts}).with_columns(
         sequence_number=pl.col("text").str.extract(_SEQUENCE).cast(pl.Int64)

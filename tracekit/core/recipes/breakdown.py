@@ -70,7 +70,7 @@ def _sum_overlaps(rows: pl.DataFrame) -> pl.DataFrame:
 def gpu_time_breakdown(request: RankRequest) -> Tables:
     """Time in which each GPU computes, communicates, copies memory and is idle, and how much of it overlaps.
 
-    The time of a GPU is that from its first activity to the end of its last one. Activities of all streams count.
+    The time of a GPU extends from the start of its first activity to the end of its last one, over all streams.
     """
     rows = _activities_of_steps(_read_activities(request), request)
     combinations = _combination_times(rows)

@@ -1,4 +1,4 @@
-"""Compute the time that intervals cover before given times."""
+"""Compute how much of the time before given points in time is covered by intervals."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Project NVTX ranges onto the GPU as the recipes of nsys do, which differs from the reports of ``nsys stats``.
 
-The activities of a CUDA graph belong not only to the ranges in which the graph was launched, but also to those in which
+The activities of a CUDA graph are attributed to the ranges in which the graph was launched, and also to those in which
 it was created and instantiated. For graphs that are recorded by node, the innermost range in which a node was created,
 usually by capturing a stream, has one projection per activity of the node.
 

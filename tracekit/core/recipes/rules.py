@@ -41,7 +41,7 @@ def _recipe_option(option: analyze.Option) -> Option:
 
 
 def _value_expr(column: ReportColumn) -> pl.Expr:
-    """Return an expression for the values of a printed column in the recorded unit."""
+    """Return an expression for the values of a printed column, in the unit in which they were recorded."""
     x = pl.col(column.source)
     match column.style:
         case ColumnStyle.TEXT:

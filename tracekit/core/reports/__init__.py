@@ -1,4 +1,4 @@
-"""Compute reports from declared tables: those of ``nsys stats``, with equal bytes, and further reports of tracekit.
+"""Compute reports from declared tables: the reports of ``nsys stats``, with byte-for-byte equal CSV, and other reports.
 
 To add a report, write a function decorated with ``@report`` in the module of its subject (``gpu``, ``api``, ``nvtx``,
 ``memory``, ``ncu``), and add its name to ``REPORTS`` below, or to ``EXTRA_REPORTS`` if nsys does not have the report.
