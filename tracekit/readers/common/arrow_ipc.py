@@ -182,7 +182,7 @@ def _column_layouts(schema: pa.Schema) -> dict[str, ColumnLayout] | None:
 
 
 def _stream_messages(file: InputFile) -> Iterator[IpcMessage]:
-    """Yield the messages of a stream, beginning with its schema."""
+    """Yield the messages of an Arrow stream. The first message holds the schema."""
     if file.size < len(STREAM_END) or file.read(file.size - len(STREAM_END), len(STREAM_END)) != STREAM_END:
         raise ValueError("truncated: it has no end marker")
     at = 0

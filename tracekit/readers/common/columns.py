@@ -116,7 +116,7 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def numpy_dtype(kind: pa.DataType) -> np.dtype[np.integer | np.floating]:
-    """Return the numpy type of a numeric Arrow type without importing pandas, which ``to_pandas_dtype`` does."""
+    """Return the numpy type of a numeric Arrow type. Unlike ``to_pandas_dtype``, this does not import pandas."""
     return _DTYPES[kind]
 
 
@@ -188,7 +188,7 @@ def convert_column(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
 
     Returns:
         The converted column, and the number of rows in which invalid UTF-8 was replaced. A dictionary column remains a
-            dictionary column.
+        dictionary column.
 
     Raises:
         TypeError: A numeric type is requested for a column that is not numeric. The message is the expected type:
@@ -236,7 +236,7 @@ def to_valid_utf8(column: pa.Array) -> tuple[pa.Array, int]:
 
 
 def coalesce_dictionaries(*columns: pa.DictionaryArray) -> pa.DictionaryArray:
-    """Return the first value of each row that is not null among several dictionary columns."""
+    """Return the first non-null value of each row among several dictionary columns."""
     filled = [c for c in columns if not is_all_null(c)] or list(columns[:1])
     if len(filled) == 1:
         return filled[0]
@@ -246,7 +246,7 @@ def coalesce_dictionaries(*columns: pa.DictionaryArray) -> pa.DictionaryArray:
 
 
 def coalesce(*columns: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return the first value of each row that is not null among several columns."""
+    """Return the first non-null value of each row among several columns."""
     filled = [c for c in columns if not is_all_null(c)] or list(columns[:1])
     return filled[0] if len(filled) == 1 else pc.coalesce(*filled)
 

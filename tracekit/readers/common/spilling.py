@@ -55,9 +55,9 @@ class SpillingBuilder:
         return {name: as_chunks([self._decode(name, table[name]) for table in tables]) for name in names}
 
     def _take_pending(self) -> pa.RecordBatch:
-        """Remove the batches that have not been written from memory, and return them as one batch.
+        """Join the batches that have not been written yet into one batch, and return it.
 
-        In this batch, a column with a shared dictionary consists of its codes.
+        The batch contains codes instead of strings in columns with a shared dictionary.
         """
         batches, self._pending = self._pending, []
         self._rows += self._pending_rows

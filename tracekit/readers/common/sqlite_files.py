@@ -119,7 +119,12 @@ def _check_journals(path: Path) -> None:
 
 
 def _read_journal_head(journal: Path, path: Path) -> bytes:
-    """Return the first bytes of a journal, or empty bytes if the journal is empty or does not exist."""
+    """Return the first bytes of a journal, or empty bytes if the journal is empty or does not exist.
+
+    Args:
+        journal: Path of the journal.
+        path: Path of the SQLite file, for error messages.
+    """
     name = f"its journal {journal.name}"
     try:
         if (kind := special_file_kind(journal.stat().st_mode)) is not None:

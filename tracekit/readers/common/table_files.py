@@ -32,7 +32,7 @@ _WRITE_AGAIN = "write it again with tracekit"
 
 
 class TablePath(NamedTuple):
-    """The path of a table file.
+    """The path and the state of a table file.
 
     Attributes:
         path: Path of the file.

@@ -87,8 +87,8 @@ class NsysCapture(Lookups, Capture):
     def _count_with_stacks(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
         """Return the number of matching rows for each pair of source table and filter, and cache the call stacks.
 
-        A report is read only once for both. An export counts rows without reading them, so its call stacks are read
-        later.
+        For a report, one pass over the file counts the rows and reads the call stacks. An export counts rows without
+        reading them, so its call stacks are read later.
         """
         chains = [table for table in stacks.CHAIN_TABLES if table in self.tables.columns]
         if self._stacks is not None or not any(FRAMES in self.tables.columns[table] for table in chains):
@@ -152,7 +152,7 @@ class NsysCapture(Lookups, Capture):
 
     @functools.cached_property
     def python_domains(self) -> python_stacks.Domains:
-        """The kind of Python samples in each NVTX domain of such samples, by process id and domain id."""
+        """The kind of Python samples in each NVTX domain that contains them, by process id and domain id."""
         return python_stacks.find_domains(self)
 
     def python_samples(self) -> dict[str, pa.Array]:
@@ -269,8 +269,8 @@ class NsysCapture(Lookups, Capture):
 def join_source_tables(name: str, columns: Sequence[str], tables: list[pa.Table]) -> pa.Table:
     """Concatenate the rows of all source tables of a declared table.
 
-    If the declared table is a union, its rows are numbered from 1. The list ``tables`` is emptied, so that each column
-    of the source tables is freed once it is joined.
+    The row numbers of a declared table with several source tables (a union) begin at 1. The list ``tables`` is
+    emptied, so that each column of the source tables is freed once it is joined.
     """
     schema = schemas.table(name)
     if not tables:
@@ -318,10 +318,10 @@ def source_table(name: str) -> str:
 
 
 def source_column_name(table: str, schema: schemas.TableSchema, column: str) -> str | None:
-    """Return the name of the column of a source table that a declared column comes from.
+    """Return the name of the column of a source table from which a declared column is computed.
 
-    The result is ``LABEL`` if the declared column holds the label of the source table. It is None if it comes from
-    another source table of a union.
+    The result is ``LABEL`` if the declared column holds the label of the source table. It is None if the declared
+    column is computed from another source table.
     """
     source, _, name = str(schema[column].source).partition(".")
     if source == EVERY:

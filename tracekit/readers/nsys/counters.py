@@ -112,7 +112,7 @@ def metric_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
 
 
 def metric_units(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the unit of each count."""
+    """Return the unit of the event count of each interval."""
     return _look_up_names(raw["eventId"], *_columns_as_lists(capture, METRICS, "id", "unit"))
 
 

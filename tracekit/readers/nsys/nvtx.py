@@ -154,7 +154,7 @@ def missing_definitions(capture: Lookups, columns_by_table: Mapping[str, Sequenc
 
 
 def store_names(capture: Lookups, definition: NameDefinition, raw: pa.Table) -> None:
-    """Store the names that events define. If several events define the same name, the earliest one is used."""
+    """Store the names that events define. If several events name the same object, the earliest name is used."""
     named = raw.append_column("name", event_names(capture, SOURCE_TABLE, raw).cast(pa.string()))
     named = named.append_column("process", ids.process_ids(raw["globalTid"]))
     named = named.take(pc.sort_indices(named["start"]))  # Table.sort_by imports pyarrow.dataset, which takes 20 ms

@@ -59,7 +59,7 @@ class PythonFrames(NamedTuple):
 
 
 def find_domains(capture: Lookups) -> Domains:
-    """Return the kind of Python samples in each domain that contains such samples, by process id and domain id.
+    """Return the kind of Python samples in each domain that contains them, by process id and domain id.
 
     The kind is an index of ``KINDS``. If no payload schema of the file has the name of such a domain, no events are
     read.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def is_scheduled_in(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return whether each context switch schedules a thread in, for which nsys exports a nonzero number."""
+    """Return whether each context switch schedules a thread in. nsys exports a nonzero number for such a switch."""
     return pc.not_equal(raw["isSchedIn"], 0)
 
 

@@ -61,7 +61,7 @@ _LINE_BIT = 31
 
 
 def chain_id_resolver(column: str) -> Resolver:
-    """Return a function that returns the call chain numbers in a source column, as a resolver of ``stack_id``.
+    """Return the resolver of ``stack_id`` that copies the call chain numbers from a source column.
 
     ``resolve_stacks`` later replaces these numbers with stack ids.
     """
@@ -151,8 +151,8 @@ class StackBuilder:
         """Create a builder.
 
         Args:
-            capture: The file.
-            python_domains: Domains of Python samples.
+            capture: The open file.
+            python_domains: Kind of the Python samples in each NVTX domain that contains them.
         """
         self._capture = capture
         budget = capture.budget()

@@ -86,7 +86,7 @@ class Tables(Protocol):
 
         Yields:
             The index of a request, and the result of its function ``convert`` for a batch. The batches of a request
-                are in row order. Each request has at least one batch, which may have no rows.
+            are in row order. Each request has at least one batch, which may have no rows.
 
         Raises:
             CorruptTraceError: The file is damaged.
@@ -110,7 +110,7 @@ class StackTables(Tables, Protocol):
 
         Returns:
             The frames of each stack, from the innermost one to the outermost one, dictionary-encoded. A frame is a
-                struct of 64-bit integers with the names of the columns of exports.
+            struct of 64-bit integers with the names of the columns of exports.
 
         Raises:
             Damage: A stack is invalid, or the frames take more memory than tracekit allows for the file size.

@@ -191,7 +191,12 @@ class _FieldCollector:
         self._counts = [0] * len(numbers)
 
     def add(self, rows: slice, batch: _DecodedBatch) -> None:
-        """Copy the fields of a decoded batch to the rows of its messages."""
+        """Copy the fields of a decoded batch into the arrays of all messages.
+
+        Args:
+            rows: Indices of the messages of the batch among all messages.
+            batch: The decoded batch.
+        """
         kinds = batch.kinds.tolist()
         for slot, count in enumerate(batch.counts.tolist()):
             if count:

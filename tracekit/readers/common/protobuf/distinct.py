@@ -32,7 +32,7 @@ def encode_distinct(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> tu
 
     Returns:
         The number of each string, and the index of the first string with each number. If there are many thousand
-            distinct strings, some of them may have several numbers.
+        distinct strings, some of them may have several numbers.
 
     Raises:
         Damage: An offset is beyond the end of the buffer.

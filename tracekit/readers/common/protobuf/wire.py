@@ -109,9 +109,9 @@ class Message:
         return map(Message, self.bytes_values(field))
 
     def messages(self, field: int) -> list[Message]:
-        """Return all messages of a repeated field, decoded."""
+        """Decode all messages of a repeated field."""
         return list(self.iter_messages(field))
 
     def message(self, field: int) -> Message:
-        """Return the first message of a field, decoded, or an empty message if the field is absent."""
+        """Decode the first message of a field. Return an empty message if the field is absent."""
         return Message(self.bytes_value(field))

@@ -1,4 +1,4 @@
-"""Overwrite private names, and values in a private format, in strings and binary data.
+"""Overwrite private names and values in strings and binary data.
 
 ``Names.candidates`` searches megabytes of messages or strings at once for ranges that may hold a private value.
 ``Names.redact`` then overwrites the private values in one string, without changing its length.
@@ -226,7 +226,7 @@ class Names:
     def _escape_candidates(self, data: bytes, ranges: list[tuple[int, int]]) -> Iterator[Candidate]:
         """Yield the ranges of escaped characters that may be part of a private value.
 
-        If there are not very many, the bytes around each of them are decoded and searched.
+        Unless there are very many escaped characters, the bytes around each of them are decoded and searched first.
         """
         if len(ranges) > _MANY_ESCAPES:
             yield from ((start, end, ANYTHING) for start, end in ranges)

@@ -61,7 +61,7 @@ class Pattern:
 
     @functools.cached_property
     def prefilter_pattern(self) -> re.Pattern[bytes]:
-        """A regular expression that is found in every lower-case string that may contain a match of the pattern."""
+        """A regular expression that has a match in every lower-case string that may contain a match of the pattern."""
         return re.compile(b"|".join(map(re.escape, (*self.search_strings, *(start for start, _ in self.prefilters)))))
 
     def overwrite_matches(self, text: bytes, low: bytes, pseudonyms: Pseudonyms) -> bytes:

@@ -48,7 +48,11 @@ class Pseudonyms:
         return pseudonym.upper() if text.isupper() else pseudonym
 
     def uuid_bytes(self, value: bytes) -> bytes:
-        """Return the pseudonym of the 16 bytes of a UUID: a UUID of version 8 that begins with six zero bytes."""
+        """Return the pseudonym of a UUID that is given as 16 bytes.
+
+        The pseudonym is a UUID of version 8 that begins with six zero bytes. A value that already begins with six zero
+        bytes or has another length is returned unchanged.
+        """
         if len(value) != _UUID_BYTES or value.startswith(_UUID_START):
             return value
         pseudonym = bytearray(_UUID_START + self._hash(b"uuid", value)[: _UUID_BYTES - len(_UUID_START)])
@@ -59,8 +63,8 @@ class Pseudonyms:
     def pci_address(self, location: bytes) -> bytes:
         """Return the pseudonym of a PCI address.
 
-        All digits of the domain are replaced with ``f``, the bus and device with other numbers. The function is
-        unchanged.
+        All digits of the domain are replaced with ``f``, and the bus and device with other numbers. The function
+        number is unchanged.
         """
         parts = _BUS.fullmatch(location)
         if parts is None or not parts[1].strip(b"fF"):

@@ -65,7 +65,7 @@ class SearchStrings:
 
 
 def _shortest_prefixes(texts: set[str]) -> list[str]:
-    """Remove strings that begin with another of the strings, so that at most one string occurs at any offset."""
+    """Return the strings that do not begin with another of the strings, so that at most one occurs at any offset."""
     shortest: list[str] = []
     for text in sorted(texts):
         if not shortest or not text.startswith(shortest[-1]):

@@ -83,7 +83,7 @@ class ConnectionPool:
 
         Yields:
             Record batches, in which strings have the type binary. There is one batch if the query returns the expected
-                number of rows.
+            number of rows.
 
         Raises:
             Damage: SQLite reports an error, or its driver returns invalid arrays.

@@ -65,7 +65,7 @@ class Condition(Protocol):
     def values(self) -> tuple[int, ...]:
         """The values of the column in the rows that the filter keeps.
 
-        If this is empty, the filter keeps the rows in which the column is not null.
+        If there are no values, the filter keeps the rows in which the column is not null.
         """
         ...
 

@@ -55,7 +55,7 @@ class UnsupportedRecordError(Exception):
 
 
 def decodable_columns(sql: str, columns: Sequence[ColumnInfo]) -> dict[str, int]:
-    """Return the columns whose integers can be decoded from the pages of a table, by name.
+    """Return the numbers of the columns whose integers can be decoded from the pages of a table.
 
     Args:
         sql: The statement that creates the table, from ``sqlite_schema``.
@@ -63,8 +63,8 @@ def decodable_columns(sql: str, columns: Sequence[ColumnInfo]) -> dict[str, int]
 
     Returns:
         The column numbers by name. The number of an alias of the rowid is :data:`ROWID`. Columns with real affinity
-            are not included, because SQLite converts their integers to doubles. The mapping is empty if the table has
-            no rowids or has generated columns.
+        are not included, because SQLite converts their integers to doubles. The mapping is empty if the table has no
+        rowids or has generated columns.
     """
     if re.search(r"\bwithout\b", sql, re.IGNORECASE) or any(c.hidden for c in columns):
         return {}
@@ -115,7 +115,7 @@ class _Cursor:
 
         Returns:
             An array with one row of bytes per record, the index of the array column at which the next ``size`` bytes
-                begin, and whether this call read the array. If it did not, an earlier call read it.
+            begin, and whether this call read the array. If it did not, an earlier call read it.
         """
         if self._window is not None:
             index = self.offset - self._window[0]

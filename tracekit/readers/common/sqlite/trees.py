@@ -136,7 +136,7 @@ def split_runs(tree: Tree, page_size: int, size: int = RUN_BYTES) -> list[Run]:
 
 
 def find_cells(file: PageFile, block: PageBlock, run: Run) -> Cells:
-    """Locate and check the rows on the pages of a run of leaf pages.
+    """Locate and check the rows of one run of leaf pages.
 
     Raises:
         Damage: A page is not a leaf, rows overlap or extend beyond their page, or rowids are not in order.
