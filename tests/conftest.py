@@ -7,6 +7,7 @@ import importlib
 import os
 import pkgutil
 import random
+import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,6 +79,13 @@ settings.register_profile(
 )
 settings.register_profile("long", deadline=None, max_examples=3000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+class ClosedWhenDeleted(sqlite3.Connection):
+    """A connection that is closed when it is deleted. Python 3.13 warns of other connections that nobody closed."""
+
+    def __del__(self) -> None:
+        self.close()
 
 
 def captures() -> list[Path]:

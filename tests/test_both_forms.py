@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import sqlite3
@@ -188,7 +189,7 @@ def test_a_report_tells_no_more_of_processes_than_its_export(capture: str) -> No
     found = [
         e.message(PROCESS) for b in parts.blocks for e in Message(memoryview(b)).messages(1) if e.bytes_values(PROCESS)
     ]
-    with sqlite3.connect(f"file:{FIXTURES / capture}.sqlite?mode=ro&immutable=1", uri=True) as db:
+    with contextlib.closing(sqlite3.connect(f"file:{FIXTURES / capture}.sqlite?mode=ro&immutable=1", uri=True)) as db:
         names = {name for (name,) in db.execute("SELECT name FROM PROCESSES")}
     assert len(found) >= 300
     assert [p for p in found if any(p.bytes_values(f) for f in WITH_ARGUMENTS)] == []
@@ -197,7 +198,7 @@ def test_a_report_tells_no_more_of_processes_than_its_export(capture: str) -> No
 
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_strings_of_a_report_are_those_of_its_export(capture: str) -> None:
-    with sqlite3.connect(f"file:{FIXTURES / capture}.sqlite?mode=ro&immutable=1", uri=True) as db:
+    with contextlib.closing(sqlite3.connect(f"file:{FIXTURES / capture}.sqlite?mode=ro&immutable=1", uri=True)) as db:
         db.text_factory = bytes
         theirs = [value for (value,) in db.execute("SELECT value FROM StringIds ORDER BY id")]
     assert strings(take_apart(FIXTURES / f"{capture}.nsys-rep")) == theirs

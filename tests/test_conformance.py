@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -190,7 +191,7 @@ def test_the_input_is_not_touched(capture: Path, before: object, exported: Calla
 
 def private_strings(capture: Path) -> set[str]:
     """Values of environments, command lines, hosts and users that the capture recorded."""
-    with sqlite3.connect(f"file:{export_of(capture)}?mode=ro&immutable=1", uri=True) as db:
+    with contextlib.closing(sqlite3.connect(f"file:{export_of(capture)}?mode=ro&immutable=1", uri=True)) as db:
         rows = db.execute("SELECT name, value FROM META_DATA_CAPTURE").fetchall()
         rows += db.execute("SELECT name, value FROM TARGET_INFO_SYSTEM_ENV").fetchall()
     marks = ("ENVIRONMENT", "ARGUMENT", "WORKING_DIR", "Hostname", "DISPLAY_NAME", "USER_NAME", "CommandLine")

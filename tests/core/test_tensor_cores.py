@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sqlite3
@@ -361,7 +362,7 @@ def test_dlprof_mode_answers_as_dlprof(path: Path) -> None:
     named = "SELECT string, {} FROM {} t JOIN dictionary d ON d.id = t.{} GROUP BY string"
     query = named.format("max(uses_tc)", "read_only_kernels", "long_name_id")
     types = named.format("min(tc_support_status)", "read_only_ops", "op_type_id")
-    with sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True) as db:
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as db:
         kernels, ops = db.execute(query).fetchall(), db.execute(types).fetchall()
     assert uses([k[0] for k in kernels], "dlprof") == [bool(k[1]) for k in kernels]
     said = pl.DataFrame({"type": [o[0] for o in ops]}).select(

@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import tracekit as tk
+from tests.conftest import ClosedWhenDeleted
 from tests.exporters.dlprof_contract import VIEWS
 from tracekit import registry, schemas
 from tracekit.errors import ExportError, UnknownFormatError
@@ -52,11 +53,11 @@ def database(rolled: tk.Trace, tmp_path_factory: pytest.TempPathFactory) -> sqli
 
 
 def opened(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, factory=ClosedWhenDeleted)
 
 
 def empty_database() -> sqlite3.Connection:
-    db = sqlite3.connect(":memory:")
+    db = sqlite3.connect(":memory:", factory=ClosedWhenDeleted)
     for name in ("tables", "indexes", "views"):
         db.executescript((schemas.FOLDER / "dlprof" / f"{name}.sql").read_text("utf-8"))
     return db

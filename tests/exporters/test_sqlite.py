@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import tracekit as tk
+from tests.conftest import ClosedWhenDeleted
 from tracekit import registry, schemas
 from tracekit.errors import ExportError, UnknownFormatError
 from tracekit.exporters import databases
@@ -56,7 +57,7 @@ def names_of(db: sqlite3.Connection, kind: str) -> list[str]:
 
 
 def database_of(tables: dict[str, pa.Table], folder: Path) -> sqlite3.Connection:
-    return sqlite3.connect(tk.Trace.from_tables(tables).export(folder / "out.db"))
+    return sqlite3.connect(tk.Trace.from_tables(tables).export(folder / "out.db"), factory=ClosedWhenDeleted)
 
 
 def table_of(name: str, columns: dict[str, list[Any]]) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sqlite3
 from collections.abc import Sequence
@@ -51,7 +52,7 @@ def test_a_table_with_rows_is_read_or_listed(export: Path, monkeypatch: pytest.M
         for name in trace.tables:
             trace.table(name)
         listed = counted(trace.undecoded)
-    with sqlite3.connect(f"file:{export}?mode=ro&immutable=1", uri=True) as db:
+    with contextlib.closing(sqlite3.connect(f"file:{export}?mode=ro&immutable=1", uri=True)) as db:
         names = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         rows = {n: db.execute(f'SELECT count(*) FROM "{n}"').fetchone()[0] for n in names}
     others = {n: count for n, count in rows.items() if count and n not in asked and not n.startswith("ENUM_")}
@@ -63,7 +64,7 @@ def test_a_table_with_rows_is_read_or_listed(export: Path, monkeypatch: pytest.M
 def test_a_table_that_cannot_be_counted_is_warned_of(tmp_path: Path) -> None:
     path = tmp_path / "more.sqlite"
     shutil.copyfile(CAPTURES / "empty.sqlite", path)
-    with sqlite3.connect(path) as db:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("CREATE TABLE mine (a TEXT PRIMARY KEY) WITHOUT ROWID")
         db.execute("CREATE TABLE own (a)")
         db.execute("INSERT INTO own VALUES (1), (2)")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
+from tests.conftest import ClosedWhenDeleted
 
 CORPUS = Path(__file__).parents[4] / "shared" / "corpus"
 EXPORT = CORPUS / "nsys_pairs" / "MohanadOdema__DLProf" / "w_Relu" / "nsys_profile.sqlite"
@@ -27,7 +28,7 @@ OPTIONS = ("dlprof-version", "dlprof-build", "command", "user", "host", "time")
 
 
 def opened(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, factory=ClosedWhenDeleted)
 
 
 def options(reference: sqlite3.Connection) -> dict[str, str]:

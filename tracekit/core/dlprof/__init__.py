@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.dlprof.aggregated import AggregatedTables
+from tracekit.threads import map_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +30,7 @@ _TABLES_AFTER_OPS = (
     *("kernel_time_metrics", "op_nodes", "group_ops", "kernel_summaries", "kernel_iteration_stats"),
     *("kernel_iteration_node", "kernel_summary_metrics", "memory_summary_metrics", "op_type_metrics"),
 )
+_FINDINGS = "expert_systems_feedback"  # takes as long as all other tables, so that a thread of its own computes it
 _TABLES_OF_CALLS: Mapping[str, tuple[str, ...]] = {
     "kernel": ("read_only_grid_block", "read_only_kernels"),
     "memset": ("read_only_memsets",),
@@ -60,6 +62,9 @@ class DlprofDatabase(AggregatedTables):
     def table_names(self) -> list[str]:
         """Return the names of the tables in the order in which DLProf writes their first rows."""
         names = [*_TABLES_BEFORE_OPS, *self._op_table_names(), *_TABLES_AFTER_OPS]
+        others = [n for n in names if n != _FINDINGS]
+        jobs = [[_FINDINGS], others]
+        list(map_in_order(lambda group: [getattr(self, name) for name in group], jobs, max_threads=2))
         filled = [n for n in names if getattr(self, n).height]
         return [*filled, *(n for n in names if n not in filled)]
 

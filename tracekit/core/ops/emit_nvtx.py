@@ -20,9 +20,7 @@ from tracekit.core.ops.dialect import Capture, Dialect, Timeline, op_paths, time
 
 _EMITTED = r"^(?:autograd::engine::|torch::|aten::)|, (?:seq|op_id) = \d|, sizes = \["
 _EVALUATES = "autograd::engine::evaluate_function: "
-_NAME = (
-    r"(?s)^(?:autograd::engine::evaluate_function: )?(.*?)(?:, (?:seq = |op_id = |sizes = \[|input_op_ids = \[).*)?$"
-)
+_ARGUMENTS = r", (?:seq = |op_id = |sizes = \[|input_op_ids = \[)"
 _SCOPE = r"[.#]"
 _QUALIFIED = r"^[a-z_]\w*(?:::\w+)+$"
 _BACKWARD = r"(?:Backward|Backwards)\d*$"
@@ -69,7 +67,7 @@ def _parsed_names(texts: pl.Series) -> pl.DataFrame:
     """
     text, label = pl.col("text"), pl.col("label")
     frame = pl.DataFrame({"text": texts}).with_columns(emitted=text.str.contains(_EMITTED))
-    frame = frame.with_columns(label=pl.when("emitted").then(text.str.extract(_NAME)).otherwise(text))
+    frame = frame.with_columns(label=pl.when("emitted").then(_emitted_name(text)).otherwise(text))
     node = text.str.starts_with(_EVALUATES) | label.str.contains(_BACKWARD)
     qualified = label.str.contains(_QUALIFIED) | node | ~label.str.starts_with("aten::").any()
     possible = pl.col("emitted") & ~label.str.contains(_SCOPE)
@@ -85,6 +83,12 @@ def _parsed_names(texts: pl.Series) -> pl.DataFrame:
             | label.str.starts_with("torch::autograd::")
         ),
     )
+
+
+def _emitted_name(text: pl.Expr) -> pl.Expr:
+    """Return the part of the name of an emitted range that names the op: without the prefix and the arguments."""
+    name = text.str.strip_prefix(_EVALUATES).cast(pl.Binary)
+    return name.bin.head(name.cast(pl.String).str.find(_ARGUMENTS).fill_null(name.bin.size())).cast(pl.String)
 
 
 def _is_emitted(parent: pl.Series, emitted: pl.Series, possible: pl.Series) -> pl.Series:

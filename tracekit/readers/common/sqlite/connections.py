@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.sqlite_files import read_only_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 STEPS = 50_000_000
@@ -47,9 +48,10 @@ class ConnectionPool:
         """
         self._uri = read_only_uri(path)
         self._size = size
-        self._steps_left = 0
+        self._steps = _StepCounter()
         self._lock = threading.Lock()
         self._query_connection: sqlite3.Connection | None = None
+        self._close_query_connection: Callable[[], object] | None = None
         self._closings = 0
         self.idle: list[Any] = []
 
@@ -63,11 +65,11 @@ class ConnectionPool:
         with self._lock:
             if self._query_connection is None:
                 self._query_connection = self._open_connection()
-            self._steps_left = STEPS + STEPS_PER_BYTE * self._size
+            self._steps.left = STEPS + STEPS_PER_BYTE * self._size
             try:
                 return self._query_connection.execute(sql, parameters).fetchall()
             except sqlite3.OperationalError as e:
-                if self._steps_left > 0:
+                if self._steps.left > 0:
                     raise
                 raise Damage(
                     "a query runs more SQLite instructions than tracekit allows for a file of this size"
@@ -102,9 +104,9 @@ class ConnectionPool:
     def close(self) -> None:
         """Close all connections. A later query opens a new connection."""
         with self._lock:
-            small, self._query_connection = self._query_connection, None
-            if small is not None:
-                small.close()
+            self._query_connection = None
+            if self._close_query_connection is not None:
+                self._close_query_connection()
             self._closings += 1
         while self.idle:
             self.idle.pop().close()
@@ -114,16 +116,15 @@ class ConnectionPool:
         connection.text_factory = lambda b: b.decode("utf-8", "replace")
         connection.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, MAX_COLUMNS)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(self._size + _SPARE_BYTES, _MOST_BYTES))
-        connection.set_progress_handler(self._count_steps, _STEPS_AT_A_TIME)
-        self._steps_left = STEPS
+        connection.set_progress_handler(self._steps.count, _STEPS_AT_A_TIME)
+        self._steps.left = STEPS
         for setting in _SETTINGS:
             connection.execute(f"PRAGMA {setting}")
+        # Python 3.13 warns of a connection that is deleted without being closed.
+        finalizer = weakref.finalize(self, connection.close)
+        finalizer.atexit = False
+        self._close_query_connection = finalizer
         return connection
-
-    def _count_steps(self) -> int:
-        """Count the instructions of the running query. Return 1 to interrupt the query at the limit, otherwise 0."""
-        self._steps_left -= _STEPS_AT_A_TIME
-        return int(self._steps_left <= 0)
 
     @contextlib.contextmanager
     def _borrow_connection(self) -> Iterator[Any]:
@@ -149,6 +150,22 @@ class ConnectionPool:
             for setting in _SETTINGS:
                 cursor.execute(f"PRAGMA {setting}")
         return connection
+
+
+class _StepCounter:
+    """Counts down the instructions that a query may still run.
+
+    Attributes:
+        left: Number of instructions of SQLite's virtual machine.
+    """
+
+    def __init__(self) -> None:
+        self.left = 0
+
+    def count(self) -> int:
+        """Count the instructions since the last call. Return 1 to interrupt the query at the limit, and otherwise 0."""
+        self.left -= _STEPS_AT_A_TIME
+        return int(self.left <= 0)
 
 
 def validate_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
