@@ -1,6 +1,7 @@
 """``make bench``: tracekit against a peer or a plain baseline, with the same files in the same run.
 
-``make bench JOB=text`` runs the jobs whose names contain the text.
+``make bench JOB=text`` runs the jobs whose names contain the text. ``SIZES=1,20`` are the sizes of the job `growth`, in
+millions of kernels.
 
 The exports are synthetic with known answers (fixtures/programs/gen_nsys_sqlite.py): 2 M kernels of two processes, and
 their twin of one process, because the peer mixes up the correlation ids of several. The reports repeat the events of a
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import deep
+import growth
 import kineto
 import ncu
 import ncu_rep
@@ -41,6 +43,7 @@ NEW_EVENTS = int(os.environ.get("NEW_EVENTS", "2000000"))
 EVENTS_OF_OMP, EVENTS_OF_UM = 846, 1663
 SAMPLES = float(os.environ.get("SAMPLES", "2000000"))
 EVENTS_OF_1_MB = 25_000
+SIZES = [int(float(n) * 1e6) for n in os.environ.get("SIZES", "0.2,0.5,1,2").split(",")]
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ JOBS = [
     ),
 ]
 VIEWER = "viewer: overview, pages, sorting, filters"
+GROWTH = "growth: time and memory by number of kernels"
 HEADER = ["job", "rows", "s", "M rows/s", "peak MiB", "peer or baseline s", "times faster"]
 NOTES = """
 Medians of up to {runs} runs; a job is not repeated once its runs took {budget:.0f} s.
@@ -112,31 +116,35 @@ the imports of pyarrow and polars. importtime.txt lists all imports.
 def main(part: str = "") -> int:
     """Measure the jobs whose names contain a text, print each line when it is measured, and return the exit status."""
     jobs = [job for job in JOBS if part.casefold() in job.name.casefold()]
-    with_viewer = part.casefold() in VIEWER
-    if not jobs and not with_viewer:
-        print(
-            "no job contains", repr(part), "in its name; the jobs are:", *(job.name for job in JOBS), VIEWER, sep="\n"
-        )
+    others = [name for name in (GROWTH, VIEWER) if part.casefold() in name]
+    if not jobs and not others:
+        names = [*(job.name for job in JOBS), GROWTH, VIEWER]
+        print("no job contains", repr(part), "in its name; the jobs are:", *names, sep="\n")
         return 1
     OUT.mkdir(parents=True, exist_ok=True)
     with (OUT / "bench.md").open("w", encoding="utf-8") as file:
         failed = False
-        for line in measured_lines(jobs, with_viewer=with_viewer):
+        for line in measured_lines(jobs, others):
             failed |= "| failed |" in line
             print(line, flush=True)
             print(line, file=file, flush=True)
     return int(failed)
 
 
-def measured_lines(jobs: list[Job], *, with_viewer: bool) -> Iterator[str]:
-    """Measure each job, and yield its line of the table."""
+def measured_lines(jobs: list[Job], others: list[str]) -> Iterator[str]:
+    """Measure each job, and yield its line of the table. Then measure those that print a table of their own."""
     yield machine()
     yield ""
     if jobs:
         yield from ("| " + " | ".join(cells) + " |" for cells in (HEADER, ["---"] * len(HEADER)))
         yield from ("| " + " | ".join(cells_of(job)) + " |" for job in jobs)
         yield NOTES.format(runs=RUNS, budget=BUDGET_S)
-    if with_viewer:
+    if GROWTH in others:
+        yield "Read, correlated and rolled up, by number of kernels:"
+        yield ""
+        yield from growth.measured(SIZES, one, OUT)
+        yield ""
+    if VIEWER in others:
         yield f"The viewer on {KERNELS / 1e6:.1f} M kernels of one process, seconds of one run:"
         yield ""
         yield from viewer(one())
@@ -153,12 +161,12 @@ def cells_of(job: Job) -> list[str]:
 
 def two() -> Path:
     """Generate an export of two processes, once."""
-    return generate("two_processes", "--procs", "2")
+    return generate("two_processes", KERNELS, "--procs", "2")
 
 
-def one() -> Path:
+def one(kernels: int = KERNELS) -> Path:
     """Generate an export of one process, once."""
-    return generate("one_process", "--procs", "1", "--gpus", "1")
+    return generate("one_process", kernels, "--procs", "1", "--gpus", "1")
 
 
 def both(own: str, baseline: str, path: Path) -> tuple[Measure, Measure]:
@@ -166,13 +174,13 @@ def both(own: str, baseline: str, path: Path) -> tuple[Measure, Measure]:
     return ours(own, path), ours(baseline, path)
 
 
-def generate(name: str, *options: str) -> Path:
+def generate(name: str, kernels: int, *options: str) -> Path:
     """Make a big export, once."""
-    path = OUT / f"{name}_{KERNELS}.sqlite"
+    path = OUT / f"{name}_{kernels}.sqlite"
     if not path.with_name(path.name + ".truth.json").exists():
         OUT.mkdir(parents=True, exist_ok=True)
         program = ROOT / "fixtures" / "programs" / "gen_nsys_sqlite.py"
-        subprocess.run([sys.executable, program, path, "--kernels", str(KERNELS), *options], check=True)
+        subprocess.run([sys.executable, program, path, "--kernels", str(kernels), *options], check=True)
     return path
 
 
