@@ -11,7 +11,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pytest
 import tracekit
@@ -83,6 +83,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 class ClosedWhenDeleted(sqlite3.Connection):
     """A connection that is closed when it is deleted. Python 3.13 warns of other connections that nobody closed."""
+
+    def __init__(self, database: str, **options: Any) -> None:
+        super().__init__(database, **{**options, "check_same_thread": False})
 
     def __del__(self) -> None:
         self.close()
