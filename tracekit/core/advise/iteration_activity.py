@@ -149,7 +149,7 @@ class IterationActivity:
         return intervals.intersection_of_unions(gaps, self.windows, by=[])
 
     def clip(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Clip intervals to the windows. The result has one row per interval and window that overlap."""
+        """Clip intervals to the time windows of the aggregated iterations, with one row per overlapping window."""
         first = self.windows["end_ns"].search_sorted(rows["start_ns"], side="right").cast(pl.Int64)
         stop = self.windows["start_ns"].search_sorted(rows["end_ns"], side="left").cast(pl.Int64)
         overlapping = rows.with_columns(_first=first, _stop=stop).filter(pl.col("_first") < pl.col("_stop"))
@@ -162,7 +162,7 @@ class IterationActivity:
         return clipped.select(rows.columns).filter(DURATION > 0)
 
     def share(self, time_ns: int) -> float:
-        """Return a duration as a percentage of the total duration of the windows."""
+        """Return a duration as a percentage of the total duration of the aggregated iterations."""
         return 100 * time_ns / self.duration_ns
 
     def op_name(self, op: int) -> str:

@@ -61,7 +61,7 @@ def is_known(name: str) -> bool:
 
 
 def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTable:
-    """Apply a rule.
+    """Apply a rule to the tables of a trace, and return the problems that it finds.
 
     Args:
         frames: Function that returns the declared table with a given name, such as ``Trace.frame``.
@@ -87,7 +87,7 @@ def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTa
 
 
 def _parse_option(rule: Rule, text: str) -> tuple[str, int]:
-    """Parse an option ``NAME=VALUE`` of a rule."""
+    """Parse an option ``NAME=VALUE`` of a rule, and return the name and the value of the option."""
     name, equals, value = text.partition("=")
     if name not in rule.options and name not in TIME_OPTIONS:
         hint = choices_hint("options", [*rule.options, *TIME_OPTIONS], name)

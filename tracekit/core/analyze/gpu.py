@@ -89,7 +89,7 @@ def _chunk_utilization(operations: pl.DataFrame, count: int) -> pl.DataFrame:
     """Divide the time of each device into chunks, and compute how long activities run in each chunk.
 
     Args:
-        operations: The activities.
+        operations: Activities with the columns of the process and device, ``context_id``, ``start_ns`` and ``end_ns``.
         count: Number of chunks per device. All chunks except the last one are equally long.
 
     Returns:

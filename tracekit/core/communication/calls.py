@@ -301,7 +301,7 @@ def _merge_kernels_exprs() -> list[pl.Expr]:
 
 
 def _initialized_communicators(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return the size and the rank of each communicator whose initialization was recorded."""
+    """Return the number of ranks of each communicator with a recorded initialization, and the rank of the process."""
     numbers = {"size": "No. of ranks", "own": "Rank"}
     rows = ranges.select(
         "process_id",
@@ -341,7 +341,7 @@ def _add_hidden_times(calls: pl.DataFrame, frames: Frames) -> pl.DataFrame:
 
 
 def _mpi_calls(frames: Frames) -> pl.DataFrame:
-    """Return the calls of MPI messages and collectives. The end of a nonblocking call is that of the wait for it."""
+    """Return the calls of MPI messages and collectives. A nonblocking call has the end of the call that awaits it."""
     more = ("mpi_call_id", "thread_id", "end_ns", "root_rank", "size_bytes", "receive_size_bytes")
     calls = mpi.calls_with_communicators(frames).join(
         frames(mpi.CALLS).select(more).collect(), on="mpi_call_id", maintain_order="left"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 REFERENCE, COLLECTIVES, UTC, NONE = "reference", "collectives", "UTC", "none"
 MAX_RESIDUAL_NS = 1_000_000
-"""If the ends of collectives deviate by more than this after alignment, they are not those of the same collectives."""
+"""Largest median deviation of the ends of common collectives after alignment. Above it, the matches are wrong."""
 MIN_PAIRS_FOR_DRIFT = 16
 _SIGNIFICANT = 2
 CLOCKS: dict[str, type[pl.DataType]] = {
@@ -101,7 +101,7 @@ def _origin_difference(utc: int | None, reference: int | None) -> int | None:
 
 
 def _collective_ends(matched: pl.DataFrame) -> pl.DataFrame:
-    """Return, for each trace, the end of each collective that synchronizes all ranks.
+    """Return, for each trace, the end of each complete collective that synchronizes all ranks.
 
     If a trace contains several ranks, the end is that of the last rank. Collectives that only one trace contains are
     omitted. Nonblocking calls are omitted, because a rank may wait for them long after they are complete.

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
 
 SIMULTANEOUS_NS = 20_000
-"""Differences between the ends of a collective that vary by less than this need no other explanation."""
+"""Variation of the differences between the ends of matching calls up to which no shift of the calls is necessary."""
 MAX_STREAM_VARIATION_NS = 50_000
-"""Differences that vary by more than this show that streams with equal numbers are not one communicator."""
+"""Variation of these differences above which streams with equal numbers are different communicators."""
 _NEAR, _NEAR_BY_STREAM = 64, 8
-"""Number of shifts that are tried before and after each likely one."""
+"""Number of shifts that are tried before and after each likely shift."""
 _LISTED = 8
 _BETTER = 4
 MATCHED, INCOMPLETE, UNMATCHED = "matched", "incomplete", "unmatched"
@@ -93,7 +93,7 @@ def _replace_trace_ranks(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _fill_communicators_by_stream(rows: pl.DataFrame) -> pl.DataFrame:
-    """Replace unknown communicators with the stream of the call, and add the column ``communicator_by``."""
+    """Replace unknown communicators with names derived from CUDA streams, and add the column ``communicator_by``."""
     is_nccl = pl.col("library") == NCCL
     by_stream = pl.when(is_nccl & pl.col("stream_id").is_not_null()).then(pl.format("stream {}", "stream_id"))
     is_known = pl.col("communicator").is_not_null()

@@ -2,8 +2,8 @@
 
 A rank loses time in a phase of an iteration if it takes longer than the median of the other ranks. It is the straggler
 of the iteration if the lost time is significant, if the others had to wait because of it, and if no other rank lost
-more. Significant means: a minimum share of an iteration, and much more than this difference varies from one iteration
-to the next. A rank that is slow in all iterations is therefore found as well as one that is slow in a few.
+more. The lost time is significant if it exceeds a minimum share of an iteration and is much larger than its variation
+from one iteration to the next. A rank can therefore be a straggler in all iterations or in only a few.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tracekit.core.communication.iterations import rows_in_iterations
 MIN_LOST_SHARE = 0.1
 """Smallest share of the median iteration that a straggler loses."""
 MIN_DEVIATIONS = 5
-"""Smallest number of standard deviations that a straggler loses. They are those of the rank in the same phase."""
+"""Smallest time that a straggler loses, in standard deviations of the lost time of this rank in the same phase."""
 MIN_DELAY_SHARE = 0.5
 """Smallest share of the lost time by which a straggler starts operations later than all other ranks."""
 INNER_SHARE = 0.8
-"""Share of the time that a phase loses from which on an inner range is named instead."""
+"""Share of the lost time of a phase from which an inner range is reported instead of the phase."""
 _NORMAL = 1.4826
 """Standard deviation of a normal distribution divided by its median absolute deviation."""
 _PHASE = ("iteration", "path")

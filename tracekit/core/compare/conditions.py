@@ -40,7 +40,7 @@ class Metric(NamedTuple):
 
     Attributes:
         doc: Description of the metric.
-        kinds: The kinds from which it is computed.
+        kinds: The kinds of rows from which the metric is computed, keys of ``KINDS``.
         column: The column that is summed.
         name: Name of the rows that are summed, or None for all rows.
     """
@@ -129,7 +129,7 @@ class Condition:
         return change * 100 / before if before else math.copysign(math.inf, change) if change else Fraction(0)
 
     def holds(self, diff: Diff) -> bool:
-        """Return whether the condition is true.
+        """Return whether the differences between two sides satisfy the condition.
 
         Raises:
             MissingTableError: A side has no data for the metric.
@@ -159,7 +159,7 @@ def _glob_to_regex(pattern: str) -> re.Pattern[str]:
 
 
 def parse_condition(text: str) -> Condition:
-    """Parse a condition.
+    """Parse a condition on the change of a metric, such as ``gpu_time > 5%``.
 
     Raises:
         UnknownFormatError: The text is not a condition, or names an unknown metric or a unit that does not fit.

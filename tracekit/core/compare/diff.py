@@ -110,7 +110,7 @@ def compare(
     alpha: float = DEFAULT_ALPHA,
     min_percent: float | None = None,
 ) -> Diff:
-    """Compare two summaries.
+    """Compare two summaries, and return the changes of each kind with the evidence for them.
 
     Args:
         a: The first side.
@@ -136,7 +136,7 @@ def compare(
 
 
 def check_kinds(kinds: Sequence[str]) -> None:
-    """Check that all kinds exist.
+    """Check that the given kinds of rows can be compared.
 
     Raises:
         UnknownFormatError: A kind does not exist.

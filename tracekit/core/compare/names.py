@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 ANY = "*"
-"""What replaces the variable parts of a name."""
+"""Replacement for the variable parts of a name."""
 
 _ADDRESS = (r"(^|[^0-9A-Za-z])0x[0-9a-fA-F]+\b", f"${{1}}{ANY}")
 _UUID = (r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", ANY)

@@ -39,7 +39,7 @@ def _iter_notes(a: Summary, b: Summary, *, can_test: bool) -> Iterator[str]:
     if a.facts.get("names") != b.facts.get("names"):
         yield "names are compared as they were recorded on one side only, so the same events may have different names"
     for side, other, name, other_name in ((a, b, "A", "B"), (b, a, "B", "A")):
-        extra = [t for t in _recorded_tables(side) if t not in _recorded_tables(other)]
+        extra = [t for t in _recorded_data(side) if t not in _recorded_data(other)]
         if extra:
             missing = f"{name} recorded {', '.join(extra)}, but {other_name} did not"
             yield f"{missing}, so the captures may have had other options"
@@ -53,7 +53,7 @@ def _iter_notes(a: Summary, b: Summary, *, can_test: bool) -> Iterator[str]:
         yield f"{counts} iterations are too few to test whether differences exceed their spread{remedy}"
 
 
-def _recorded_tables(side: Summary) -> list[str]:
-    """Return the names of the tables that a side recorded, or an empty list if they are unknown."""
+def _recorded_data(side: Summary) -> list[str]:
+    """Return the names of the data that a side recorded, such as ``CUDA``, or an empty list if they are unknown."""
     recorded = side.facts.get("recorded", "")
     return recorded.split(", ") if recorded else []

@@ -29,7 +29,7 @@ ops by up to 1.8 %, and times on the CPU by up to a factor of 2.
 
 
 class Kind(NamedTuple):
-    """The declaration of one kind of comparison, such as kernels or API calls.
+    """The declaration of one kind of rows that can be compared, such as kernels or API calls.
 
     Attributes:
         title: Title of the rows, for headings.
@@ -232,7 +232,7 @@ def _sum_by_name_and_iteration(
 
 
 def _kernels(source: Source) -> pl.DataFrame:
-    """Return the kernels by name, and the total of the CUDA graphs that were recorded as a whole."""
+    """Return the count and time of kernels by name, and of all CUDA graphs that were recorded as a whole."""
     names = {"kernels": source.name_expr("name", "kernel"), "graph_launches": pl.lit("(CUDA graph)", pl.Categorical)}
     longest = _DURATION.max().alias("max_ns")
     rows = [
@@ -245,7 +245,7 @@ def _kernels(source: Source) -> pl.DataFrame:
 
 
 def _ops(source: Source) -> pl.DataFrame:
-    """Return the ops by name and direction with their GPU time."""
+    """Return the count and GPU time of ops by name and direction."""
     ops = source.frames("ops").select(pl.col("op_id").cast(pl.Categorical), pl.col("direction").cast(pl.String))
     rows = source.frames("op_instances").join(ops, on="op_id", how="left")
     by_op = rows.select("direction", "iteration", "gpu_time_ns", name=source.name_expr("op_name", "range"))
@@ -254,7 +254,7 @@ def _ops(source: Source) -> pl.DataFrame:
 
 
 def _groups(source: Source) -> pl.DataFrame:
-    """Return the groups of ops by path and direction, with the time in which any activity of the group ran."""
+    """Return the count and time of groups of ops by path and direction. Concurrent activities of a group count once."""
     rollup = source.rollup
     rows = groups.group_times(rollup.measures, rollup.iterations, rollup.devices["device_id"], rollup.measures.mode)
     path = pl.when(pl.col("path") == "").then(pl.lit("(all ops)")).otherwise("path")
@@ -270,12 +270,12 @@ def _append_directions(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _ranges(source: Source) -> pl.DataFrame:
-    """Return the NVTX ranges by path, with their duration on the CPU."""
+    """Return the count and duration of NVTX ranges by path."""
     return _sum_by_name_and_iteration(_add_end_iterations(source, _ranges_with_paths(source)))
 
 
 def _range_projections(source: Source) -> pl.DataFrame:
-    """Return the NVTX ranges by path, with the time of the GPU activities that were launched in them."""
+    """Return the count of NVTX ranges by path, and the time of the GPU activities that were launched in them."""
     return _sum_by_name_and_iteration(
         _add_end_iterations(source, _ranges_with_paths(source)), time=pl.col("gpu_time_ns")
     )
@@ -288,13 +288,13 @@ def _ranges_with_paths(source: Source) -> pl.LazyFrame:
 
 
 def _api_calls(source: Source) -> pl.DataFrame:
-    """Return the API calls by name."""
+    """Return the count and duration of API calls by name."""
     calls = source.frames("api_calls").select("process_id", "start_ns", "end_ns", name=source.name_expr("name", "call"))
     return _sum_by_name_and_iteration(_add_end_iterations(source, calls))
 
 
 def _copies(source: Source) -> pl.DataFrame:
-    """Return the memory copies by kind, and the memory sets."""
+    """Return the count, duration and size of memory copies by kind, and of memory sets."""
     names = {"memcpys": pl.col("copy_kind"), "memsets": pl.lit("Memset", pl.Categorical)}
     rows = [
         _sum_by_name_and_iteration(
@@ -306,7 +306,7 @@ def _copies(source: Source) -> pl.DataFrame:
 
 
 def _idle_causes(source: Source) -> pl.DataFrame:
-    """Return the time in which GPUs were idle, by cause."""
+    """Return the idle time of GPUs by cause."""
     idle_times = idle.divide_idle_times(source.frames, idle.idle_times(source.frames))
     return _sum_by_name_and_iteration(
         _add_end_iterations(source, idle_times.lazy().select("process_id", "start_ns", "end_ns", name="cause"))

@@ -113,7 +113,7 @@ def _details_query(schemas: Mapping[str, TableSchema], table: str, keys: Keys) -
 
 
 def _joined_keys(schemas: Mapping[str, TableSchema], schema: TableSchema, keys: Keys) -> Iterator[ForeignKey]:
-    """Yield the foreign key of a table to each joined table, all of which have unique keys."""
+    """Yield the foreign keys whose parent tables are joined to a table in its view."""
     for key in declared_foreign_keys(schema, schemas):
         is_main = key.columns == key.key
         if is_main and key.parent in JOINED and key.parent in keys.unique and key.parent != schema.name:

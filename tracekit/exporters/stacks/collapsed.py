@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def write(view: View, path: Path, progress: Progress, *, options: Options) -> None:
-    """Write the call stacks of a trace. If events are grouped, the name of their group is the outermost frame.
+    """Write the call stacks of a trace as collapsed stacks. If events are grouped, their group is the outermost frame.
 
     Raises:
         MissingTableError: The trace has no call stacks.

@@ -83,7 +83,7 @@ def stack_exporter(
     write: Callable[..., None],
     values: Mapping[str, str] | None = None,
 ) -> Exporter:
-    """Return an exporter of call stacks with the given options set.
+    """Return an exporter of call stacks for one format, with the given values of its options.
 
     Raises:
         UnknownFormatError: The value of an option is invalid.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def write(view: View, path: Path, progress: Progress, *, options: Options) -> None:
-    """Write the call stacks of a trace.
+    """Write the call stacks of a trace as a gzipped pprof profile.
 
     Raises:
         MissingTableError: The trace has no call stacks.

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 MAX_DEPTH = 4096
 """Maximum number of frames of a stack. A deeper stack counts for its outermost frames."""
 MAX_TEXT = 1 << 14
-"""Maximum number of characters of a frame. The rest of a longer one is left out."""
+"""Maximum number of characters of a frame. Longer frames are shortened."""
 UNKNOWN = "[unknown]"
 _PYTHON = {"python_samples": "periodic", "python_calls": "cuda"}
-"""Kind of the rows of the table ``python_samples`` that are events of each name."""
+"""Value of ``kind`` in the table ``python_samples``, by name of events."""
 _HINT = "record them: nsys profile --sample=process-tree, or --cudabacktrace=all for those of CUDA API calls"
 _PYTHON_HINT = "record them: nsys profile --python-sampling=true, or --python-backtrace=cuda for CUDA API calls"
 _EXPORT_HINT = "read the report, or export it with --include-blobs=true, because other exports lack Python call stacks"
@@ -76,7 +76,7 @@ class Profile:
 
 
 def read_profile(view: View, options: Options) -> Profile:
-    """Return the weighted call stacks of the selected events of a trace.
+    """Return the weighted call stacks of the events of a trace that match the options.
 
     Events without a call stack are omitted.
 

@@ -22,7 +22,7 @@ _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
 def write(view: View, path: Path, progress: Progress, *, options: Options) -> None:
-    """Write the call stacks of a trace.
+    """Write the call stacks of a trace in the JSON format of speedscope.
 
     Raises:
         MissingTableError: The trace has no call stacks.

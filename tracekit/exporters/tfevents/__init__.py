@@ -63,7 +63,7 @@ def _origin_ns(text: str) -> int:
 
 
 def _configure(options: Mapping[str, str]) -> Exporter:
-    """Return the exporter with the given options set.
+    """Return the exporter with the given values of its options.
 
     Raises:
         UnknownFormatError: The value of an option is invalid.

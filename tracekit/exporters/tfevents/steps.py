@@ -40,7 +40,7 @@ def layout_steps(
 
 
 def place_nodes(nodes: pl.DataFrame, stats: pl.DataFrame, time: str) -> pl.DataFrame:
-    """Sum the times of each node, and place the nodes end to end.
+    """Sum the times of each node, and place the nodes one after another on the time axis of a step.
 
     Returns:
         One row per device and node that was called, ordered by device and position in the tree, with the columns

@@ -66,7 +66,7 @@ _INSTANCE_KEY = ["read_only_ops_id", "op_instance"]
 
 
 def build_table(database: DlprofDatabase, name: str) -> pa.Table:
-    """Build one of ``TABLES``. The table is empty if its source table is missing."""
+    """Build the declared table with the given name, one of ``TABLES``. It is empty if its source table is missing."""
     check_polars()
     return pa.table(_TABLE_BUILDERS[name](database))
 

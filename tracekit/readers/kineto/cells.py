@@ -62,7 +62,7 @@ class EventCells:
         return np.append(positions, -1)[self.codes(slot)].astype(np.int64)
 
     def integers(self, slot: Slot, rows: Int64Array) -> pa.Array:
-        """Return a member of the given events as integers, null where it is missing or not a number.
+        """Return the values of a member in the given events as integers, null where missing or not a number.
 
         Start times and durations are multiplied by 1000, which converts them from microseconds to nanoseconds.
         """
@@ -77,7 +77,7 @@ class EventCells:
         return pa.array(values, pa.int64(), mask=missing if missing.any() else None)
 
     def strings(self, slot: Slot, rows: Int64Array, *, any_type: bool = False) -> pa.DictionaryArray:
-        """Return a member of the given events as strings, null where it is missing.
+        """Return the values of a member in the given events as strings, null where missing.
 
         Args:
             slot: The member.

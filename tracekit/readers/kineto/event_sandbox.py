@@ -133,7 +133,7 @@ class EventSandbox(Sandbox):
 
     @property
     def free_bytes(self) -> int:
-        """Number of bytes that can be appended."""
+        """Number of bytes of JSON that can be appended."""
         return CAPACITY - (self.end - self.offset)
 
     def clear_rows(self) -> None:
@@ -143,7 +143,7 @@ class EventSandbox(Sandbox):
         self.bytes(_TYPES, SLOTS * ROWS)[:] = 0
 
     def parse_events(self) -> int:
-        """Parse events, and return why parsing stopped.
+        """Parse the next events, and return the reason why parsing stopped.
 
         Returns:
             ``ENDED`` if the array of events ends, ``NEED_MORE`` if the next event is incomplete, ``ROWS_FULL`` if there
@@ -164,8 +164,8 @@ class EventSandbox(Sandbox):
             in_string: Whether the current offset is inside a string.
 
         Returns:
-            Whether the JSON ends before the value does, the nesting depth at this position, and whether the position is
-            inside a string.
+            Whether the value continues after the end of the JSON, the number of brackets that are open at this offset,
+            and whether the offset is inside a string.
         """
         bounds = {"offset": INPUT + self.offset, "end": INPUT + self.end}
         unfinished = bool(self.call("skip", depth=depth, in_string=int(in_string), **bounds))

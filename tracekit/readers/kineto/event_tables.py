@@ -128,7 +128,7 @@ _CATEGORY_TABLES = {
     **dict.fromkeys(MARK_CATEGORIES, "nvtx_marks"),
 }
 LAUNCH_FLOW = "ac2g"
-"""Category of flow events from API calls to activities. Correlation ids have the same meaning, so they are ignored."""
+"""Category of flow events from API calls to activities, which are ignored, because correlation ids link these rows."""
 
 _TABLES = list(TABLE_MEMBERS)
 _CATEGORIES = pa.array(_CATEGORY_TABLES)

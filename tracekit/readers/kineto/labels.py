@@ -30,7 +30,7 @@ _THREAD = re.compile(r"(?s)thread -?\d+ \((.*)\)")
 
 
 def map_strings(column: pa.Array | pa.ChunkedArray, function: Callable[[str], str | None]) -> pa.DictionaryArray:
-    """Return a dictionary-encoded column with a function applied to each of its dictionary strings."""
+    """Apply a function to each dictionary string of a dictionary-encoded column."""
     array = col.single_array(column)
     if not len(array.dictionary):
         return array
@@ -40,7 +40,7 @@ def map_strings(column: pa.Array | pa.ChunkedArray, function: Callable[[str], st
 
 
 def map_to_integers(column: pa.Array | pa.ChunkedArray, function: Callable[[str], int | None]) -> pa.Array:
-    """Apply a function to the strings of a dictionary-encoded column, and return its results as integers."""
+    """Apply a function that returns integers to the strings of a dictionary-encoded column."""
     array = col.single_array(column)
     return pa.array([function(t) for t in array.dictionary.to_pylist()], pa.int64()).take(array.indices)
 
@@ -53,19 +53,19 @@ def copy_kind(name: str) -> str | None:
 
 
 def source_memory_kind(name: str) -> str | None:
-    """Return the kind of memory that a memory copy reads, given its name."""
+    """Return the kind of memory that a memory copy reads, or None if the name of the copy does not contain it."""
     match = _MEMCPY.match(name)
     return match[2] if match else None
 
 
 def target_memory_kind(name: str) -> str | None:
-    """Return the kind of memory that a memory copy writes, given its name."""
+    """Return the kind of memory that a memory copy writes, or None if the name of the copy does not contain it."""
     match = _MEMCPY.match(name)
     return match[3] if match else None
 
 
 def memset_memory_kind(name: str) -> str | None:
-    """Return the kind of memory that a memory set writes, given its name."""
+    """Return the kind of memory that a memory set writes, or None if the name of the memory set does not contain it."""
     match = _MEMSET.match(name)
     return match[1] if match else None
 
@@ -119,11 +119,11 @@ def parse_argb(text: str) -> int | None:
 
 
 def strip_thread_number(label: str) -> str:
-    """Return the name of a thread, given a label in which the profiler adds the thread number, or the whole label."""
+    """Remove the number that the profiler adds to the name of a thread. Other labels are returned unchanged."""
     match = _THREAD.fullmatch(label.strip())
     return match[1] if match else label
 
 
 def strip_process_folder(label: str) -> str:
-    """Return the file name of a process whose label is a path. The folders are removed because they may name a user."""
+    """Remove the folders from the name of a process, because they may identify a user."""
     return re.split(r"[/\\]", label)[-1] if re.match(r"[/.~]|[A-Za-z]:[\\/]|\\\\", label) else label

@@ -50,7 +50,7 @@ STREAM_TABLES = ("kernels", "memcpys", "memsets", "graph_launches", "cuda_events
 
 
 def is_exported(facts: Facts) -> bool:
-    """Return whether tracekit wrote the file."""
+    """Return whether tracekit wrote the file that contains the given facts."""
     return _as_mapping(facts.get("otherData")).get("producer") == PRODUCER
 
 

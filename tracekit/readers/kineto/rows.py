@@ -39,7 +39,7 @@ class EventRows:
         self._members = members
 
     def column(self, name: str) -> pa.Array | pa.ChunkedArray | None:
-        """Return a declared column, or None if traces do not contain its values."""
+        """Return the values of a declared column, or None if traces do not contain them."""
         builders = _COLUMN_BUILDERS[self.name]
         return builders[name](self) if name in builders else None
 
@@ -127,9 +127,9 @@ def _track_column(name: str) -> Callable[[EventRows], pa.Array]:
 
 
 def _parsed_name_column(slot: Slot, function: Callable[[str], str | None]) -> Callable[[EventRows], pa.Array]:
-    """Return a function that builds a column.
+    """Return a function that builds a column from a member, or from the names of events.
 
-    The values are those of a member if tracekit wrote the file. Otherwise, they are parsed from the names of events.
+    The member is used if tracekit wrote the file. Otherwise, ``function`` parses the names of the events.
     """
 
     def build_column(rows: EventRows) -> pa.Array:

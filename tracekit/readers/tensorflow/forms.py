@@ -170,10 +170,9 @@ def _submessages(fields: dict[int, list[FieldValue]], number: int) -> Iterator[m
 
 
 def _expected_fields(data: memoryview, kinds: Mapping[int, int]) -> dict[int, list[FieldValue]]:
-    """Return the leading fields of a message by number.
+    """Return the leading fields of a message by number, or no fields if one of them is unexpected.
 
-    The result is empty if a field has a number that ``kinds`` does not contain, or another wire type than ``kinds``
-    states for its number.
+    A field is expected if ``kinds`` maps its number to its wire type.
     """
     fields: dict[int, list[FieldValue]] = {}
     for number, value in _leading_fields(data):
@@ -184,7 +183,7 @@ def _expected_fields(data: memoryview, kinds: Mapping[int, int]) -> dict[int, li
 
 
 def _leading_fields(data: memoryview) -> list[tuple[int, FieldValue]]:
-    """Return the leading fields of a message, or no fields if the data is not a message. The last may be truncated."""
+    """Return the leading fields of a message, empty if the data is not a message. The last field may be truncated."""
     try:
         return list(_iter_fields(data))
     except Damage:

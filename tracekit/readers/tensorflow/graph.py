@@ -89,7 +89,7 @@ def read_graph(data: bytes | memoryview | InputFile, *, label: str, graph: str =
 
 
 def read_meta_graph(data: bytes | memoryview | InputFile, *, label: str, run: str | None = None) -> Graph:
-    """Decode a ``MetaGraphDef``, whose tags become the name of the graph.
+    """Decode a ``MetaGraphDef`` message into nodes and edges. Its tags become the name of the graph.
 
     Raises:
         Damage: The message is invalid or truncated.
@@ -230,7 +230,7 @@ def _locate_nodes(buffer: Buffer, start: int, stop: int, graph: str) -> _NodeLoc
 
 
 def _function_names(buffer: Buffer, functions: Occurrences) -> pa.Array:
-    """Return the name in the signature of each function, or an empty string without a signature."""
+    """Return the name of each function, which is part of its signature, or an empty string without a signature."""
     (signatures,) = find_occurrences(buffer, functions.starts, functions.stops, (_SIGNATURE,))
     name = decode(buffer, signatures.starts, signatures.stops, (_NAME,)).get(_NAME)
     names = string_column(buffer, name, len(signatures))

@@ -22,7 +22,7 @@ _MAX_COUNT = 1 << 31
 
 
 class ElementEncoding(NamedTuple):
-    """How a tensor stores elements of one type.
+    """The encoding of elements of one type in tensors.
 
     Attributes:
         element: NumPy type of the elements in ``tensor_content``, the raw content of the tensor.

@@ -87,7 +87,7 @@ class SummaryValues(NamedTuple):
 
 
 def read_values(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> SummaryValues:
-    """Decode encoded summary values.
+    """Decode the summary values that are encoded in ranges of a buffer.
 
     Raises:
         Damage: A message is invalid.
