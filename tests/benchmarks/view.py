@@ -29,7 +29,7 @@ def timed(work: Callable[[], Any]) -> float:
 
 def page(captures: Captures, start: int = 0, **options: str) -> Callable[[], query.Page]:
     """A request for 100 rows of the launches of kernels."""
-    return lambda: query.page(captures, query.Query("launches", Aggregated(), **options), start, start + 100)
+    return lambda: query.load_page(captures, query.Query("launches", Aggregated(), **options), start, start + 100)
 
 
 def overview(captures: Captures, at: Aggregated) -> Callable[[], list[Any]]:

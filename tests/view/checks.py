@@ -39,7 +39,7 @@ def asked(tab: Tab, viewer: Viewer, id_: Mapping[str, str]) -> queries.Query:
 
 def difference(tab: Tab, viewer: Viewer, id_: Mapping[str, str]) -> Any:
     """Return how the first rows, the sums and the status of a table differ from those of the capture; None if not."""
-    table, page = tab.table(id_["table"]), queries.page(viewer._captures, asked(tab, viewer, id_), 0, 3)
+    table, page = tab.table(id_["table"]), queries.load_page(viewer._captures, asked(tab, viewer, id_), 0, 3)
     words = {word.strip(",()") for word in table.status().split()}
     if not {f"{page.matching:,}", f"{page.total:,}"} <= words:
         return table.status(), page.matching, page.total

@@ -34,7 +34,7 @@ pytestmark = [
 def drive_table(tab: Tab, viewer: Viewer, id_: Mapping[str, str]) -> None:
     """Sort, search, filter, page and select in a table as a user does, and compare its rows each time."""
     name, table = id_["table"], tab.table(id_["table"])
-    page = queries.page(viewer._captures, asked(tab, viewer, id_), 0, 1)
+    page = queries.load_page(viewer._captures, asked(tab, viewer, id_), 0, 1)
     schema = queries.load_rows(viewer._captures, asked(tab, viewer, id_)).frame.schema
     if not page.total:
         return
@@ -190,7 +190,7 @@ def test_exports_and_the_clipboard(amp: Viewer, open_tab: Callable[..., Tab], mo
         assert tab.page.evaluate("() => navigator.clipboard.readText()") == text["name"][0]
         monkeypatch.setattr(downloads, "MAX_SHEET_ROWS", 5)
         choose("Excel")
-        tab.page.get_by_text(f"an Excel sheet holds at most 5 rows, and {text.height:,} rows match").wait_for()
+        tab.page.get_by_text(f"{text.height:,} rows match, but an Excel sheet has at most 5 rows").wait_for()
         tab.problems = [problem for problem in tab.problems if "/download/check" not in problem]
 
 

@@ -40,7 +40,7 @@ def amp() -> Iterator[Captures]:
 
 
 def rows(captures: Captures, name: str, start: int = 0, stop: int = 1000, **values: str) -> list[dict[str, Any]]:
-    return queries.page(captures, Query(name, AT, **values), start, stop).rows
+    return queries.load_page(captures, Query(name, AT, **values), start, stop).rows
 
 
 def order(*columns: str) -> str:
@@ -49,7 +49,7 @@ def order(*columns: str) -> str:
 
 def test_pages_are_slices_of_the_rows(amp: Captures) -> None:
     frame = frame_of(amp.all[0].trace, "kernels")
-    page = queries.page(amp, Query(KERNELS, AT), 5, 25)
+    page = queries.load_page(amp, Query(KERNELS, AT), 5, 25)
     assert (page.matching, page.total) == (frame.height, frame.height)
     assert [row["kernel_id"] for row in page.rows] == frame["kernel_id"][5:25].to_list()
     assert [row["_id"] for row in page.rows] == [str(i) for i in range(5, 25)]
@@ -74,10 +74,10 @@ def test_a_page_is_filtered_searched_and_sorted_at_once(amp: Captures) -> None:
         "condition": "grid_x < 500",
         "sort": order("-grid_x", "short_name"),
     }  # fmt: skip
-    page = queries.page(amp, Query(KERNELS, AT, **values), 0, 1000)
+    page = queries.load_page(amp, Query(KERNELS, AT, **values), 0, 1000)
     assert [row["_id"] for row in page.rows] == [str(i) for i in wanted["_row"]][:1000]
     assert 0 < page.matching == wanted.height < page.total == frame.height
-    search = queries.page(amp, Query(KERNELS, AT, search="GEMM"), 0, 1)
+    search = queries.load_page(amp, Query(KERNELS, AT, search="GEMM"), 0, 1)
     text = [c for c, kind in frame.schema.items() if kind in (pl.String, pl.Categorical)]
     found = pl.any_horizontal(pl.col(c).cast(pl.String).str.contains("(?i)gemm") for c in text)
     assert search.matching == frame.filter(found).height > 0
@@ -92,7 +92,10 @@ def test_orders_are_stable_and_nulls_are_last(values: list[int | None], descendi
     numbers.sort(key=lambda i: values[i] or 0, reverse=descending)
     if descending:  # equal values keep their order
         numbers.sort(key=lambda i: (-(values[i] or 0), i))
-    assert queries._order(frame, query).to_list() == [*numbers, *(i for i, v in enumerate(values) if v is None)]
+    assert queries._compute_matching_order(frame, query).to_list() == [
+        *numbers,
+        *(i for i, v in enumerate(values) if v is None),
+    ]
 
 
 def test_integers_that_a_browser_would_round_are_text(hostile: Captures) -> None:
@@ -109,14 +112,14 @@ def test_sums_and_shares_are_exact() -> None:
     ops = [{"memcpy_id": i, "bytes": n, "start_ns": i, "end_ns": i + 1, "copy_kind": k} for i, (n, k) in
            enumerate(zip(sizes, "aabb", strict=True))]  # fmt: skip
     captures = captures_of(tk.Trace.from_tables({"memcpys": table("memcpys", ops)}))
-    whole, share = queries.page(captures, Query("memcpys", AT), 0, 10).sums
+    whole, share = queries.load_page(captures, Query("memcpys", AT), 0, 10).sums
     assert (whole["bytes"], whole["duration_ns"]) == (str(sum(sizes)), 4)
     assert (whole["_label"], share["_label"]) == ("Sum of 4 rows", "Share of all 4 rows")
     assert share["bytes"] == share["duration_ns"] == "100.0 %"
-    whole, share = queries.page(captures, Query("memcpys", AT, condition="copy_kind = 'a'"), 0, 10).sums
+    whole, share = queries.load_page(captures, Query("memcpys", AT, condition="copy_kind = 'a'"), 0, 10).sums
     assert (whole["bytes"], whole["duration_ns"], whole["_label"]) == (str(BIG + 1), 2, "Sum of 2 rows")
     assert (share["bytes"], share["duration_ns"]) == (f"{(BIG + 1) * 100 / sum(sizes):.1f} %", "50.0 %")
-    none = queries.page(captures, Query("memcpys", AT, condition="FALSE"), 0, 10)
+    none = queries.load_page(captures, Query("memcpys", AT, condition="FALSE"), 0, 10)
     assert (none.rows, none.matching, none.sums[0]["bytes"], none.sums[1]["bytes"]) == ([], 0, 0, "0.0 %")
     captures.close()
 
@@ -125,14 +128,14 @@ def test_sums_of_short_integers_do_not_overflow() -> None:
     frame = pl.DataFrame(
         {"count": [2**31 - 1] * 3, "name": ["a", "b", "c"]}, schema={"count": pl.Int32, "name": pl.String}
     )
-    assert queries.sums(frame, frame)[0]["count"] == 3 * (2**31 - 1)
-    assert queries.sums(frame.select("name"), frame) == []
+    assert queries.summary_rows(frame, frame)[0]["count"] == 3 * (2**31 - 1)
+    assert queries.summary_rows(frame.select("name"), frame) == []
     long = pl.DataFrame({"bytes": [2**62, 2**62, -(2**62), 2**62]})
-    assert [row["bytes"] for row in queries.sums(long, long.head(2))] == [str(2**63), "100.0 %"]
-    assert queries.sums(pl.DataFrame({"wall_time_ns": [1]}), pl.DataFrame({"wall_time_ns": [1]})) == []
-    assert queries.sums(frame.clear(), frame.clear()) == []
+    assert [row["bytes"] for row in queries.summary_rows(long, long.head(2))] == [str(2**63), "100.0 %"]
+    assert queries.summary_rows(pl.DataFrame({"wall_time_ns": [1]}), pl.DataFrame({"wall_time_ns": [1]})) == []
+    assert queries.summary_rows(frame.clear(), frame.clear()) == []
     zero = pl.DataFrame({"count": [0, 0]})
-    assert queries.sums(zero, zero)[1]["count"] == ""
+    assert queries.summary_rows(zero, zero)[1]["count"] == ""
 
 
 def test_cells_of_every_type() -> None:
@@ -155,18 +158,18 @@ def test_cells_of_every_type() -> None:
 @pytest.mark.parametrize(("start", "stop"), [(-1, 5), (5, 4), (0, 1001)])
 def test_pages_that_are_not_valid(hostile: Captures, start: int, stop: int) -> None:
     with pytest.raises(TracekitError, match="at most 1000 rows"):
-        queries.page(hostile, Query(KERNELS, AT), start, stop)
+        queries.load_page(hostile, Query(KERNELS, AT), start, stop)
 
 
 @pytest.mark.parametrize("text", ["[", "5", "[]", '"x"', "[" * 100_000, "9" * 5000])
 def test_filters_that_are_not_json(hostile: Captures, text: str) -> None:
     with pytest.raises(TracekitError, match="JSON"):
-        queries.page(hostile, Query(KERNELS, AT, filter=text), 0, 1)
+        queries.load_page(hostile, Query(KERNELS, AT, filter=text), 0, 1)
 
 
 def test_tables_that_do_not_exist() -> None:
     for name in ("nope", "", "kernels2"):
-        with pytest.raises(TracekitError, match="no table"):
+        with pytest.raises(TracekitError, match="requested table does not exist"):
             dataset(name)
 
 
@@ -175,7 +178,7 @@ def test_every_table_computes_its_rows_or_says_why_not(amp: Captures) -> None:
     with_rows = set()
     for name in DATASETS:
         try:
-            page = queries.page(amp, Query(name, AT), 0, 3)
+            page = queries.load_page(amp, Query(name, AT), 0, 3)
         except TracekitError:
             continue
         assert len(page.rows) == min(page.total, 3), name
@@ -208,7 +211,7 @@ def test_arguments_select_rows(amp: Captures) -> None:
     assert len(launches) == first["launches"]
     assert sum(each["duration_ns"] for each in launches) == first["total_time_ns"]
     for argument in ("x", "", "9" * 30, "²"):
-        with pytest.raises(TracekitError, match="must identify the row by a number"):
+        with pytest.raises(TracekitError, match="must be an integer of at most 18 digits"):
             rows(amp, "iteration_kernels", arguments=(("iteration", argument),))
 
 

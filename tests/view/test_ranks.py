@@ -96,11 +96,11 @@ def test_captures_that_are_not_ranks() -> None:
         assert ranks.job(captures) is None
         found = ranks.communication(captures, captures.all[0])
         assert ranks.communication(captures, captures.all[0]) is found
-        assert "summary" in ranks.present(found)
+        assert "summary" in ranks.nonempty_tables(found)
         operations = frame(captures, "ranks_operations")
         assert operations.rows() == tk.load_many(FIXTURES / "ddp2.sqlite").communication().operations.rows()
         assert "start_ns" in operations
-        assert ranks.present(ranks.communication(captures, captures.all[1])) == []
+        assert ranks.nonempty_tables(ranks.communication(captures, captures.all[1])) == []
         shown = page_texts(viewer, "/communication", "?capture=1")
         assert "This capture contains neither kernels of NCCL nor MPI calls." in shown
         assert "Iterations across ranks" in page_texts(viewer, "/communication")
@@ -146,18 +146,18 @@ def test_captures_without_data() -> None:
 
 def test_a_capture_without_a_file() -> None:
     captures = captures_of(tk.Trace.from_tables({"kernels": table("kernels", [{"kernel_id": 1, "end_ns": 5}])}))
-    assert ranks.present(ranks.communication(captures, captures.all[0])) == []
+    assert ranks.nonempty_tables(ranks.communication(captures, captures.all[0])) == []
     assert frame(captures, "gpu_time")["total_ns"].to_list() == [5]
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "problem"),
     [
-        ("utilization", {"map": "mpi_sum", "bins": "30"}, "unknown map"),
-        ("utilization", {"map": next(iter(MAPS)), "bins": "301"}, "unknown map"),
-        ("utilization", {"map": next(iter(MAPS)), "bins": "x"}, "identify the row by a number"),
+        ("utilization", {"map": "mpi_sum", "bins": "30"}, "a known map and 1 to 300 bins"),
+        ("utilization", {"map": next(iter(MAPS)), "bins": "301"}, "a known map and 1 to 300 bins"),
+        ("utilization", {"map": next(iter(MAPS)), "bins": "x"}, "must be an integer of at most 18 digits"),
         ("utilization", {"map": next(iter(MAPS)), "bins": "30"}, "need the captures"),
-        ("pace", {"kind": "mpi_sum", "name": "x"}, "unknown kind"),
+        ("pace", {"kind": "mpi_sum", "name": "x"}, "requested kind of occurrences does not exist"),
         ("pace", {"kind": next(iter(PACES)), "name": "x"}, "need the captures"),
         ("gpu_time", {}, "need the captures"),
         ("ranks_summary", {}, "need the captures"),

@@ -15,7 +15,7 @@ from tests.conftest import examples
 from tests.view.support import captures_of, table
 from tracekit.errors import TracekitError
 from tracekit.view import query as queries
-from tracekit.view.sql import where
+from tracekit.view.sql import where_expr
 from tracekit.view.state import Aggregated
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def database() -> Iterator[sqlite3.Connection]:
 
 
 def selected(condition: str) -> list[int]:
-    return [r + 1 for r in FRAME.with_row_index("_row").filter(where(condition, SCHEMA))["_row"].to_list()]
+    return [r + 1 for r in FRAME.with_row_index("_row").filter(where_expr(condition, SCHEMA))["_row"].to_list()]
 
 
 @settings(max_examples=examples(1600))
@@ -148,16 +148,16 @@ def test_integers_never_overflow_silently(condition: str) -> None:
     trace = tk.Trace.from_tables({"kernels": table("kernels", [{"kernel_id": 1, "grid_id": BIG}])})
     query = queries.Query("table:kernels", Aggregated(), condition=condition.replace("n", "grid_id"))
     with pytest.raises(TracekitError, match="64 bits") as error:
-        queries.page(captures_of(trace), query, 0, 10)
+        queries.load_page(captures_of(trace), query, 0, 10)
     assert error.value.hint == "write 1.0 * COLUMN to compute with floats"
     exact = queries.Query("table:kernels", Aggregated(), condition="1.0 * grid_id * grid_id * grid_id > 1")
-    assert queries.page(captures_of(trace), exact, 0, 10).matching == 1
+    assert queries.load_page(captures_of(trace), exact, 0, 10).matching == 1
 
 
 @pytest.mark.parametrize("condition", [c for each in REFUSED.values() for c in each])
 def test_everything_else_is_refused(condition: str) -> None:
     with pytest.raises(TracekitError) as error:
-        where(condition, SCHEMA)
+        where_expr(condition, SCHEMA)
     assert error.value.message
 
 
@@ -179,7 +179,7 @@ def test_everything_else_is_refused(condition: str) -> None:
 )
 def test_conditions_that_are_too_long_or_nested_too_deeply(condition: str) -> None:
     with pytest.raises(TracekitError):
-        where(condition, SCHEMA)
+        where_expr(condition, SCHEMA)
 
 
 def test_nesting_up_to_the_limit_needs_no_deep_stack() -> None:
@@ -187,7 +187,7 @@ def test_nesting_up_to_the_limit_needs_no_deep_stack() -> None:
     for depth in range(1, 120, 3):
         for text in ("(" * depth + "b" + ")" * depth, "NOT " * depth + "b", "-(" * depth + "n" + ")" * depth + "= 1"):
             try:
-                FRAME.filter(where(text, SCHEMA))
+                FRAME.filter(where_expr(text, SCHEMA))
             except TracekitError:
                 continue
 
@@ -204,6 +204,6 @@ def test_no_condition_opens_a_file(tmp_path: Path) -> None:
     sys.addaudithook(watch)
     for text in (c for each in REFUSED.values() for c in each):
         with pytest.raises(TracekitError):
-            where(text.replace("secret.csv", str(tmp_path / "secret.csv")), SCHEMA)
+            where_expr(text.replace("secret.csv", str(tmp_path / "secret.csv")), SCHEMA)
     active = False
     assert opened == []

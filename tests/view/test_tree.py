@@ -12,7 +12,7 @@ from tracekit.errors import TracekitError
 from tracekit.view import query as queries
 from tracekit.view.query import Query
 from tracekit.view.state import Aggregated
-from tracekit.view.tree import Expansion, Tree, parse, states
+from tracekit.view.tree import Expansion, Tree, parse_expansion, row_states
 
 TREE = Tree("key", "up", "level", "name")
 AT = Aggregated()
@@ -45,7 +45,7 @@ def test_rows_in_collapsed_rows_are_not_visible(
         return up is None or (is_expanded(up) and is_visible(up))
 
     frame = pl.DataFrame(rows, {"key": pl.Int64, "up": pl.Int64, "level": pl.Int64}, orient="row")
-    shown = states(frame, TREE, Expansion(depth, toggled))
+    shown = row_states(frame, TREE, Expansion(depth, toggled))
     assert shown["visible"].to_list() == [is_visible(key) for key in parents]
     expanded = [is_expanded(key) if key in parents.values() else None for key in parents]
     assert shown["expanded"].to_list() == expanded
@@ -54,20 +54,20 @@ def test_rows_in_collapsed_rows_are_not_visible(
 def test_groups_are_expanded_and_collapsed() -> None:
     captures = captures_of(tk.load(FIXTURES / "train_amp.sqlite"))
     frame = queries.load_rows(captures, Query("groups", AT)).frame
-    whole = queries.page(captures, Query("groups", AT), 0, 100)
+    whole = queries.load_page(captures, Query("groups", AT), 0, 100)
     assert (whole.matching, whole.total, whole.is_tree) == (frame.height, frame.height, True)
     assert {row["_expanded"] for row in whole.rows} == {True, None}
-    top = queries.page(captures, Query("groups", AT, (("depth", "1"),)), 0, 100)
+    top = queries.load_page(captures, Query("groups", AT, (("depth", "1"),)), 0, 100)
     assert top.matching == len(top.rows) == frame.filter(pl.col("level") <= 1).height
     assert [row["_expanded"] for row in top.rows[:2]] == [True, False]
     inner = top.rows[1]["_id"]
-    more = queries.page(captures, Query("groups", AT, (("depth", "1"),), toggled=inner), 0, 100)
+    more = queries.load_page(captures, Query("groups", AT, (("depth", "1"),), toggled=inner), 0, 100)
     children = frame.filter(pl.col("parent_id") == int(inner))["group_node_id"].to_list()
     assert [row["_id"] for row in more.rows[2 : 2 + len(children)]] == [str(child) for child in children]
     assert more.matching == top.matching + len(children)
-    root = queries.page(captures, Query("groups", AT, toggled=top.rows[0]["_id"]), 0, 100)
+    root = queries.load_page(captures, Query("groups", AT, toggled=top.rows[0]["_id"]), 0, 100)
     assert [row["_expanded"] for row in root.rows] == [False]
-    some = queries.page(captures, Query("groups", AT, (("depth", "1"),), search="forward", toggled=inner), 0, 100)
+    some = queries.load_page(captures, Query("groups", AT, (("depth", "1"),), search="forward", toggled=inner), 0, 100)
     assert not some.is_tree
     assert some.matching == frame.filter(pl.col("path").cast(pl.String).str.contains("Forward")).height > 1
     assert "_expanded" not in some.rows[0]
@@ -92,4 +92,4 @@ def test_ops_of_a_group_have_its_direction() -> None:
 @pytest.mark.parametrize(("depth", "toggled"), [("x", ""), ("-1", ""), ("9" * 9, ""), ("", "1," * 2001)])
 def test_trees_that_are_not_valid(depth: str, toggled: str) -> None:
     with pytest.raises(TracekitError):
-        parse({"depth": depth}, toggled)
+        parse_expansion({"depth": depth}, toggled)

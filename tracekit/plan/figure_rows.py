@@ -41,7 +41,7 @@ class FigureRows:
         """Return the utilization of each GPU: ``device_id``, ``name``, ``busy_ns``, ``total_ns`` and ``percent``."""
         from tracekit.core.figures import overview
 
-        self._require_gpu()
+        self._require_gpu_activities()
         return overview.device_utilization(self.rollup())
 
     def time_breakdown(self) -> pl.DataFrame:
@@ -58,7 +58,7 @@ class FigureRows:
         """Return the total duration and number of GPU activities by kind: ``kind``, ``time_ns`` and ``count``."""
         from tracekit.core.figures import overview
 
-        self._require_gpu()
+        self._require_gpu_activities()
         return overview.kernel_time(self.rollup())
 
     def iterations(self) -> pl.DataFrame:
@@ -244,7 +244,7 @@ class FigureRows:
         hint = None if recorded_by is None else f"record them with {recorded_by}"
         return MissingTableError(f"the capture has no {what}", path=self.view.path, hint=hint)
 
-    def _require_gpu(self) -> None:
+    def _require_gpu_activities(self) -> None:
         if not any(self.view.count(table) for table in _GPU_TABLES):
             raise self.missing_error("GPU activities", _CUDA)
 

@@ -21,7 +21,7 @@ MAX_POINTS = 4000
 MAX_NODES = 1000
 """Maximum number of nodes of an icicle chart."""
 MAX_BARS = 400
-"""Maximum number of bars of iterations."""
+"""Maximum number of bars in a bar chart."""
 MAX_METRICS = 8
 """Number of GPU metrics that are drawn by default."""
 

@@ -32,32 +32,32 @@ class RemoteCapture(TemporaryExport):
 
     def count(self, name: str) -> int:
         """Return the number of rows of a table."""
-        with _errors_about(self._url, self._copy):
+        with _replace_path_in_errors(self._url, self._copy):
             return super().count(name)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Return the requested columns of a table."""
-        with _errors_about(self._url, self._copy):
+        with _replace_path_in_errors(self._url, self._copy):
             return super().read(name, columns)
 
     def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
         """Return the number of rows of each given table, by table name."""
-        with _errors_about(self._url, self._copy):
+        with _replace_path_in_errors(self._url, self._copy):
             return super().count_many(names)
 
     def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
         """Return the requested columns of several tables."""
-        with _errors_about(self._url, self._copy):
+        with _replace_path_in_errors(self._url, self._copy):
             return super().read_many(columns)
 
     def count_undecoded(self) -> Mapping[str, int | Undecoded]:
         """Return the number of events that no declared table contains, by event class."""
-        with _errors_about(self._url, self._copy):
+        with _replace_path_in_errors(self._url, self._copy):
             return super().count_undecoded()
 
     def launch(self) -> Launch:
         """Return the rank variables and the host name that the capture records about the profiled program."""
-        with _errors_about(self._url, self._copy):
+        with _replace_path_in_errors(self._url, self._copy):
             return super().launch()
 
 
@@ -119,7 +119,7 @@ def open_remote(
     """
     with contextlib.ExitStack() as temporary:
         copy = temporary.enter_context(remote.downloaded(url, size=size))
-        with _errors_about(url, copy):
+        with _replace_path_in_errors(url, copy):
             source = Source(copy)
             reader = detection.sniff(source) if format is None else registry.reader(format)
             opened = OpenedFile.from_source(source, reader, via)
@@ -129,7 +129,7 @@ def open_remote(
 
 
 @contextlib.contextmanager
-def _errors_about(url: str, copy: Path) -> Iterator[None]:
+def _replace_path_in_errors(url: str, copy: Path) -> Iterator[None]:
     """Replace the path of the temporary copy with the name of the remote file in the errors that the block raises."""
     try:
         yield

@@ -101,13 +101,13 @@ class SelectedRows(Filtered):
             return self._masks[name]
 
     def _compute_row_mask(self, name: str) -> pa.ChunkedArray | None:
-        condition = self._condition(name)
+        condition = self._condition_expr(name)
         if condition is None:
             return None
         mask = to_frame(self._base, name).select(condition.alias("selected")).collect()["selected"]
         return mask.fill_null(value=False).to_arrow()
 
-    def _condition(self, name: str) -> pl.Expr | None:
+    def _condition_expr(self, name: str) -> pl.Expr | None:
         """Return an expression that is true for the selected rows of a table, or None if all rows are selected.
 
         Metrics, rules and ranges of an Nsight Compute result are selected only if the result is selected.
@@ -127,7 +127,7 @@ class SelectedRows(Filtered):
             )
             for s in self._selections
         ]
-        condition = _combine_conditions(c for c in conditions if c is not None)
+        condition = _conjunction_expr(c for c in conditions if c is not None)
         if not name.startswith(NCU_PREFIX) or name == RESULTS or (results := self._row_mask(RESULTS)) is None:
             return condition
         return select.launch_condition(
@@ -135,7 +135,7 @@ class SelectedRows(Filtered):
         )
 
 
-def _combine_conditions(conditions: Iterable[pl.Expr]) -> pl.Expr | None:
+def _conjunction_expr(conditions: Iterable[pl.Expr]) -> pl.Expr | None:
     """Return an expression that is true if all conditions are met, or None if there are no conditions."""
     import polars as pl
 

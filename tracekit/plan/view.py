@@ -182,7 +182,7 @@ class TraceView:
             UnknownFormatError: The model does not exist.
         """
         if name not in ("dlprof", "graph"):
-            raise UnknownFormatError(f"no model is called {name!r}", hint="models: dlprof, graph")
+            raise UnknownFormatError(f"there is no model {name!r}", hint="models: dlprof, graph")
         from tracekit.core import dlprof, graph
 
         rollup = rollup_of(self.plan)

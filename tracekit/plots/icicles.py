@@ -19,7 +19,7 @@ METRIC_NAMES = {
     "gpu_idle_ns": "GPU idle time",
     "duration_ns": "duration",
 }
-"""Titles of the metrics of trees."""
+"""Names of metrics for titles and hover texts, by column name."""
 
 _DIRECTIONS = {"fprop": "forward (fprop)", "bprop": "backward (bprop)"}
 _LABEL_LENGTH = 60
@@ -39,7 +39,7 @@ def groups(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
     """
     names = [op or name or "All ops" for op, name in zip(nodes["op_id"], nodes["name"], strict=True)]
     colours = [DIRECTION_COLOURS[d] for d in nodes["direction"]]
-    drawn = _icicle_of_ranges(nodes, names, colours, metric, "calls", dark=dark, title="Groups")
+    drawn = _draw_metric_icicle(nodes, names, colours, metric, "calls", dark=dark, title="Groups")
     known = [d for d in DIRECTION_COLOURS if d and d in nodes["direction"]]
     shown = {d: dark_colours(DIRECTION_COLOURS[d]) if dark else DIRECTION_COLOURS[d] for d in known}
     legend = [f'<span style="color:{shown[d]}">■</span> {_DIRECTIONS[d]}' for d in known]
@@ -55,9 +55,9 @@ def nvtx(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
         dark: Whether to use the dark template.
     """
     names = [name or "All ranges" for name in nodes["name"]]
-    levels = _levels(nodes)
+    levels = _node_levels(nodes)
     colours = [DIRECTION_COLOURS[None] if not levels[n] else COLOURS[levels[n] % 6] for n in nodes["node"]]
-    return _icicle_of_ranges(nodes, names, colours, metric, "ranges", dark=dark, title="NVTX ranges")
+    return _draw_metric_icicle(nodes, names, colours, metric, "ranges", dark=dark, title="NVTX ranges")
 
 
 def stacks(nodes: pl.DataFrame, weight: str, *, dark: bool = False) -> Figure:
@@ -79,7 +79,7 @@ def stacks(nodes: pl.DataFrame, weight: str, *, dark: bool = False) -> Figure:
         f"{amount(value)}{'' if weight == 'time' else ' samples'}<br>{amount(own)} in the function itself"
         for name, module, value, own in rows
     ]
-    levels = min(1 + max(_levels(nodes).values()), _STACK_LEVELS)
+    levels = min(1 + max(_node_levels(nodes).values()), _STACK_LEVELS)
     return _draw_icicle(
         nodes,
         names,
@@ -95,7 +95,7 @@ def stacks(nodes: pl.DataFrame, weight: str, *, dark: bool = False) -> Figure:
 _STACK_LEVELS, _STACK_LEVEL_PIXELS = 40, 22
 
 
-def _icicle_of_ranges(
+def _draw_metric_icicle(
     nodes: pl.DataFrame,
     names: list[str],
     colours: list[str],
@@ -112,7 +112,7 @@ def _icicle_of_ranges(
         f"{format_nanoseconds(value)}, {100 * value / total if total else 0:.2f}%<br>{format_integer(count)} {what}"
         for path, direction, value, count in rows
     ]
-    height = min(_HIGHEST, 80 + _LEVEL_PIXELS * (1 + max(_levels(nodes).values(), default=0)))
+    height = min(_HIGHEST, 80 + _LEVEL_PIXELS * (1 + max(_node_levels(nodes).values(), default=0)))
     title = f"{title} by {METRIC_NAMES[metric]}"
     return _draw_icicle(nodes, names, colours, hover, dark=dark, title=title, height=height, levels=_LEVELS)
 
@@ -149,7 +149,7 @@ def _draw_icicle(
     return figure([icicle], dark=dark, title=title, height=height)
 
 
-def _levels(nodes: pl.DataFrame) -> dict[int, int]:
+def _node_levels(nodes: pl.DataFrame) -> dict[int, int]:
     """Return the level of each node by its id. The level of a root is 0, and parents have to precede their children."""
     levels: dict[int, int] = {}
     for node, parent in zip(nodes["node"], nodes["parent"], strict=True):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _HOVER = "%{customdata}<extra></extra>"
 _ROW_PIXELS, _MAX_PIXELS, _LABELLED = 26, 1200, 40
 FEW = 12
-"""Up to this many occurrences or iterations, each one has a tick and a marker."""
+"""Maximum number of occurrences or iterations for which each has a tick and a marker."""
 _PARTS = {
     "compute_ns": ("Computation", PART_COLOURS["tensor_core"]),
     "hidden_ns": ("Computation and communication", GRAPH_COLOUR),
@@ -36,8 +36,8 @@ def gpu_time(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
         dark: Whether to use the dark template.
     """
     ranks = _gpu_names(rows)
-    bars = [_bars(rows, ranks, column, *part, of="total_ns") for column, part in _PARTS.items()]
-    return _by_rank(bars, ranks, dark=dark, title="Time of the GPUs of each rank", x="Share of the time (%)")
+    bars = [_time_bars(rows, ranks, column, *part, of="total_ns") for column, part in _PARTS.items()]
+    return _stacked_bar_figure(bars, ranks, dark=dark, title="Time of the GPUs of each rank", x="Share of the time (%)")
 
 
 def _gpu_names(rows: pl.DataFrame) -> list[str]:
@@ -58,11 +58,13 @@ def arrivals(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
     sums = rows.group_by("rank").agg(pl.col(*_WAITS, "count", "last_count").sum()).sort("rank")
     ranks = [f"rank {rank}" for rank in sums["rank"]]
     factor, unit = time_unit(sums.select(pl.sum_horizontal(*_WAITS)).to_series())
-    bars = [_bars(sums, ranks, column, *part, factor=factor) for column, part in _WAITS.items()]
-    return _by_rank(bars, ranks, dark=dark, title="Collectives and messages of each rank", x=f"Time ({unit})")
+    bars = [_time_bars(sums, ranks, column, *part, factor=factor) for column, part in _WAITS.items()]
+    return _stacked_bar_figure(
+        bars, ranks, dark=dark, title="Collectives and messages of each rank", x=f"Time ({unit})"
+    )
 
 
-def _bars(
+def _time_bars(
     rows: pl.DataFrame, ranks: list[str], column: str, name: str, colour: str, *, of: str = "", factor: int = 1
 ) -> Any:
     """Return horizontal bars of a time column, one per row, in per cent of another column or divided by ``factor``."""
@@ -83,7 +85,7 @@ def _bars(
     )
 
 
-def _by_rank(bars: list[Any], ranks: list[str], *, dark: bool, title: str, x: str) -> Figure:
+def _stacked_bar_figure(bars: list[Any], ranks: list[str], *, dark: bool, title: str, x: str) -> Figure:
     height = 190 + min(_ROW_PIXELS * len(ranks), _MAX_PIXELS)
     drawn = figure(bars, dark=dark, title=title, x=x, height=height)
     labels = ranks if len(ranks) <= _LABELLED else []
@@ -104,13 +106,14 @@ def iteration_spread(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
     """
     factor, unit = time_unit(rows["max_ns"].drop_nulls())
     lines = [
-        _line(rows, "min_ns", "Shortest", factor, COLOURS[4]),
-        _line(rows, "max_ns", "Longest", factor, COLOURS[4]).update(fill="tonexty"),
-        _line(rows, "median_ns", "Median", factor, COLOURS[0]),
+        _iteration_line(rows, "min_ns", "Shortest", factor, COLOURS[4]),
+        _iteration_line(rows, "max_ns", "Longest", factor, COLOURS[4]).update(fill="tonexty"),
+        _iteration_line(rows, "median_ns", "Median", factor, COLOURS[0]),
     ]
     late = rows.drop_nulls("straggler")
     lines += [
-        _stragglers(late.filter(straggler=rank), n, factor) for n, rank in enumerate(late["straggler"].unique().sort())
+        _straggler_markers(late.filter(straggler=rank), n, factor)
+        for n, rank in enumerate(late["straggler"].unique().sort())
     ]
     drawn = figure(lines, dark=dark, title="Iterations over all ranks", x="Iteration", y=f"Duration ({unit})")
     drawn.update_layout(showlegend=True, legend={"y": -0.25, "traceorder": "normal"})
@@ -118,7 +121,7 @@ def iteration_spread(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
     return drawn.update_yaxes(rangemode="tozero")
 
 
-def _line(rows: pl.DataFrame, column: str, name: str, factor: int, colour: str) -> Any:
+def _iteration_line(rows: pl.DataFrame, column: str, name: str, factor: int, colour: str) -> Any:
     hover = [
         f"iteration {format_integer(number)}<br>{name.lower()}: {'' if time is None else format_nanoseconds(int(time))}"
         for number, time in rows["iteration", column].rows()
@@ -137,7 +140,7 @@ def _line(rows: pl.DataFrame, column: str, name: str, factor: int, colour: str) 
 _SYMBOLS = ("diamond", "circle", "square", "x", "triangle-up", "star")
 
 
-def _stragglers(rows: pl.DataFrame, nth: int, factor: int) -> Any:
+def _straggler_markers(rows: pl.DataFrame, nth: int, factor: int) -> Any:
     rank = rows["straggler"][0]
     hover = [
         f"iteration {format_integer(number)}<br>rank {rank} lost {format_nanoseconds(lost)}"
@@ -178,5 +181,5 @@ def stragglers(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
         customdata=hover,
         hovertemplate=_HOVER,
     )
-    drawn = _by_rank([bars], names, dark=dark, title="Time that stragglers lost", x=f"Lost time ({unit})")
+    drawn = _stacked_bar_figure([bars], names, dark=dark, title="Time that stragglers lost", x=f"Lost time ({unit})")
     return drawn.update_layout(showlegend=False, height=drawn.layout.height - 60)

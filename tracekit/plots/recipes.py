@@ -158,7 +158,7 @@ def pace_over_time(starts: pl.DataFrame, durations: pl.DataFrame, *, dark: bool 
         for n, (name, each) in enumerate(rows.items())
     ]
     title = f"Duration over time{_first_rows_note(_RANKS, durations.width, 'ranks')}"
-    x = f"Start since {_origin(len(names))} ({start_unit})"
+    x = f"Start since {_origin_name(len(names))} ({start_unit})"
     drawn = figure(traces, dark=dark, title=title, x=x, y=f"Duration ({unit})")
     drawn.update_layout(showlegend=len(names) > 1, legend_y=-0.25)
     every = pl.concat([each["duration"].cast(pl.Float64) for each in rows.values()])
@@ -210,7 +210,7 @@ def heat_map(bins: pl.DataFrame, value: str, *, dark: bool = False) -> Figure:
         for name, group in zip(names, shown, strict=True)
     ]
     heat = graph_objects().Heatmap(
-        x=[edge / factor for edge in _edges(starts)],
+        x=[edge / factor for edge in _bin_edges(starts)],
         y=list(range(len(shown))),
         z=[group[value].to_list() for group in shown],
         zmin=0,
@@ -223,14 +223,14 @@ def heat_map(bins: pl.DataFrame, value: str, *, dark: bool = False) -> Figure:
     title = f"{_VALUE_NAMES.get(value, value)} over time{_first_rows_note(_MAPPED, len(groups), 'rows')}"
     height = 200 + min(_ROW_PIXELS * len(shown), 1200)
     drawn = figure(
-        [heat], dark=dark, title=title, x=f"Time since {_origin(bins['Rank'].n_unique())} ({unit})", height=height
+        [heat], dark=dark, title=title, x=f"Time since {_origin_name(bins['Rank'].n_unique())} ({unit})", height=height
     )
     drawn.update_xaxes(showgrid=False, zeroline=False)
     _label_rows(drawn, names if len(shown) <= _LABELLED else [])
     return drawn.update_yaxes(autorange="reversed", showgrid=False, zeroline=False)
 
 
-def _origin(rank_count: int) -> str:
+def _origin_name(rank_count: int) -> str:
     """Return the name of the origin of the time axis, which is the first capture if there are several ranks."""
     return "the first capture" if rank_count > 1 else "the start of the capture"
 
@@ -238,7 +238,7 @@ def _origin(rank_count: int) -> str:
 _VALUE_NAMES = {"Kernel": "Kernels", "All": "All kernels", "Compute": "Kernels other than NCCL"}
 
 
-def _edges(starts: list[int]) -> list[int]:
+def _bin_edges(starts: list[int]) -> list[int]:
     """Return the edges of bins of equal duration, given their start times."""
     return [*starts, 2 * starts[-1] - starts[-2]] if len(starts) > 1 else [*starts, starts[0] + 1]
 

@@ -79,7 +79,9 @@ def graph_objects() -> ModuleType:
     try:
         import plotly.graph_objects as go
     except ImportError as e:
-        raise TracekitError("figures need the package plotly", hint="pip install 'tracekit[view]'") from e
+        raise TracekitError(
+            "figures need the package plotly, which is not installed", hint="pip install 'tracekit[view]'"
+        ) from e
     return go  # type: ignore[no-any-return]
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tracekit.view.state import State as PageState
 
 MAX_BOUND = 2**53
-"""Numbers of iterations are smaller than this."""
+"""Upper limit (exclusive) of the iteration numbers in input fields."""
 THEME = {"primaryColor": "teal", "primaryShade": 9, "fontFamily": "system-ui, sans-serif"}
 
 
@@ -41,7 +41,7 @@ def make_app(captures: Captures) -> dash.Dash:
     app.index_string = app.index_string.replace("<html>", '<html lang="en">', 1)
     app.layout = _layout()
     _register(app, captures)
-    grid.register(app, captures, lambda id_, row, search: _details(captures, id_, row, search))
+    grid.register_callbacks(app, captures, lambda id_, row, search: _detail_tables(captures, id_, row, search))
     return app
 
 
@@ -50,9 +50,11 @@ def _show_failure(error: Exception) -> None:
     if isinstance(error, TracekitError):
         reason = error
     else:
-        reason = TracekitError("the viewer failed to answer", hint="the terminal of tracekit view shows the reason")
+        reason = TracekitError(
+            "the viewer failed to answer the request", hint="see the error in the terminal of tracekit view"
+        )
         traceback.print_exception(error)
-    dash.set_props("failure", {"children": grid.problem(reason)})
+    dash.set_props("failure", {"children": grid.error_message(reason)})
 
 
 def _layout() -> Any:
@@ -97,23 +99,23 @@ def _register(app: dash.Dash, captures: Captures) -> None:
         Input("url", "search"),
         Input("mantine", "forceColorScheme"),
     )
-    def show(path: str | None, search: str | None, scheme: str | None) -> Any:
+    def show_page(path: str | None, search: str | None, scheme: str | None) -> Any:
         """Return the content, the navigation, the header and the title of the page at a URL."""
         if scheme is None:
             return no_update, no_update, no_update, no_update
         try:
             state = parse_url(path or "/", search or "", len(captures))
         except TracekitError as error:
-            return grid.problem(error), [], [], "Error"
+            return grid.error_message(error), [], [], "Error"
         try:
             content = pages.build(pages.Context(captures, state, scheme == "dark"))
         except TracekitError as error:
-            content = [grid.problem(error)]
+            content = [grid.error_message(error)]
         return (
             [c for c in content if c is not None],
-            _navigation(captures, state),
-            _context(captures, state),
-            _title(captures, state),
+            _page_links(captures, state),
+            _capture_header(captures, state),
+            _document_title(captures, state),
         )
 
     _register_scheme(app)
@@ -160,18 +162,18 @@ def _register_forms(app: dash.Dash, captures: Captures) -> None:
         State("url", "search"),
         prevent_initial_call=True,
     )
-    def aggregate(clicks: Any, first: Any, last: Any, key_op: Any, search: str | None) -> Any:
+    def open_iterations(clicks: Any, first: Any, last: Any, key_op: Any, search: str | None) -> Any:
         """Open the page "Iterations" for the selected iterations, or report that these iterations do not exist."""
         if not clicks:  # Dash also calls this when the button appears
             return no_update, no_update
         try:
             state = parse_url("/iterations", search or "", len(captures))
-            bounds = f"{_bound(first)}:{_bound(last)}"
+            bounds = f"{_iteration_text(first)}:{_iteration_text(last)}"
             values = {"capture": str(state.at.capture), "iterations": bounds, "key_op": str(key_op or "")}
             at = parse_aggregated(values, len(captures))
             captures[at].at(at).count("iterations")
         except TracekitError as error:
-            return no_update, grid.problem(error)
+            return no_update, grid.error_message(error)
         return make_url("iterations", at), None
 
     @app.callback(
@@ -183,7 +185,7 @@ def _register_forms(app: dash.Dash, captures: Captures) -> None:
         State("url", "search"),
         prevent_initial_call=True,
     )
-    def compare(clicks: Any, capture: Any, first: Any, last: Any, search: str | None) -> Any:
+    def open_comparison(clicks: Any, capture: Any, first: Any, last: Any, search: str | None) -> Any:
         """Open the comparison with the selected capture and iterations."""
         if not clicks:
             return no_update
@@ -191,7 +193,7 @@ def _register_forms(app: dash.Dash, captures: Captures) -> None:
             state = parse_url("/compare", search or "", len(captures))
         except TracekitError:
             return no_update
-        other = {"other_capture": str(capture), "other_iterations": f"{_bound(first)}:{_bound(last)}"}
+        other = {"other_capture": str(capture), "other_iterations": f"{_iteration_text(first)}:{_iteration_text(last)}"}
         if other["other_iterations"] == ":":
             del other["other_iterations"]
         return state.url("compare", **other, **({"by": state.get("by")} if state.get("by") else {}))
@@ -208,7 +210,7 @@ def _register_stacks(app: dash.Dash, captures: Captures) -> None:
         State("url", "search"),
         prevent_initial_call=True,
     )
-    def limit(clicks: Any, start: Any, end: Any, search: str | None) -> Any:
+    def limit_stacks(clicks: Any, start: Any, end: Any, search: str | None) -> Any:
         """Open the page "Call stacks" for the selected time window."""
         if not clicks:
             return no_update
@@ -220,22 +222,22 @@ def _register_stacks(app: dash.Dash, captures: Captures) -> None:
         return state.url(**{n: state.get(n) for n in ("events", "weight", "thread") if state.get(n)}, **times)
 
 
-def _bound(value: Any) -> str:
+def _iteration_text(value: Any) -> str:
     """Return the iteration number in an input field as a string, or an empty string if the field is empty."""
     return str(int(value)) if isinstance(value, int | float) and abs(value) < MAX_BOUND else ""
 
 
-def _navigation(captures: Captures, state: PageState) -> list[Any]:
+def _page_links(captures: Captures, state: PageState) -> list[Any]:
     """Return links to the pages that have data in the current capture."""
     links = []
-    for page in pages.available(captures, captures[state.at]):
+    for page in pages.available_pages(captures, captures[state.at]):
         current: dict[str, str] = {"aria-current": "page"} if page.name == state.page else {}
         style = "nav-link current" if current else "nav-link"
         links.append(html.Li(dcc.Link(page.title, href=state.url(page.name), className=style), **current))
     return [html.Ul(links)]
 
 
-def _context(captures: Captures, state: PageState) -> list[Any]:
+def _capture_header(captures: Captures, state: PageState) -> list[Any]:
     """Return the capture selector or name, and a description of the aggregation if it is not the default."""
     parts: list[Any] = []
     if len(captures) > 1:
@@ -256,16 +258,16 @@ def _context(captures: Captures, state: PageState) -> list[Any]:
     return parts
 
 
-def _title(captures: Captures, state: PageState) -> str:
+def _document_title(captures: Captures, state: PageState) -> str:
     """Return the title of the HTML document."""
     page = pages.PAGES.get(state.page)
     return f"{page.title if page else 'Error'} · {captures[state.at].name} · tracekit"
 
 
-def _details(captures: Captures, id_: Mapping[str, str], row: Mapping[str, Any], search: str) -> list[Any]:
+def _detail_tables(captures: Captures, id_: Mapping[str, str], row: Mapping[str, Any], search: str) -> list[Any]:
     """Return the detail tables of a selected row."""
     query = grid.parse_table_id(id_, len(captures))
     page = next((p.name for p in pages.PAGES.values() if query.table in p.details), "")
     state = replace(parse_url(f"/{page}", search, len(captures)), at=query.at)
     arguments = pages.selected_arguments(query.table, dict(query.arguments), row)
-    return pages.details(pages.Context(captures, state, dark=False), query.table, arguments)
+    return pages.detail_tables(pages.Context(captures, state, dark=False), query.table, arguments)

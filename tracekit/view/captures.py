@@ -150,7 +150,7 @@ class Captures:
         """Return the sorted numbers of the rows that match a filter. If they are not cached, compute and cache them."""
         return self._orders.get(key, compute)
 
-    def figure(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+    def cached(self, key: Hashable, compute: Callable[[], Any]) -> Any:
         """Return a cached figure or other result. If it is not cached, compute and cache it."""
         return self._figures.get(key, compute)
 

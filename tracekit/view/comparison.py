@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.view.state import State
 
 OTHER = ("other_capture", "other_iterations", "other_key_op")
-"""URL parameters of the other side."""
+"""URL parameters of the capture and aggregation to compare with."""
 TITLES = {
     "name": "Name",
     "status": "Status",
@@ -37,7 +37,7 @@ TITLES = {
     "bytes_a": "Bytes A",
     "bytes_b": "Bytes B",
 }
-"""Titles of the columns, in their order."""
+"""Titles of the columns, in the order in which they are shown."""
 DESCRIPTIONS = {
     "is_believed": "Whether the sides differ by more than their iterations do, and by more than two runs may.",
     "evidence": " ".join(f"{name}: {text}" for name, text in EVIDENCE.items()),
@@ -57,27 +57,27 @@ def compare(captures: Captures | None, a: Trace, b: Trace, by: str) -> Diff:
     if captures is None:
         return diff(a, b, by=[by])
     # the traces are part of the value, so that their ids are not used again
-    _, _, result = captures.figure(("diff", id(a), id(b), by), lambda: (a, b, diff(a, b, by=[by])))
+    _, _, result = captures.cached(("diff", id(a), id(b), by), lambda: (a, b, diff(a, b, by=[by])))
     return result  # type: ignore[no-any-return]
 
 
-def changes(found: Diff, by: str) -> Rows:
+def changes(differences: Diff, by: str) -> Rows:
     """Return the differences of one kind as rows of a table, the largest changes first."""
-    frame = found.frame(by)
+    frame = differences.frame(by)
     frame = frame.select([c for c in TITLES if c in frame.columns])
     return Rows(frame, {c: TITLES[c] for c in frame.columns}, {c: DESCRIPTIONS.get(c, "") for c in frame.columns})
 
 
-def totals(found: Diff, by: str) -> tuple[int, int] | None:
+def totals(differences: Diff, by: str) -> tuple[int, int] | None:
     """Return the total times of both traces in ns, or None if the rows contain each other and cannot be added up."""
-    name, frame = KINDS[by].total, found.frame(by)
+    name, frame = KINDS[by].total, differences.frame(by)
     if name is None:
         return None
     rows = frame if name == "" else frame.filter(pl.col("name") == name)
     return int(rows["time_a_ns"].sum()), int(rows["time_b_ns"].sum())
 
 
-def other_of(captures: Captures, state: State) -> Aggregated:
+def other_side(captures: Captures, state: State) -> Aggregated:
     """Return the capture and aggregation to compare with, which the URL selects.
 
     The default is the next capture or, if there is only one capture, all iterations of this capture.

@@ -42,10 +42,10 @@ def figure(trace: Trace, name: str, title: str, *, dark: bool, compact: bool = F
         drawn = getattr(trace.plot, name)(dark=dark, **options)
     except TracekitError:
         return None
-    return drawn_panel(drawn, title, compact=compact)
+    return figure_panel(drawn, title, compact=compact)
 
 
-def drawn_panel(drawn: Figure, title: str, *, compact: bool = False) -> Any:
+def figure_panel(drawn: Figure, title: str, *, compact: bool = False) -> Any:
     """Return a panel that shows a plotly figure.
 
     Args:
@@ -65,13 +65,13 @@ def panel(title: str, content: Sequence[Any], **attributes: Any) -> Any:
     return html.Section([html.H2(title), *content], className="panel", **{"aria-label": title}, **attributes)
 
 
-def number(label: str, value: str, note: str = "") -> Any:
+def number_card(label: str, value: str, note: str = "") -> Any:
     """Return a component that shows a number with a label and an optional note."""
     parts = [html.Dt(label), html.Dd([value, html.Span(note, className="note") if note else ""])]
     return html.Div(parts, className="number-card")
 
 
-def duration(nanoseconds: int) -> str:
+def format_duration(nanoseconds: int) -> str:
     """Format a duration with three decimals in the largest unit in which it is at least 1."""
     for factor, unit in UNITS:
         if nanoseconds >= factor:

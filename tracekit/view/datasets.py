@@ -203,14 +203,14 @@ DATASETS: Mapping[str, Dataset] = {
         Dataset(
             "memcpys",
             "Memory copies",
-            sources.timed("memcpys"),
+            sources.table_with_durations("memcpys"),
             "start_ns:asc",
             first=("memcpy_id", "copy_kind", "bytes", "duration_ns"),
         ),
         Dataset(
             "memsets",
             "Memory sets",
-            sources.timed("memsets"),
+            sources.table_with_durations("memsets"),
             "start_ns:asc",
             first=("memset_id", "bytes", "duration_ns"),
         ),
@@ -220,7 +220,7 @@ DATASETS: Mapping[str, Dataset] = {
         Dataset(
             "api_calls",
             "API calls",
-            sources.timed("api_calls"),
+            sources.table_with_durations("api_calls"),
             "start_ns:asc",
             first=("api_call_id", "name", "duration_ns", "start_ns"),
             hidden=("name_id", "callchain_id"),
@@ -231,7 +231,7 @@ DATASETS: Mapping[str, Dataset] = {
         Dataset(
             "nvtx_ranges",
             "NVTX ranges",
-            sources.timed("nvtx_ranges"),
+            sources.table_with_durations("nvtx_ranges"),
             "start_ns:asc",
             first=(
                 "range_id",
@@ -355,7 +355,7 @@ def dataset(name: str) -> Dataset:
         TracekitError: The table does not exist.
     """
     if name.startswith("table:"):
-        return Dataset(name, name.removeprefix("table:"), sources.declared(name.removeprefix("table:")))
+        return Dataset(name, name.removeprefix("table:"), sources.declared_table(name.removeprefix("table:")))
     if name not in DATASETS:
-        raise TracekitError("there is no table with this name")
+        raise TracekitError("the requested table does not exist")
     return DATASETS[name]

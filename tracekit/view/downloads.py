@@ -60,7 +60,7 @@ def check_export(captures: Captures, values: Mapping[str, str]) -> None:
     """
     _, frame = _selected_rows(captures, values)
     if values["format"] == "xlsx":
-        _check_rows(frame)
+        _check_row_count(frame)
 
 
 def _selected_rows(captures: Captures, values: Mapping[str, str]) -> tuple[queries.Query, pl.DataFrame]:
@@ -71,7 +71,7 @@ def _selected_rows(captures: Captures, values: Mapping[str, str]) -> tuple[queri
     """
     if values.get("format", "") not in FORMATS:
         raise TracekitError(
-            "tables cannot be downloaded in this format",
+            "tables cannot be downloaded in the requested format",
             hint=choices_hint("formats", FORMATS, values.get("format", "")),
         )
     at = parse_aggregated(dict(parse_qsl(values.get("at", ""))), len(captures))
@@ -142,11 +142,11 @@ def _to_excel(frame: pl.DataFrame) -> bytes:
     """
     from xlsxwriter import Workbook
 
-    _check_rows(frame)
+    _check_row_count(frame)
 
     flat = _serialize_nested_values(frame)
     exact = [
-        c for c in flat.columns if flat.schema[c].is_integer() and flat.height and _has_integer_beyond(flat[c], 10**15)
+        c for c in flat.columns if flat.schema[c].is_integer() and flat.height and _has_integer_above(flat[c], 10**15)
     ]
     exact += [c for c in flat.columns if flat.schema[c].is_float() and flat[c].is_infinite().any()]
     flat = flat.with_columns(pl.selectors.float().fill_nan(None))
@@ -165,14 +165,14 @@ def _to_excel(frame: pl.DataFrame) -> bytes:
     return sink.getvalue()
 
 
-def _check_rows(frame: pl.DataFrame) -> None:
+def _check_row_count(frame: pl.DataFrame) -> None:
     """Raise an error if a frame has more rows than an Excel sheet can have."""
     if frame.height > MAX_SHEET_ROWS:
-        message = f"an Excel sheet holds at most {MAX_SHEET_ROWS:,} rows, and {frame.height:,} rows match"
-        raise TracekitError(message, hint="filter the table, or export CSV or Parquet")
+        message = f"{frame.height:,} rows match, but an Excel sheet has at most {MAX_SHEET_ROWS:,} rows"
+        raise TracekitError(message, hint="export the table as CSV or Parquet")
 
 
-def _has_integer_beyond(column: pl.Series, limit: int) -> bool:
+def _has_integer_above(column: pl.Series, limit: int) -> bool:
     """Return whether a column has an integer whose absolute value exceeds a limit."""
     low, high = column.min(), column.max()
     return isinstance(low, int) and isinstance(high, int) and (low < -limit or high > limit)

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 MAX_FILTERS = 200
-"""Largest number of columns in a filter, of conditions of a column, and of columns to sort by."""
+"""Maximum number of columns in a filter, of conditions per column, and of columns to sort by."""
 MAX_TEXT = 32_768
-"""Longest text in a filter, in characters. Names of C++ functions have many thousands."""
+"""Maximum length of a text in a filter. Names of C++ functions have many thousands of characters."""
 
 
-def filter_rows(model: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
+def filter_expr(model: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
     """Return an expression for a filter model of AG Grid, or None if the model has no filters.
 
     Args:
@@ -36,13 +36,13 @@ def filter_rows(model: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> 
     return reduce(operator.and_, conditions) if conditions else None
 
 
-def search_rows(text: str, schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
+def search_expr(text: str, schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
     """Return an expression for rows in which a column contains a string, ignoring case, or None for a blank string."""
     if not text.strip():
         return None
     if len(text) > MAX_TEXT:
         raise TracekitError(f"the search text has more than {MAX_TEXT} characters")
-    columns = [name for name, kind in schema.items() if _is_text(kind)] or list(schema)
+    columns = [name for name, kind in schema.items() if _is_string_type(kind)] or list(schema)
     return reduce(operator.or_, (_contains_expr(pl.col(name), text.strip()) for name in columns))
 
 
@@ -83,7 +83,7 @@ def _condition_expr(column: str, model: object, kind: pl.DataType) -> pl.Expr:
     comparison, value = model.get("type"), model.get("filter")
     col = pl.col(column)
     if comparison in ("blank", "notBlank"):
-        blank = (col.is_null() | (col.cast(pl.String) == "")) if _is_text(kind) else col.is_null()
+        blank = (col.is_null() | (col.cast(pl.String) == "")) if _is_string_type(kind) else col.is_null()
         return blank if comparison == "blank" else ~blank
     if kind.is_numeric():
         return _number_comparison_expr(column, str(comparison), value, model.get("filterTo"))
@@ -94,7 +94,7 @@ def _condition_expr(column: str, model: object, kind: pl.DataType) -> pl.Expr:
         or comparison not in _TEXT
     ):
         raise TracekitError(
-            f"the filter of column {column!r} has an unknown comparison, or no text of at most {MAX_TEXT} characters"
+            f"the filter of column {column!r} needs a known comparison and a text of at most {MAX_TEXT} characters"
         )
     return _TEXT[comparison](_displayed_strings_expr(col, kind), value)
 
@@ -115,7 +115,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63
 
 
-def _is_text(kind: pl.DataType) -> bool:
+def _is_string_type(kind: pl.DataType) -> bool:
     """Return whether values of a data type are strings."""
     return kind in (pl.String, pl.Categorical, pl.Enum)
 
@@ -135,7 +135,7 @@ def _contains_expr(col: pl.Expr, text: str) -> pl.Expr:
 def _known_column(name: object, schema: Mapping[str, pl.DataType]) -> str:
     """Return a column name, or raise an error if the table has no such column."""
     if not isinstance(name, str) or name not in schema:
-        raise TracekitError("the table has no column with this name")
+        raise TracekitError("the filter or the sort order names a column that the table does not have")
     return name
 
 

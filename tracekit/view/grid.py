@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ROW_HEIGHT = 34
 VISIBLE_ROWS = 15
 BLOCK = 100
-"""Rows that the browser requests at once."""
+"""Number of rows that the browser requests at once."""
 MAX_ROWS = 2**40
 """Largest row number that a request may contain."""
 SAMPLE = 200
@@ -85,7 +85,7 @@ def table(
         described = dataset(name)
         rows = queries.load_rows(captures, source)
     except TracekitError as error:
-        return problem(error)
+        return error_message(error)
     ids = _part_id_function(name, state.at, arguments or {})
     title = getattr(html, heading.upper())(described.title, className="table-title")
     if not rows.frame.height:
@@ -115,7 +115,7 @@ def _selected_details(
     return list(below(queries.printable(row).row(0, named=True))) if row.height else []
 
 
-def problem(error: TracekitError) -> Any:
+def error_message(error: TracekitError) -> Any:
     """Return a component that shows the message and the hint of an error."""
     text = [html.P(error.message)] + ([html.P(error.hint, className="dimmed")] if error.hint else [])
     return dmc.Alert(text, color="gray", variant="light", className="panel")
@@ -239,7 +239,7 @@ def _grid_component(id_: Any, described: Dataset, rows: Rows, state: PageState) 
         "theme": {"function": f"themeQuartz.withParams({json.dumps(GRID_THEME)})"},
     }
     height = min(max(rows.frame.height, 3), VISIBLE_ROWS) * ROW_HEIGHT + 38 + 34 + 48 + 2
-    has_sums = described.has_sums and bool(queries.sums(rows.frame.head(1), rows.frame.head(1)))
+    has_sums = described.has_sums and bool(queries.summary_rows(rows.frame.head(1), rows.frame.head(1)))
     return dag.AgGrid(
         id=id_,
         rowModelType="infinite",
@@ -301,7 +301,7 @@ def _number_length(column: pl.Series) -> int:
     shown = column.head(SAMPLE).fill_nan(None) if column.dtype.is_float() else column.head(SAMPLE)
     numbers = [each for each in (shown.min(), shown.max()) if isinstance(each, int | float) and abs(each) < MAX_ROWS**2]
     if queries.ADDITIVE.fullmatch(column.name) and numbers and column.dtype.is_integer():
-        numbers.append(column.to_frame().select(queries.exact_sum(column)).item())
+        numbers.append(column.to_frame().select(queries.exact_sum_expr(column)).item())
     decimals = len(".123") if column.dtype.is_float() else 0
     return max((len(f"{int(each):,}") + decimals for each in numbers), default=0)
 
@@ -378,13 +378,13 @@ def parse_table_id(id_: Mapping[str, str], captures: int, **values: str) -> quer
         TracekitError: The id is not valid.
     """
     if not isinstance(id_, dict) or not all(isinstance(each, str) for each in (*id_.values(), *values.values())):
-        raise TracekitError("the request does not name a table")
+        raise TracekitError("the component id in the request does not identify a table")
     at = parse_aggregated(dict(parse_qsl(id_.get("at", ""))), captures)
     arguments = tuple(sorted(parse_qsl(id_.get("arguments", ""), keep_blank_values=True)))
     return queries.Query(id_.get("table", ""), at, arguments, **values)
 
 
-def register(app: Dash, captures: Captures, details: Any) -> None:
+def register_callbacks(app: Dash, captures: Captures, details: Any) -> None:
     """Register the callbacks of all tables.
 
     Args:
@@ -398,7 +398,7 @@ def register(app: Dash, captures: Captures, details: Any) -> None:
     _register_browser_callbacks(app)
 
 
-def _part_ids(part: str) -> dict[str, Any]:
+def _part_id_pattern(part: str) -> dict[str, Any]:
     """Return the pattern for the component ids of one element, such as ``search``, of all tables."""
     return {"part": part, "table": MATCH, "at": MATCH, "arguments": MATCH}
 
@@ -407,15 +407,15 @@ def _register_rows(app: Dash, captures: Captures) -> None:
     """Register the callback that answers requests for rows."""
 
     @app.callback(
-        Output(_part_ids("grid"), "getRowsResponse"),
-        Output(_part_ids("grid"), "dashGridOptions"),
-        Output(_part_ids("status"), "children"),
-        Output(_part_ids("problem"), "children"),
-        Input(_part_ids("grid"), "getRowsRequest"),
-        State(_part_ids("search"), "value"),
-        State(_part_ids("condition"), "value"),
-        State(_part_ids("toggled"), "data"),
-        State(_part_ids("grid"), "id"),
+        Output(_part_id_pattern("grid"), "getRowsResponse"),
+        Output(_part_id_pattern("grid"), "dashGridOptions"),
+        Output(_part_id_pattern("status"), "children"),
+        Output(_part_id_pattern("problem"), "children"),
+        Input(_part_id_pattern("grid"), "getRowsRequest"),
+        State(_part_id_pattern("search"), "value"),
+        State(_part_id_pattern("condition"), "value"),
+        State(_part_id_pattern("toggled"), "data"),
+        State(_part_id_pattern("grid"), "id"),
         prevent_initial_call=True,
     )
     def send_rows(
@@ -434,9 +434,9 @@ def _register_rows(app: Dash, captures: Captures) -> None:
                 condition=condition or "",
                 toggled=toggled or "",
             )
-            page = queries.page(captures, query, *_requested_row_range(request))
+            page = queries.load_page(captures, query, *_requested_row_range(request))
         except TracekitError as error:
-            return {"rowData": [], "rowCount": 0}, no_update, "", problem(error)
+            return {"rowData": [], "rowCount": 0}, no_update, "", error_message(error)
         options = Patch()
         options["pinnedBottomRowData"] = page.sums
         return {"rowData": page.rows, "rowCount": page.matching}, options, _row_count_text(page), None
@@ -446,9 +446,9 @@ def _register_details(app: Dash, details: Any) -> None:
     """Register the callback that shows the details of a selected row."""
 
     @app.callback(
-        Output(_part_ids("details"), "children"),
-        Input(_part_ids("grid"), "selectedRows"),
-        State(_part_ids("grid"), "id"),
+        Output(_part_id_pattern("details"), "children"),
+        Input(_part_id_pattern("grid"), "selectedRows"),
+        State(_part_id_pattern("grid"), "id"),
         State("url", "search"),
         prevent_initial_call=True,
     )
@@ -459,7 +459,7 @@ def _register_details(app: Dash, details: Any) -> None:
         try:
             return details(id_, selected[0], search or "")
         except TracekitError as error:
-            return problem(error)
+            return error_message(error)
 
 
 def _register_browser_callbacks(app: Dash) -> None:
@@ -475,24 +475,24 @@ def _register_browser_callbacks(app: Dash) -> None:
     ]
     app.clientside_callback(
         ClientsideFunction("tracekit", "remember"),
-        Output(_part_ids("copied"), "data"),
-        *(Input(_part_ids(part), name) for part, name in remembered),
-        State(_part_ids("grid"), "id"),
+        Output(_part_id_pattern("copied"), "data"),
+        *(Input(_part_id_pattern(part), name) for part, name in remembered),
+        State(_part_id_pattern("grid"), "id"),
         prevent_initial_call=True,
     )
     app.clientside_callback(
         ClientsideFunction("tracekit", "clear"),
-        Output(_part_ids("search"), "value"),
-        Output(_part_ids("condition"), "value"),
-        Output(_part_ids("grid"), "filterModel"),
-        Input(_part_ids("clear"), "n_clicks"),
+        Output(_part_id_pattern("search"), "value"),
+        Output(_part_id_pattern("condition"), "value"),
+        Output(_part_id_pattern("grid"), "filterModel"),
+        Input(_part_id_pattern("clear"), "n_clicks"),
         prevent_initial_call=True,
     )
     app.clientside_callback(
         ClientsideFunction("tracekit", "exportRows"),
-        Output({**_part_ids("export"), "format": MATCH}, "data-state"),
-        Input({**_part_ids("export"), "format": MATCH}, "n_clicks"),
-        State({**_part_ids("export"), "format": MATCH}, "id"),
+        Output({**_part_id_pattern("export"), "format": MATCH}, "data-state"),
+        Input({**_part_id_pattern("export"), "format": MATCH}, "n_clicks"),
+        State({**_part_id_pattern("export"), "format": MATCH}, "id"),
         prevent_initial_call=True,
     )
 
@@ -501,7 +501,7 @@ def _requested_row_range(request: Mapping[str, Any]) -> tuple[int, int]:
     """Return the start and the end (exclusive) of the requested range of rows."""
     start, stop = request.get("startRow"), request.get("endRow")
     if not isinstance(start, int) or not isinstance(stop, int) or max(abs(start), abs(stop)) > MAX_ROWS:
-        raise TracekitError("the request does not state which rows to return")
+        raise TracekitError(f"the request must contain the numbers startRow and endRow, which are at most {MAX_ROWS:,}")
     return start, stop
 
 
@@ -532,7 +532,9 @@ def plain_table(frame: pl.DataFrame, titles: Mapping[str, str], caption: str, li
     )
     body = []
     for index, row in enumerate(frame.select(names).iter_rows(named=True)):
-        cells = [html.Td(text_of(row[c]), className=_alignment_class(frame, c), title=str(row[c] or "")) for c in names]
+        cells = [
+            html.Td(format_value(row[c]), className=_alignment_class(frame, c), title=str(row[c] or "")) for c in names
+        ]
         body.append(html.Tr([*cells, *([html.Td(links[index])] if links else [])]))
     return html.Div(
         html.Table([html.Caption(caption), html.Thead(head), html.Tbody(body)], className="plain"), className="scroll"
@@ -544,7 +546,7 @@ def _alignment_class(frame: pl.DataFrame, column: str) -> str:
     return "number" if frame.schema[column].is_numeric() else "text"
 
 
-def text_of(value: object) -> str:
+def format_value(value: object) -> str:
     """Format a value for display.
 
     Numbers have thousands separators and at most two decimals, booleans are "yes" or "no", and null is empty.

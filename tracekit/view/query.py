@@ -13,7 +13,7 @@ from tracekit.errors import TracekitError
 from tracekit.view import filters, sql
 from tracekit.view.datasets import dataset
 from tracekit.view.sources import MAX_EXACT, Scope
-from tracekit.view.tree import parse, states
+from tracekit.view.tree import parse_expansion, row_states
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -29,7 +29,7 @@ ADDITIVE = re.compile(
     r"|tensor_core_kernel_count|count(_[ab])?|time_[ab]_ns|change_ns|bytes_[ab]|num_calls|instances|launches|gaps|bytes|size_bytes"
     r"|number_ops|number_calls|op_instances|range_instances|self_count)"
 )
-"""Names of columns whose sum has a meaning."""
+"""Pattern of the names of columns with a meaningful sum."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Query:
         """Whether the rows are neither filtered nor sorted. Otherwise, a tree is shown as a flat table."""
         return (self.filter, self.sort, self.search, self.condition) == ("{}", "[]", "", "")
 
-    def source(self) -> Hashable:
+    def rows_key(self) -> Hashable:
         """Return the cache key of the unfiltered rows."""
         return (self.table, self.at, self.arguments)
 
@@ -88,30 +88,30 @@ class Page(NamedTuple):
 def load_rows(captures: Captures, query: Query) -> Rows:
     """Return all rows of the table that a query names, from the cache if possible."""
     scope = Scope(captures[query.at].at(query.at), dict(query.arguments), captures, captures[query.at])
-    return captures.rows(query.source(), lambda: dataset(query.table).rows(scope))
+    return captures.rows(query.rows_key(), lambda: dataset(query.table).rows(scope))
 
 
 def matching_order(captures: Captures, query: Query) -> pl.Series | None:
     """Return the sorted numbers of the rows that match a query. Return None if all rows match, unsorted."""
     if query.is_plain:
         return None
-    return captures.order(query, lambda: _order(load_rows(captures, query).frame, query))
+    return captures.order(query, lambda: _compute_matching_order(load_rows(captures, query).frame, query))
 
 
-def _order(frame: pl.DataFrame, query: Query) -> pl.Series:
+def _compute_matching_order(frame: pl.DataFrame, query: Query) -> pl.Series:
     """Compute the sorted numbers of the rows that match a query."""
     schema = frame.schema
     number = "_row"
     lazy = frame.lazy().with_row_index(number)
     conditions = [
-        filters.filter_rows(parse_json(query.filter, dict), schema),
-        filters.search_rows(query.search, schema),
-        sql.where(query.condition, schema) if query.condition.strip() else None,
+        filters.filter_expr(parse_json(query.filter, dict), schema),
+        filters.search_expr(query.search, schema),
+        sql.where_expr(query.condition, schema) if query.condition.strip() else None,
     ]
     lazy = lazy.filter(*(condition for condition in conditions if condition is not None))
     columns = filters.sort_columns(parse_json(query.sort, list), schema)
     if columns:
-        keys = [_sort_key(name, schema[name]) for name, _ in columns]
+        keys = [_sort_key_expr(name, schema[name]) for name, _ in columns]
         descending = [reverse for _, reverse in columns]
         lazy = lazy.sort([*keys, number], descending=[*descending, False], nulls_last=True)
     try:
@@ -123,7 +123,7 @@ def _order(frame: pl.DataFrame, query: Query) -> pl.Series:
         raise TracekitError("the filter cannot be applied to the values of the table") from error
 
 
-def _sort_key(name: str, kind: pl.DataType) -> pl.Expr:
+def _sort_key_expr(name: str, kind: pl.DataType) -> pl.Expr:
     """Return an expression by which to sort a column. Strings are sorted by code points."""
     return pl.col(name).cast(pl.String) if kind in (pl.Categorical, pl.Enum) else pl.col(name)
 
@@ -148,15 +148,15 @@ def matching_frame(captures: Captures, query: Query) -> pl.DataFrame:
     return frame if order is None else frame[order]
 
 
-def page(captures: Captures, query: Query, start: int, stop: int) -> Page:
+def load_page(captures: Captures, query: Query, start: int, stop: int) -> Page:
     """Return the rows ``start`` to ``stop`` (exclusive) of a query, with the sums of all matching rows."""
     if not 0 <= start <= stop <= start + MAX_PAGE:
-        raise TracekitError(f"a page has at most {MAX_PAGE} rows")
+        raise TracekitError(f"rows {start} to {stop} were requested, but a request may contain at most {MAX_PAGE} rows")
     rows = load_rows(captures, query)
     frame, order = rows.frame, matching_order(captures, query)
     described = dataset(query.table)
     tree = described.tree if query.is_plain else None
-    shown = None if tree is None else states(frame, tree, parse(dict(query.arguments), query.toggled))
+    shown = None if tree is None else row_states(frame, tree, parse_expansion(dict(query.arguments), query.toggled))
     if shown is not None:
         order = shown["visible"].arg_true()
     matching = frame.height if order is None else order.len()
@@ -172,7 +172,7 @@ def page(captures: Captures, query: Query, start: int, stop: int) -> Page:
         [{"_id": name, **row} for name, row in zip(named, cells, strict=True)],
         matching,
         frame.height,
-        sums(frame, selected) if described.has_sums else [],
+        summary_rows(frame, selected) if described.has_sums else [],
         is_tree=shown is not None,
     )
 
@@ -182,10 +182,10 @@ def printable(frame: pl.DataFrame) -> pl.DataFrame:
 
     Integers that a browser cannot represent exactly become text, booleans "yes" and "no", and nested values JSON.
     """
-    return frame.select(_cell(frame[name]) for name in frame.columns)
+    return frame.select(_printable_column(frame[name]) for name in frame.columns)
 
 
-def _cell(column: pl.Series) -> pl.Series:
+def _printable_column(column: pl.Series) -> pl.Series:
     """Convert a column to the form in which it is sent to the browser."""
     kind = column.dtype
     if kind == pl.Boolean:
@@ -209,7 +209,7 @@ def is_inexact(column: pl.Series) -> bool:
     return isinstance(low, int) and isinstance(high, int) and (low < -MAX_EXACT or high > MAX_EXACT)
 
 
-def exact_sum(column: pl.Series) -> pl.Expr:
+def exact_sum_expr(column: pl.Series) -> pl.Expr:
     """Return an expression for the sum of a numeric column, in a type that can represent the sum of all its rows.
 
     polars adds integers in their own type, in which the sum may overflow.
@@ -221,12 +221,12 @@ def exact_sum(column: pl.Series) -> pl.Expr:
     return pl.col(column.name).cast(kind).sum()
 
 
-def sums(frame: pl.DataFrame, selected: pl.DataFrame) -> list[dict[str, Any]]:
+def summary_rows(frame: pl.DataFrame, selected: pl.DataFrame) -> list[dict[str, Any]]:
     """Return the summary rows of a table: the sums of the selected rows, and their share of all rows in per cent."""
     columns = [c for c in frame.columns if frame.schema[c].is_numeric() and ADDITIVE.fullmatch(c)]
     if not columns or not frame.height:
         return []
-    total = [exact_sum(frame[c]) for c in columns]
+    total = [exact_sum_expr(frame[c]) for c in columns]
     totals, parts = (each.select(total).row(0, named=True) for each in (frame, selected))
     shares = {c: f"{parts[c] * 100 / totals[c]:.1f} %" if totals[c] else "" for c in columns}
     exact: Mapping[str, Any] = {c: str(v) if isinstance(v, int) and abs(v) > MAX_EXACT else v for c, v in parts.items()}

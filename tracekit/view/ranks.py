@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from tracekit.view.captures import Capture, Captures
 
 TABLES = ("summary", "arrivals", "stragglers", "iterations", "operations", "clocks")
-"""Tables of the analysis of the communication that the pages show."""
+"""Tables of the analysis of the communication that are shown on pages."""
 OF_ITERATIONS = ("stragglers", "iterations")
-"""Those that the page of ranks shows."""
+"""Tables of this analysis that are shown on the page "Ranks"."""
 _OF_SEVERAL_RANKS = (*OF_ITERATIONS, "clocks")
-"""Tables that say nothing about a single rank."""
+"""Tables that are only meaningful for several ranks."""
 _COMMON = {"start_ns": "common_start_ns", "end_ns": "common_end_ns", "last_start_ns": "common_last_start_ns"}
-"""Times on the clock of the first rank, which have other names so that they do not lead to the timeline of another."""
+"""New names of times on the clock of the first rank. They prevent links to the timeline of another rank."""
 _SINCE_FIRST = {"start_ns": "since_first_start_ns", "end_ns": "since_first_end_ns"}
-"""Times since the start of the first capture, by UTC."""
+"""New names of times since the start of the first capture, which are aligned by UTC."""
 _TITLES = {
     "since_first_start_ns": "Start since the first capture (ns)",
     "since_first_end_ns": "End since the first capture (ns)",
@@ -83,13 +83,13 @@ class OpenSet(TraceSet):
 
 def job(captures: Captures) -> OpenSet | None:
     """Return all captures as a set of ranks, or None if they are not the ranks of one job. The result is cached."""
-    return captures.figure("job", lambda: _job(captures.all))  # type: ignore[no-any-return]
+    return captures.cached("job", lambda: _find_job(captures.all))  # type: ignore[no-any-return]
 
 
-def _job(captures: Sequence[Capture]) -> OpenSet | None:
+def _find_job(captures: Sequence[Capture]) -> OpenSet | None:
     if len(captures) < 2:  # noqa: PLR2004
         return None
-    recorded = [_recorded(each) for each in captures]
+    recorded = [_read_recorded(each) for each in captures]
     try:
         with warnings.catch_warnings(record=True) as problems:
             warnings.simplefilter("always", TracekitWarning)
@@ -102,22 +102,22 @@ def _job(captures: Sequence[Capture]) -> OpenSet | None:
     return OpenSet(found, [traces[member.path] for member in found])
 
 
-def _recorded(capture: Capture) -> members.Recorded:
+def _read_recorded(capture: Capture) -> members.Recorded:
     return members.read_recorded(capture.trace, capture.trace.path or Path(capture.name))
 
 
 def ranks_of(captures: Captures, capture: Capture) -> OpenSet:
     """Return the ranks of the job, or else a set with the given capture as its only rank."""
-    return job(captures) or captures.figure(("rank", capture.index), lambda: _one(capture))
+    return job(captures) or captures.cached(("rank", capture.index), lambda: _single_rank(capture))
 
 
-def _key(captures: Captures, capture: Capture) -> int | None:
+def _ranks_key(captures: Captures, capture: Capture) -> int | None:
     """Return the part of a cache key that identifies the ranks: None for a job, or else the index of the capture."""
     return None if job(captures) else capture.index
 
 
-def _one(capture: Capture) -> OpenSet:
-    return OpenSet([rank_sources.make_member(_recorded(capture), 0, "given")], [capture.trace])
+def _single_rank(capture: Capture) -> OpenSet:
+    return OpenSet([rank_sources.make_member(_read_recorded(capture), 0, "given")], [capture.trace])
 
 
 def recipe(captures: Captures, capture: Capture, name: str, options: Mapping[str, Value] | None = None) -> Tables:
@@ -136,11 +136,11 @@ def recipe(captures: Captures, capture: Capture, name: str, options: Mapping[str
     is_aligned = all(member.origin_utc_ns is not None for member in ranks.members)
     if "align" in find_recipe(name).options and not is_aligned:
         values["align"] = "no"
-    key = ("recipe", _key(captures, capture), name, *sorted(values.items()))
-    return captures.figure(key, lambda: _run(ranks, name, values))  # type: ignore[no-any-return]
+    key = ("recipe", _ranks_key(captures, capture), name, *sorted(values.items()))
+    return captures.cached(key, lambda: _run_recipe(ranks, name, values))  # type: ignore[no-any-return]
 
 
-def _run(ranks: OpenSet, name: str, options: Mapping[str, Value]) -> Tables:
+def _run_recipe(ranks: OpenSet, name: str, options: Mapping[str, Value]) -> Tables:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TracekitWarning)  # the table of clocks says how each rank is aligned
         return recipes.run(ranks, name, options)
@@ -157,19 +157,19 @@ def communication(captures: Captures, capture: Capture) -> Communication:
         TracekitError: A capture cannot be read.
     """
     ranks = ranks_of(captures, capture)
-    key = ("communication", _key(captures, capture))
-    return captures.figure(key, lambda: Communication(collect_rank_tables(ranks, rank_tables)))  # type: ignore[no-any-return]
+    key = ("communication", _ranks_key(captures, capture))
+    return captures.cached(key, lambda: Communication(collect_rank_tables(ranks, rank_tables)))  # type: ignore[no-any-return]
 
 
-def present(found: Communication) -> list[str]:
+def nonempty_tables(analysis: Communication) -> list[str]:
     """Return the names of the communication tables that have rows and are meaningful for the number of ranks."""
-    several = (found.iterations["rank_count"].max() or 0) > 1  # type: ignore[operator]
-    return [name for name in TABLES if getattr(found, name).height and (several or name not in _OF_SEVERAL_RANKS)]
+    several = (analysis.iterations["rank_count"].max() or 0) > 1  # type: ignore[operator]
+    return [name for name in TABLES if getattr(analysis, name).height and (several or name not in _OF_SEVERAL_RANKS)]
 
 
-def rows(found: Communication, name: str) -> Rows:
+def rows(analysis: Communication, name: str) -> Rows:
     """Return the rows of one table of an analysis of the communication."""
-    return titled(getattr(found, name), _COMMON if found.clocks.height > 1 else {})
+    return with_titles(getattr(analysis, name), _COMMON if analysis.clocks.height > 1 else {})
 
 
 def gpu_time(captures: Captures, capture: Capture) -> Rows:
@@ -177,7 +177,7 @@ def gpu_time(captures: Captures, capture: Capture) -> Rows:
     frame = recipe(captures, capture, "gpu_time_sum")["gpu_time"]
     names = {m.rank: m.name for m in ranks_of(captures, capture).members}
     named = frame.with_columns(pl.col("rank").replace_strict(names, return_dtype=pl.String).alias("capture"))
-    return titled(named.select("rank", "capture", pl.exclude("rank", "capture")))
+    return with_titles(named.select("rank", "capture", pl.exclude("rank", "capture")))
 
 
 def utilization(captures: Captures, capture: Capture, name: str, bins: int) -> Rows:
@@ -199,7 +199,7 @@ def utilization(captures: Captures, capture: Capture, name: str, bins: int) -> R
         (start + length).alias("end_ns"),
         *(pl.col(old).alias(new) for old, new in values.items()),
     )
-    found = _of_ranks(captures, table)
+    found = _with_rank_titles(captures, table)
     return found._replace(titles={**found.titles, **{new: f"{old} (%)" for old, new in values.items()}})
 
 
@@ -220,18 +220,18 @@ def pace(captures: Captures, capture: Capture, name: str, of: str) -> Rows:
         .drop_nulls("start_ns")
         for rank in tables["pace_start"].columns
     ]
-    return _of_ranks(captures, pl.concat(occurrences))
+    return _with_rank_titles(captures, pl.concat(occurrences))
 
 
-def _of_ranks(captures: Captures, frame: pl.DataFrame) -> Rows:
+def _with_rank_titles(captures: Captures, frame: pl.DataFrame) -> Rows:
     """Return rows with titles that depend on the number of ranks.
 
     The times of several ranks count from the start of the first capture. For one rank, the column ``rank`` is dropped.
     """
-    return titled(frame, _SINCE_FIRST) if job(captures) else titled(frame.drop("rank"))
+    return with_titles(frame, _SINCE_FIRST) if job(captures) else with_titles(frame.drop("rank"))
 
 
-def titled(frame: pl.DataFrame, other_clock: Mapping[str, str] | None = None) -> Rows:
+def with_titles(frame: pl.DataFrame, other_clock: Mapping[str, str] | None = None) -> Rows:
     """Return rows with titles for their columns.
 
     Args:

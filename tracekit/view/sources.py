@@ -35,7 +35,7 @@ MAPS = {
 MAX_BINS = 300
 """Largest number of bins of a heat map."""
 PACES = {"cuda_gpu_kern_pace": "Kernels", "nvtx_pace": "NVTX ranges", "nvtx_gpu_proj_pace": "NVTX ranges on the GPU"}
-"""The recipes of paces, each with the title of what occurs."""
+"""The recipes of paces, each with the title of the kind of occurrences."""
 MAX_EXACT = 2**53
 """Largest integer that a browser represents exactly."""
 
@@ -157,7 +157,7 @@ def table(name: str, share: str | None = None) -> Callable[[Scope], Rows]:
     return rows
 
 
-def timed(name: str) -> Callable[[Scope], Rows]:
+def table_with_durations(name: str) -> Callable[[Scope], Rows]:
     """Return a function that reads a declared table of intervals and adds their durations."""
     return lambda scope: with_durations(table_rows(scope.trace, name))
 
@@ -233,11 +233,11 @@ def iteration_kernels(scope: Scope) -> Rows:
     rows = _kernels_with_ops(scope.trace)
     frame = rows.frame
     if "iteration" in scope.arguments:
-        frame = frame.filter(pl.col("iteration") == _number(scope.arguments["iteration"]))
+        frame = frame.filter(pl.col("iteration") == _parse_integer(scope.arguments["iteration"]))
     if "op_id" in scope.arguments:
         frame = frame.filter(pl.col("op_id") == scope.arguments["op_id"])
     frame = frame.with_columns(
-        _triple("grid").alias("grid"), _triple("block").alias("block"), start_ns=pl.col("gpu_start_time_ns")
+        _triple_expr("grid").alias("grid"), _triple_expr("block").alias("block"), start_ns=pl.col("gpu_start_time_ns")
     ).with_columns(end_ns=pl.col("start_ns") + pl.col("gpu_duration_ns"))
     order = ["op_name", "kernel_name", "device_id", "gpu_duration_ns", "gpu_start_time_ns", "api_call_start_ns"]
     order += ["api_call_time_ns", "uses_tc", "grid", "block"]
@@ -249,16 +249,16 @@ def iteration_kernels(scope: Scope) -> Rows:
 def _kernels_with_ops(trace: Trace) -> Rows:
     """Return each kernel with its iteration and op, from the roll-up in the capture or else from the computed one."""
     if recorded.has_recorded_rollup(trace):
-        return _titled(recorded.iteration_kernels(trace))
+        return _with_derived_titles(recorded.iteration_kernels(trace))
     return report_rows(trace.stats("iteration"))
 
 
-def _titled(frame: pl.DataFrame) -> Rows:
+def _with_derived_titles(frame: pl.DataFrame) -> Rows:
     """Return rows together with titles that are derived from the column names."""
     return Rows(frame, {c: title_of(c) for c in frame.columns}, dict.fromkeys(frame.columns, ""))
 
 
-def _triple(prefix: str) -> pl.Expr:
+def _triple_expr(prefix: str) -> pl.Expr:
     """Return an expression that formats the columns ``PREFIX_x``, ``PREFIX_y`` and ``PREFIX_z`` as ``(x, y, z)``."""
     return pl.format("({}, {}, {})", *(pl.col(f"{prefix}_{axis}") for axis in "xyz"))
 
@@ -266,7 +266,7 @@ def _triple(prefix: str) -> pl.Expr:
 def iteration_ops(scope: Scope) -> Rows:
     """Return the ops that launched kernels in an iteration, with the summed times of these kernels."""
     frame = _kernels_with_ops(scope.trace).frame
-    frame = frame.filter(pl.col("iteration") == _number(scope.arguments.get("iteration", "0")))
+    frame = frame.filter(pl.col("iteration") == _parse_integer(scope.arguments.get("iteration", "0")))
     time = pl.col("gpu_duration_ns")
     uses = pl.col("uses_tc").fill_null(value=False)
     ops = frame.group_by("op_id", maintain_order=True).agg(
@@ -277,13 +277,13 @@ def iteration_ops(scope: Scope) -> Rows:
         tensor_core_gpu_time_ns=time.filter(uses).sum(),
         data_type=pl.col("data_types").first(),
     )
-    return with_share(_titled(ops), "gpu_time_ns")
+    return with_share(_with_derived_titles(ops), "gpu_time_ns")
 
 
 def op_kernels(scope: Scope) -> Rows:
     """Return the kernels of an op by name."""
     if recorded.has_recorded_rollup(scope.trace):
-        rows = _titled(recorded.op_kernels(scope.trace))
+        rows = _with_derived_titles(recorded.op_kernels(scope.trace))
     else:
         rows = report_rows(scope.trace.stats("kernel"))
     frame = rows.frame.filter(pl.col("op_id") == scope.arguments.get("op_id", ""))
@@ -358,7 +358,9 @@ def comparison(scope: Scope) -> Rows:
     captures = scope.captures
     kind = scope.arguments.get("by", "")
     if captures is None or kind not in KINDS:
-        raise TracekitError("captures cannot be compared by the requested kind", hint=f"kinds: {', '.join(KINDS)}")
+        raise TracekitError(
+            "captures cannot be compared by the requested kind of rows", hint=f"kinds: {', '.join(KINDS)}"
+        )
     values = {name.removeprefix("other_"): value for name, value in scope.arguments.items() if name != "by"}
     other = parse_aggregated(values, len(captures))
     return comparison.changes(comparison.compare(captures, scope.trace, captures[other].at(other), kind), kind)
@@ -380,7 +382,7 @@ def launch_shapes(scope: Scope) -> Rows:
             maximum_ns=duration.max(),
             first_start_ns=pl.col("start_ns").min(),
         )
-        .with_columns(_triple("grid").alias("grid"), _triple("block").alias("block"))
+        .with_columns(_triple_expr("grid").alias("grid"), _triple_expr("block").alias("block"))
         .drop(shape)
         .sort("total_time_ns", "name", "grid", "block", descending=[True, False, False, False])
         .collect()
@@ -397,7 +399,7 @@ def launches(scope: Scope) -> Rows:
     where = None
     if "name" in scope.arguments:
         arguments = scope.arguments
-        shapes = [_triple(each) == arguments.get(each, "") for each in ("grid", "block")]
+        shapes = [_triple_expr(each) == arguments.get(each, "") for each in ("grid", "block")]
         where = (pl.col("name").cast(pl.String) == arguments["name"]) & shapes[0] & shapes[1]
     return with_durations(table_rows(scope.trace, "kernels", where=where))
 
@@ -411,7 +413,7 @@ def collectives(scope: Scope) -> Rows:
 
 def collective_launches(scope: Scope) -> Rows:
     """Return the launches of NCCL kernels, with one row per launch."""
-    return with_durations(table_rows(scope.trace, "kernels", where=is_collective()))
+    return with_durations(table_rows(scope.trace, "kernels", where=is_collective_expr()))
 
 
 def ranks_table(name: str) -> Callable[[Scope], Rows]:
@@ -433,7 +435,7 @@ def _captures_of(scope: Scope) -> tuple[Captures, Capture]:
         TracekitError: The scope does not contain the captures.
     """
     if scope.captures is None or scope.capture is None:
-        raise TracekitError("the tables of ranks need the captures of the server")
+        raise TracekitError("tables about ranks need the captures of the server")
     return scope.captures, scope.capture
 
 
@@ -448,9 +450,9 @@ def utilization(scope: Scope) -> Rows:
     """Return the utilization of each rank and GPU by time bin."""
     from tracekit.view import ranks
 
-    recipe, bins = scope.arguments.get("map", ""), _number(scope.arguments.get("bins", ""))
+    recipe, bins = scope.arguments.get("map", ""), _parse_integer(scope.arguments.get("bins", ""))
     if recipe not in MAPS or not 1 <= bins <= MAX_BINS:
-        raise TracekitError("the request names an unknown map", hint=f"maps: {', '.join(MAPS)}")
+        raise TracekitError(f"the request needs a known map and 1 to {MAX_BINS} bins", hint=f"maps: {', '.join(MAPS)}")
     return ranks.utilization(*_captures_of(scope), recipe, bins)
 
 
@@ -460,28 +462,28 @@ def pace(scope: Scope) -> Rows:
 
     recipe = scope.arguments.get("kind", "")
     if recipe not in PACES:
-        raise TracekitError("the request names an unknown kind of occurrences", hint=f"kinds: {', '.join(PACES)}")
+        raise TracekitError("the requested kind of occurrences does not exist", hint=f"kinds: {', '.join(PACES)}")
     return ranks.pace(*_captures_of(scope), recipe, scope.arguments.get("name", ""))
 
 
-def is_collective() -> pl.Expr:
+def is_collective_expr() -> pl.Expr:
     """Return an expression that is true for kernels of NCCL, according to their names."""
     return pl.col("name").cast(pl.String).str.contains(r"(?i)nccl")
 
 
 def stack_functions(scope: Scope) -> Rows:
     """Return the functions in the selected call stacks."""
-    return stacks.functions(stacks.select(scope.trace, scope.arguments))
+    return stacks.functions(stacks.parse_selection(scope.trace, scope.arguments))
 
 
 def stack_events(scope: Scope) -> Rows:
     """Return the selected events that have a call stack."""
-    return stacks.samples(stacks.select(scope.trace, scope.arguments))
+    return stacks.events_with_stacks(stacks.parse_selection(scope.trace, scope.arguments))
 
 
 def stack_frames(scope: Scope) -> Rows:
     """Return the frames of the call stack of the selected event."""
-    return stacks.frames_of(scope.trace, _number(scope.arguments.get("stack_id", "0")))
+    return stacks.frames_of(scope.trace, _parse_integer(scope.arguments.get("stack_id", "0")))
 
 
 def metric_summary(scope: Scope) -> Rows:
@@ -499,7 +501,7 @@ def metric_summary(scope: Scope) -> Rows:
         .sort("device_id", "metric")
         .collect()
     )
-    return _titled(frame)
+    return _with_derived_titles(frame)
 
 
 def ncu_launches(scope: Scope) -> Rows:
@@ -511,18 +513,18 @@ def ncu_launches(scope: Scope) -> Rows:
 def ncu_launch(table: str) -> Callable[[Scope], Rows]:
     """Return a function that reads the rows of a table for the selected launch of Nsight Compute."""
     return lambda scope: table_rows(
-        scope.trace, table, where=pl.col("launch_id") == _number(scope.arguments.get("launch_id", "0"))
+        scope.trace, table, where=pl.col("launch_id") == _parse_integer(scope.arguments.get("launch_id", "0"))
     )
 
 
-def _number(text: str) -> int:
+def _parse_integer(text: str) -> int:
     """Parse an integer, and raise an error if the text is not an integer."""
     if not re.fullmatch(r"-?[0-9]{1,18}", text):
-        raise TracekitError("the request must identify the row by a number")
+        raise TracekitError("a value in the request must be an integer of at most 18 digits")
     return int(text)
 
 
-def declared(name: str) -> Callable[[Scope], Rows]:
+def declared_table(name: str) -> Callable[[Scope], Rows]:
     """Return a function that reads all columns of a declared table, with their names as titles."""
 
     def rows(scope: Scope) -> Rows:

@@ -26,7 +26,7 @@ MAX_NODES = 500
 HINT = "use columns, numbers, 'text', = <> < <= > >=, + - * / %, AND, OR, NOT, IN, BETWEEN, LIKE, ILIKE, IS NULL"
 
 
-def where(condition: str, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+def where_expr(condition: str, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """Translate an SQL condition, as written after WHERE, into a polars expression.
 
     Args:
@@ -185,7 +185,7 @@ _ARGUMENTS: Mapping[str, set[str]] = {
     "Like": {"this", "expression", "negate"},
     "Literal": {"this", "is_string"},
 }
-"""Arguments of nodes that are translated, if they are others than \"this\" and \"expression\"."""
+"""Supported arguments of nodes that have other arguments than ``this`` and ``expression``."""
 _BINARY: Mapping[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     "And": operator.and_,
     "Or": operator.or_,

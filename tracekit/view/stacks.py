@@ -70,7 +70,7 @@ class Selection:
         return named.drop_nulls(_THREAD).sort("count", *_THREAD, descending=[True, False, False]).collect()
 
 
-def select(trace: Trace, arguments: Mapping[str, str]) -> Selection:
+def parse_selection(trace: Trace, arguments: Mapping[str, str]) -> Selection:
     """Parse URL parameters into a selection. Unknown events and weights are replaced with the first known ones.
 
     Raises:
@@ -85,7 +85,7 @@ def select(trace: Trace, arguments: Mapping[str, str]) -> Selection:
     events, weight = arguments.get("events", ""), arguments.get("weight", "")
     process, _, thread = arguments.get("thread", "").partition(":")
     if arguments.get("thread") and not all(_is_id(each) for each in (process, thread)):
-        raise TracekitError("the URL must identify a thread by two numbers")
+        raise TracekitError("the URL parameter 'thread' must be PROCESS:THREAD with two ids")
     return Selection(
         trace,
         events if events in known else known[0],
@@ -126,7 +126,7 @@ def functions(selection: Selection) -> Rows:
     return Rows(frame, titles, dict.fromkeys(titles, "") | docs)
 
 
-def samples(selection: Selection) -> Rows:
+def events_with_stacks(selection: Selection) -> Rows:
     """Return the selected events, each with its thread and its innermost function."""
     frame = selection.rows()
     if selection.thread is not None:

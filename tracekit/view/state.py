@@ -104,7 +104,7 @@ def parse_aggregated(values: Mapping[str, str], captures: int) -> Aggregated:
     Raises:
         TracekitError: A parameter has an invalid value.
     """
-    capture = _integer(values.get("capture", "") or "0", "capture")
+    capture = _parse_integer(values.get("capture", "") or "0", "capture")
     if not 0 <= capture < captures:
         raise TracekitError(
             f"the URL selects capture {capture}, but the number of captures is {captures}",
@@ -113,7 +113,7 @@ def parse_aggregated(values: Mapping[str, str], captures: int) -> Aggregated:
     at = Aggregated(capture, key_op=values.get("key_op") or None)
     if values.get("iterations"):
         first, _, last = values["iterations"].partition(":")
-        bounds = [None if bound == "" else _integer(bound, "iterations") for bound in (first, last)]
+        bounds = [None if bound == "" else _parse_integer(bound, "iterations") for bound in (first, last)]
         at = replace(at, first=bounds[0], last=bounds[1])
     return at
 
@@ -121,8 +121,8 @@ def parse_aggregated(values: Mapping[str, str], captures: int) -> Aggregated:
 _OWN = ("capture", "iterations", "key_op", "token")
 
 
-def _integer(text: str, name: str) -> int:
+def _parse_integer(text: str, name: str) -> int:
     """Parse an integer of at most 18 digits, or raise an error that names the URL parameter."""
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(2**60)) - 1):
-        raise TracekitError(f"the URL parameter {name!r} is not a number")
+        raise TracekitError(f"the URL parameter {name!r} must be an integer of at most 18 digits")
     return int(text)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_TOGGLED = 2000
-"""Largest number of rows that a link names as expanded or collapsed."""
+"""Maximum number of rows that a URL lists as expanded or collapsed."""
 
 
 class Tree(NamedTuple):
@@ -43,7 +43,7 @@ class Expansion(NamedTuple):
     toggled: frozenset[str]
 
 
-def parse(arguments: Mapping[str, str], toggled: str) -> Expansion:
+def parse_expansion(arguments: Mapping[str, str], toggled: str) -> Expansion:
     """Parse the arguments of a table and a list of keys into the set of expanded rows.
 
     Raises:
@@ -58,7 +58,7 @@ def parse(arguments: Mapping[str, str], toggled: str) -> Expansion:
     return Expansion(int(depth) if depth else None, frozenset(keys))
 
 
-def states(frame: pl.DataFrame, tree: Tree, expansion: Expansion) -> pl.DataFrame:
+def row_states(frame: pl.DataFrame, tree: Tree, expansion: Expansion) -> pl.DataFrame:
     """Return, for each row of a tree, whether it is visible and whether it is expanded.
 
     Returns:

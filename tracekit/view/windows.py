@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 MAX_EVENTS = 250_000
-"""Number of events that are converted at most, approximately."""
+"""Approximate maximum number of events that are converted."""
 TABLES = ("kernels", "memcpys", "memsets", "api_calls", "nvtx_ranges", "osrt_calls")
 MIN_WINDOW = 1_000_000
 """Shortest window around an event, in ns."""
@@ -65,7 +65,7 @@ def choose_window(trace: Trace, start: str, end: str) -> Window:
     low = span[0] if start == "" else parse_time(start)
     high = span[1] if end == "" else max(parse_time(end), low)
     if low > span[1] or high < span[0]:
-        raise TracekitError("the capture has no events at this time")
+        raise TracekitError(f"the capture has no events between {low:,} and {high:,} ns")
     margin = max((high - low) // 2, MIN_WINDOW // 2) if start or end else 0
     shown = (max(span[0], low - margin), min(span[1], high + margin))
     starts = _event_starts(trace)

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     import polars as pl
 
 LONG = 90
-"""Longer texts are folded."""
+"""Maximum length of a text that is not collapsed."""
 _SHORT = 24
 LONGEST = 6000
-"""Longer texts are shortened, so that the size of the page is limited."""
+"""Maximum length of a text that is not shortened, which limits the size of the page."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class Context:
         key = (name, self.state.at, self.dark, key, tuple(sorted(options.items())))
         trace = of or self.capture.at(self.state.at)
         compute = partial(components.figure, trace, name, title, dark=self.dark, **options)
-        return self.captures.figure(key, compute)
+        return self.captures.cached(key, compute)
 
     def recipe(self, recipe: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
         """Return a panel with a figure of a recipe, or None if there is no data for it.
@@ -90,12 +90,12 @@ class Context:
     def recipe_figures(self, recipe: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return panels with all figures of a recipe, by the name of the figure."""
         key = ("figures", recipe, self.state.at.capture, self.dark, tuple(sorted((options or {}).items())))
-        return self.captures.figure(key, lambda: self._draw(recipe, options))  # type: ignore[no-any-return]
+        return self.captures.cached(key, lambda: self._draw_recipe_figures(recipe, options))  # type: ignore[no-any-return]
 
-    def _draw(self, recipe: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _draw_recipe_figures(self, recipe: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
         tables = sets_of_ranks.recipe(self.captures, self.capture, recipe, options)
         drawn = plots.figures(tables, dark=self.dark)
-        return {name: components.drawn_panel(each, each.layout.title.text) for name, each in drawn.items()}
+        return {name: components.figure_panel(each, each.layout.title.text) for name, each in drawn.items()}
 
     def report(self, name: str) -> pl.DataFrame:
         """Return the rows of a report. The column names are the titles of its columns.
@@ -111,7 +111,7 @@ class Context:
 
         def below(row: Mapping[str, Any]) -> list[Any]:
             """Return the detail tables of a selected row."""
-            return details(self, name, selected_arguments(name, arguments or {}, row))
+            return detail_tables(self, name, selected_arguments(name, arguments or {}, row))
 
         return grid.table(self.captures, name, self.state, arguments, below=below, **options)
 
@@ -247,7 +247,7 @@ PAGES: Mapping[str, Page] = {
 }
 
 
-def available(captures: Captures, capture: Capture) -> list[Page]:
+def available_pages(captures: Captures, capture: Capture) -> list[Page]:
     """Return the pages that have data for a capture."""
     return [
         page
@@ -265,20 +265,20 @@ def build(context: Context) -> list[Any]:
     """
     page = PAGES.get(context.state.page)
     if page is None:
-        raise TracekitError("there is no page with this name", hint="choose one in the navigation")
+        raise TracekitError("the requested page does not exist", hint="choose one in the navigation")
     if page.needs and not context.capture.has(*page.needs):
-        reason = TracekitError("this capture has no data for this page", hint=_missing(page))
-        return [html.H1(page.title), grid.problem(reason)]
+        reason = TracekitError("this capture has no data for this page", hint=_missing_data_hint(page))
+        return [html.H1(page.title), grid.error_message(reason)]
     if page.needs_ranks and sets_of_ranks.job(context.captures) is None:
         reason = TracekitError("the captures are not the ranks of one job", hint="open the captures of all its ranks")
-        return [html.H1(page.title), grid.problem(reason)]
+        return [html.H1(page.title), grid.error_message(reason)]
     return page.content(context)
 
 
-def _missing(page: Page) -> str:
+def _missing_data_hint(page: Page) -> str:
     """Return a hint that states how to record the data that a page needs."""
     hint = _RECORD.get(page.name)
-    return hint or f"it needs rows in {' or '.join(page.needs)}"
+    return hint or f"the page shows rows of the tables {', '.join(page.needs)}"
 
 
 _RECORD = {
@@ -297,7 +297,7 @@ def selected_arguments(table: str, arguments: Mapping[str, str], row: Mapping[st
     return {**arguments, **{name: "" if value is None else str(value) for name, value in values.items()}}
 
 
-def details(context: Context, table: str, arguments: Mapping[str, str]) -> list[Any]:
+def detail_tables(context: Context, table: str, arguments: Mapping[str, str]) -> list[Any]:
     """Return the detail tables of a selected row."""
     page = PAGES.get(context.state.page)
     names = page.details.get(table, ()) if page else ()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tracekit.view.pages import Context
 
 OWN = ("collectives", "collective_launches", "mpi")
-"""Tables of the communication of one capture."""
+"""Tables about the communication of a single capture."""
 
 
 def build(context: Context) -> list[Any]:
@@ -22,9 +22,9 @@ def build(context: Context) -> list[Any]:
     names = [name for name in OWN if load_rows(context.captures, Query(name, context.state.at)).frame.height]
     figure = None
     try:
-        found = ranks.communication(context.captures, context.capture)
+        analysis = ranks.communication(context.captures, context.capture)
         elsewhere = ranks.OF_ITERATIONS if ranks.job(context.captures) else ()
-        names = [*(f"ranks_{name}" for name in ranks.present(found) if name not in elsewhere), *names]
+        names = [*(f"ranks_{name}" for name in ranks.nonempty_tables(analysis) if name not in elsewhere), *names]
         figure = context.recipe("comm_skew", "arrivals")
     except TracekitError:
         pass

@@ -20,7 +20,7 @@ def build(context: Context) -> list[Any]:
     """Return the components of the page "Compare"."""
     by = context.state.get("by", "kernels")
     by = by if by in KINDS else "kernels"
-    other = comparison.other_of(context.captures, context.state)
+    other = comparison.other_side(context.captures, context.state)
     parameters = {name: context.state.get(name) for name in comparison.OTHER if context.state.get(name)}
     choices = [(kind.title, context.state.url(by=name, **parameters)) for name, kind in KINDS.items()]
     kinds = components.navigation_control("by", choices, context.state.url(by=by, **parameters))
@@ -31,16 +31,22 @@ def build(context: Context) -> list[Any]:
     )
     try:
         sides = context.capture.at(context.state.at), context.captures[other].at(other)
-        found = comparison.compare(context.captures, *sides, by)
+        differences = comparison.compare(context.captures, *sides, by)
     except TracekitError as error:
-        return [components.panel("Compare with", [form]), dmc.Group([kinds], className="controls"), grid.problem(error)]
+        return [
+            components.panel("Compare with", [form]),
+            dmc.Group([kinds], className="controls"),
+            grid.error_message(error),
+        ]
     arguments = {"by": by, **{f"other_{name}": value for name, value in other.parameters().items()}}
     arguments["other_capture"] = str(other.capture)
     parts = [
         components.panel("Compare with", [form]),
         dmc.Group([kinds], className="controls"),
-        _totals_panel(context, other, comparison.totals(found, by)),
-        components.panel("Notes", [html.Ul([html.Li(note) for note in found.notes])]) if found.notes else None,
+        _totals_panel(context, other, comparison.totals(differences, by)),
+        components.panel("Notes", [html.Ul([html.Li(note) for note in differences.notes])])
+        if differences.notes
+        else None,
         context.table("comparison", arguments),
     ]
     return [part for part in parts if part is not None]
@@ -83,9 +89,9 @@ def _totals_panel(context: Context, other: Aggregated, times: tuple[int, int] | 
     change = f"{(after - before) * 100 / before:+.2f} %" if before else ""
     return html.Dl(
         [
-            components.number("A", components.duration(before), _side_label(context, context.state.at)),
-            components.number("B", components.duration(after), _side_label(context, other)),
-            components.number("Change", f"{after - before:+,} ns", change),
+            components.number_card("A", components.format_duration(before), _side_label(context, context.state.at)),
+            components.number_card("B", components.format_duration(after), _side_label(context, other)),
+            components.number_card("Change", f"{after - before:+,} ns", change),
         ],
         className="numbers",
     )

@@ -21,10 +21,10 @@ def build(context: Context) -> list[Any]:
     first, last = iterations["iteration"].min(), iterations["iteration"].max()
     numbers = html.Dl(
         [
-            components.number("Iterations", f"{iterations.height:,}"),
-            components.number("Aggregated", f"{used.len():,}"),
-            components.number("First", str(used.min()) if used.len() else "none"),
-            components.number("Last", str(used.max()) if used.len() else "none"),
+            components.number_card("Iterations", f"{iterations.height:,}"),
+            components.number_card("Aggregated", f"{used.len():,}"),
+            components.number_card("First", str(used.min()) if used.len() else "none"),
+            components.number_card("Last", str(used.max()) if used.len() else "none"),
         ],
         className="numbers",
     )

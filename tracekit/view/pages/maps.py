@@ -35,14 +35,14 @@ def build(context: Context) -> list[Any]:
     return [
         dmc.Group(controls, className="controls"),
         *context.recipe_figures(name, {"bins": bins}).values(),
-        context.table("utilization", _arguments(name, bins)),
+        context.table("utilization", _table_arguments(name, bins)),
     ]
 
 
 def _has_rows(context: Context, name: str) -> bool:
-    query = Query("utilization", context.state.at, tuple(sorted(_arguments(name, BINS[0]).items())))
+    query = Query("utilization", context.state.at, tuple(sorted(_table_arguments(name, BINS[0]).items())))
     return load_rows(context.captures, query).frame.height > 0
 
 
-def _arguments(name: str, bins: int) -> dict[str, str]:
+def _table_arguments(name: str, bins: int) -> dict[str, str]:
     return {"map": name, "bins": str(bins)}

@@ -38,7 +38,7 @@ def build(context: Context) -> list[Any]:
         context.figure("utilization_over_time", "GPU utilization over time"),
     ]
     parts = [
-        _key_figures(context, trace),
+        _key_numbers(context, trace),
         html.Div([each for each in small if each is not None], className="columns"),
         _advice_panel(context),
         *wide,
@@ -50,31 +50,33 @@ def build(context: Context) -> list[Any]:
     return [part for part in parts if part is not None]
 
 
-def _key_figures(context: Context, trace: Trace) -> Any:
+def _key_numbers(context: Context, trace: Trace) -> Any:
     """Return the most important numbers of the capture, such as its GPU utilization."""
     cards = []
     span = trace.span()
     if span:
-        cards.append(components.number("Time span", components.duration(span[1] - span[0])))
+        cards.append(components.number_card("Time span", components.format_duration(span[1] - span[0])))
     if context.capture.has("kernels", "graph_launches"):
         busy = trace.plot.utilization().filter(pl.col("busy_ns") > 0)["percent"]
         note = f"mean of {busy.len()} used GPUs" if busy.len() > 1 else ""
-        cards.append(components.number("GPU utilization", f"{sum(busy) / max(busy.len(), 1):.2f} %", note))
+        cards.append(components.number_card("GPU utilization", f"{sum(busy) / max(busy.len(), 1):.2f} %", note))
     if context.capture.has("kernels"):
         kernels = trace.frame("kernels").select((pl.col("end_ns") - pl.col("start_ns")).sum(), n=pl.len()).collect()
         cards.append(
-            components.number("Kernel time", components.duration(int(kernels.item(0, 0))), "sum of all kernels")
+            components.number_card(
+                "Kernel time", components.format_duration(int(kernels.item(0, 0))), "sum of all kernels"
+            )
         )
-        cards.append(components.number("Kernels", f"{kernels.item(0, 1):,}"))
+        cards.append(components.number_card("Kernels", f"{kernels.item(0, 1):,}"))
     if context.capture.has("kernels", "graph_launches", "ops"):
         iterations = trace.frame("iterations").collect()
         used = iterations.filter("is_aggregated")
         mean = (used["end_ns"] - used["start_ns"]).mean() if used.height else None
-        cards.append(components.number("Iterations", f"{iterations.height:,}", f"{used.height:,} aggregated"))
+        cards.append(components.number_card("Iterations", f"{iterations.height:,}", f"{used.height:,} aggregated"))
         if isinstance(mean, int | float):
-            cards.append(components.number("Average iteration", components.duration(round(mean))))
+            cards.append(components.number_card("Average iteration", components.format_duration(round(mean))))
     if context.capture.has("ncu_launches"):
-        cards.append(components.number("Measured launches", f"{trace.count('ncu_launches'):,}"))
+        cards.append(components.number_card("Measured launches", f"{trace.count('ncu_launches'):,}"))
     return html.Dl(cards, className="numbers") if cards else html.P("This capture has no events.", className="dimmed")
 
 

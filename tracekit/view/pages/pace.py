@@ -16,29 +16,29 @@ if TYPE_CHECKING:
     from tracekit.view.pages import Context
 
 LISTED = 100
-"""Number of names that the list offers."""
+"""Maximum number of names in the drop-down list."""
 _SUMS = {
     "cuda_gpu_kern_pace": ("cuda_gpu_kern_sum", "Name"),
     "nvtx_pace": ("nvtx_sum", "Text"),
     "nvtx_gpu_proj_pace": ("nvtx_gpu_proj_sum", "Text"),
 }
-"""The recipes that sum up what occurs, each with the column of names."""
+"""Recipes that sum up the occurrences of each name, each with its column of names, by recipe of paces."""
 
 
 def build(context: Context) -> list[Any]:
     """Return the components of the page "Pace"."""
-    totals = {kind: _totals(context, kind) for kind in PACES}
+    totals = {kind: _largest_totals(context, kind) for kind in PACES}
     kinds = [kind for kind, names in totals.items() if names]
     if not kinds:
         return [html.P("This capture contains neither kernels nor NVTX ranges.", className="dimmed")]
     kind = context.state.get("kind")
     kind = kind if kind in kinds else kinds[0]
     names = totals[kind]
-    name = context.state.get("name") or _first(context, names)
-    firsts = {each: context.state.url(kind=each, name=_first(context, totals[each])) for each in kinds}
+    name = context.state.get("name") or _default_name(context, names)
+    firsts = {each: context.state.url(kind=each, name=_default_name(context, totals[each])) for each in kinds}
     current = context.state.url(kind=kind, name=name)
     offered = [
-        (each, f"{each} ({total.occurrences:,}×, {components.duration(total.time_ns)})")
+        (each, f"{each} ({total.occurrences:,}×, {components.format_duration(total.time_ns)})")
         for each, total in names.items()
     ]
     offered = offered if name in names else [(name, name), *offered]
@@ -68,7 +68,7 @@ class Total(NamedTuple):
     time_ns: int
 
 
-def _totals(context: Context, kind: str) -> dict[str, Total]:
+def _largest_totals(context: Context, kind: str) -> dict[str, Total]:
     """Return the totals of the kernels or ranges with the longest total time, by name."""
     recipe, key = _SUMS[kind]
     rows = ranks.recipe(context.captures, context.capture, recipe)["all_stats"]
@@ -76,7 +76,7 @@ def _totals(context: Context, kind: str) -> dict[str, Total]:
     return {name: Total(count, int(time)) for name, count, time in rows[key, "Count", "Sum"].rows()}
 
 
-def _first(context: Context, names: Mapping[str, Total]) -> str:
+def _default_name(context: Context, names: Mapping[str, Total]) -> str:
     """Return the name that is selected by default: the one with the longest total time.
 
     Names that occur only once per rank are skipped if there are others.

@@ -21,12 +21,14 @@ def build(context: Context) -> list[Any]:
     """Return the components of the page "Call stacks"."""
     trace = context.capture.at(context.state.at)
     values = {name: context.state.get(name) for name in stacks.PARAMETERS if context.state.get(name)}
-    selection = stacks.select(trace, {name: text for name, text in values.items() if name in ("events", "weight")})
+    selection = stacks.parse_selection(
+        trace, {name: text for name, text in values.items() if name in ("events", "weight")}
+    )
     try:
-        selection = stacks.select(trace, values)
+        selection = stacks.parse_selection(trace, values)
         parts = _figure_and_tables(context, selection, values)
     except TracekitError as error:
-        parts = [grid.problem(error)]
+        parts = [grid.error_message(error)]
     return [_controls(context, selection, values), *(part for part in parts if part is not None)]
 
 
