@@ -108,7 +108,7 @@ class Ledger:
             file_bytes: Size of the file, or of all files of the folder, in bytes.
         """
         self._file_bytes = file_bytes
-        self._kept: dict[tuple[int, Hashable], int] = {}
+        self._reserved: dict[tuple[int, Hashable], int] = {}
 
     def budget(self) -> Budget:
         """Create a separate budget for temporary data. The ledger does not record what is reserved from it."""
@@ -122,7 +122,7 @@ class Ledger:
             what: Key that identifies the data, so that reading it again is not counted twice.
             per_byte: Bytes of memory allowed per byte of the file. Reads with the same value share one limit.
         """
-        others = sum(size for key, size in list(self._kept.items()) if key[0] == per_byte and key[1] != what)
+        others = sum(size for key, size in list(self._reserved.items()) if key[0] == per_byte and key[1] != what)
         budget = Budget(self._file_bytes, per_byte, others)
         yield budget
-        self._kept[per_byte, what] = budget.reserved - others
+        self._reserved[per_byte, what] = budget.reserved - others

@@ -24,7 +24,7 @@ MAX_TEXT_BYTES = (1 << 31) - 1
 SPARE_TEXT_BYTES, MAX_TEXT_BYTES_PER_ROW = 1 << 26, 1 << 12
 """Limit for the size of the strings of a decoded dictionary column: a fixed number of bytes, plus bytes per row.
 
-Without it, a small file could store one long string that many rows refer to.
+Without this limit, a small file could store one long string that many rows refer to.
 """
 _NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 _DTYPES = {pa.from_numpy_dtype(name): np.dtype(name) for name in _NUMBERS}

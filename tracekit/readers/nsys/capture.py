@@ -35,10 +35,9 @@ if TYPE_CHECKING:
 
 GLOBAL_IDS = frozenset({"globalPid", "globalTid", "endGlobalTid"})
 EVERY, LABEL = "*", "*"
-"""Markers in declarations: ``EVERY`` stands for all source tables of a union, ``LABEL`` for the label of a source
-table."""
+"""Markers in declarations: ``EVERY`` means all source tables of a union, ``LABEL`` the label of a source table."""
 _WHOLE_TABLES = frozenset({*machine.TABLES, stacks.TABLE, python_stacks.TABLE})
-"""Declared tables that are not read by column from the rows of a source table."""
+"""Declared tables that are computed as a whole rather than read by column from a source table."""
 
 
 class NsysCapture(Lookups, Capture):

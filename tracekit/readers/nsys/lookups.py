@@ -52,7 +52,7 @@ INLINE_NAMES = frozenset(
 )
 """Columns that hold names instead of string ids. They are read as dictionaries."""
 _STRING_BYTES = 16
-"""Memory of a string column that is assumed per row, in bytes."""
+"""Assumed memory of a string column in bytes per row."""
 FLOAT_COLUMNS = frozenset({"doubleValue", "floatValue", "doubleVal", "floatVal"})
 
 

@@ -33,7 +33,7 @@ SCHEMAS = "NVTX_PAYLOAD_SCHEMAS"
 """Source table of payload schemas, some of which have the names of the domains. A file without it has no samples."""
 PAYLOAD, KIND = "binaryData", "kind"
 KINDS = {"Python Periodic Sampling": "periodic", "Python Backtrace on CUDA": "cuda"}
-"""Kind of the samples in each NVTX domain."""
+"""Kind of the Python samples in each NVTX domain that contains them, by domain name."""
 _STATES = col.StringTable.of({0xFFFFA500: "Running", 0xFFBBD6CF: "Blocking Wait", 0xFFC60D1B: "Uninterruptible"})
 """State of the thread by the colour of the mark. The payload also contains the state, but most exports lack
 payloads."""
@@ -42,7 +42,7 @@ _SAMPLE = {
     **dict.fromkeys(("kind", "thread_state"), col.DICTIONARY),
 }
 _EVENT = (ROWID, "start", "globalTid", "color")
-_FORM = r"^[0-9]+:[0-9a-f]+$"
+_PAYLOAD_PATTERN = r"^[0-9]+:[0-9a-f]+$"
 _WORD_DIGITS, _HEAD_WORDS, _FRAME_WORDS = 16, 2, 3
 
 
@@ -117,7 +117,9 @@ def decode_frames(payloads: pa.Array) -> PythonFrames:
     colons = pc.find_substring(payloads, ":").to_numpy(zero_copy_only=False).astype(np.int64)
     digits = pc.binary_length(payloads).to_numpy(zero_copy_only=False).astype(np.int64) - colons - 1
     count, rest = np.divmod(digits - _WORD_DIGITS * _HEAD_WORDS, _WORD_DIGITS * _FRAME_WORDS)
-    formed = pc.match_substring_regex(payloads, _FORM).to_numpy(zero_copy_only=False) & (rest == 0) & (count >= 0)
+    formed = (
+        pc.match_substring_regex(payloads, _PAYLOAD_PATTERN).to_numpy(zero_copy_only=False) & (rest == 0) & (count >= 0)
+    )
     rows = np.flatnonzero(formed)
     if len(rows):
         _, offsets, data = payloads.buffers()

@@ -46,7 +46,7 @@ CHAIN_TABLES = {
     "CUDA_CALLCHAINS": (*_SYMBOLS, "unresolved", _ADDRESS),
 }
 """Source tables of call chains, in the order in which stacks are numbered, and the columns of their frames."""
-_OF_COLUMN = {
+_CHAIN_TABLE_OF = {
     "cpu_samples": "SAMPLING_CALLCHAINS",
     "osrt_calls": "OSRT_CALLCHAINS",
     "api_calls": "CUDA_CALLCHAINS",
@@ -54,7 +54,7 @@ _OF_COLUMN = {
 }
 """Source table of the call chains of each declared table."""
 MAX_KNOWN_BYTES = 32 << 20
-"""Size of the encoded stacks that are kept to find equal stacks in later batches."""
+"""Maximum size of the encoded stacks that are cached in order to find equal stacks in later batches."""
 _MISSING, _UNKNOWN = np.uint32(0xFFFFFFFF), 1 << 16
 _WORDS = 5
 _LINE_BIT = 31
@@ -114,7 +114,7 @@ class Stacks:
 
     def ids(self, table: str, chains: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Return the stack id of each call chain number in a declared table, or null if the call chain is missing."""
-        known = self.chains.get(_OF_COLUMN[table])
+        known = self.chains.get(_CHAIN_TABLE_OF[table])
         numbers = col.single_array(chains)
         if known is None or not len(known.ids):
             return pa.nulls(len(numbers), pa.int64())

@@ -20,7 +20,7 @@ ROWID = "rowid"
 FRAMES = "frames"
 """Name of the column of call stacks. The tables of call chains of a report have it instead of one row per frame.
 
-A stack is a string of bytes in an encoding of the file, which ``StackTables`` decodes. Equal stacks have equal bytes.
+A stack is binary data in an encoding of the file, which ``StackTables`` decodes. Equal stacks have equal bytes.
 The stacks of a batch are dictionary-encoded in the order in which they first occur.
 """
 Result = TypeVar("Result")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 NEWEST_SCHEMA = (3, 25)
 
 MARKER_TABLES = ("CUPTI_ACTIVITY_KIND_RUNTIME", "META_DATA_EXPORT", "EXPORT_META_DATA", "ProcessStreams", "ThreadNames")
-"""Tables by which an export is recognized. Every export has its string table and at least one of these tables."""
+"""Tables by which an export is detected. Every export has a string table and at least one of these tables."""
 
 
 class SourceTable(NamedTuple):

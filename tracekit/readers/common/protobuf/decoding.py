@@ -38,11 +38,11 @@ MAX_ROWS = (1 << 14) - 8
 
 The number is not a power of two, so that the columns do not compete for the same cache sets.
 """
-FAR_APART = 32
-"""Strings are far apart if the range from the first to the last is more than this many times their total size."""
+MAX_GAP_FACTOR = 32
+"""Strings are copied to a new buffer if the range from the first to the last exceeds this many times their size."""
 MAX_LENGTH = np.uint64(1 << 40)
 _ABSENT = np.uint64(0)
-_PLACES, _CELL = 2 * WORD, 2 * WORD + 1
+_MESSAGE_BYTES, _FIELD_BYTES = 2 * WORD, 2 * WORD + 1
 """Scratch bytes per message (start and end offset), and per message and field (value, end offset and presence)."""
 
 
@@ -124,7 +124,7 @@ def decode(
     if not numbers or not len(starts):
         return {}
     collector = _FieldCollector(numbers, len(starts))
-    rows = max(1, min(MAX_ROWS, SCRATCH_BYTES // (_PLACES + _CELL * len(numbers))))
+    rows = max(1, min(MAX_ROWS, SCRATCH_BYTES // (_MESSAGE_BYTES + _FIELD_BYTES * len(numbers))))
     for first in range(0, len(starts), rows):
         part = slice(first, min(first + rows, len(starts)))
         collector.add(part, _DecodedBatch(buffer, numbers, starts[part], stops[part], span_field))
@@ -241,7 +241,7 @@ def extract_strings(
         data: The buffer.
         edges: Alternating start and end offsets of the strings, in ascending order.
     """
-    if len(edges) and FAR_APART * int((edges[1::2] - edges[::2]).sum()) < edges[-1] - edges[0]:
+    if len(edges) and MAX_GAP_FACTOR * int((edges[1::2] - edges[::2]).sum()) < edges[-1] - edges[0]:
         data, edges = _gather_strings(data, edges)
     offsets = pa.py_buffer(edges.astype(np.int32))
     between = pa.Array.from_buffers(pa.binary(), max(0, len(edges) - 1), [None, offsets, pa.py_buffer(data)])

@@ -75,7 +75,7 @@ def find_occurrences(
     table = buffer.bytes(SLOTS, FIELDS)
     table[:] = 0
     table[list(fields)] = np.arange(1, len(fields) + 1)
-    batches = [_NONE]
+    batches = [_NO_OCCURRENCES]
     count = 0
     for batch in _occurrence_batches(buffer, starts, stops):
         batches.append(batch)
@@ -88,11 +88,11 @@ def find_occurrences(
     return [Occurrences(rows[i], begins[i], ends[i]) for i in by_field]
 
 
-_NONE = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint8))
-_Part = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]
+_NO_OCCURRENCES = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint8))
+_OccurrenceBatch = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]
 
 
-def _occurrence_batches(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Iterator[_Part]:
+def _occurrence_batches(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Iterator[_OccurrenceBatch]:
     """Yield the message indices, start offsets, end offsets and field slots of the occurrences, in batches."""
     for first in range(0, len(starts), MAX_ROWS):
         rows = min(MAX_ROWS, len(starts) - first)

@@ -20,11 +20,13 @@ _SEARCHED_NAMES = (
 SEARCH_STRINGS = tuple(text for name in _SEARCHED_NAMES.split() for text in (name + b"=", name + b"':", name + b'":'))
 """Lower-case strings to search for. A detected environment without NUL bytes contains at least one of them."""
 
-NEARLY_ALWAYS = (b"PATH", b"HOME", b"PWD", b"USER")
+ALMOST_ALWAYS_SET = (b"PATH", b"HOME", b"PWD", b"USER")
 """Names of variables. In every complete environment, at least one of them is set."""
 
 _VARIABLE = re.compile(rb"(?:^|[\0\n])[A-Za-z_][\w.%()]*=")
-_USUAL = re.compile(rb"(?:^|\n)(?:PATH|HOME|PWD|USER|LOGNAME|SHELL|LANG|LC_[A-Z]+|TERM|HOSTNAME|LD_LIBRARY_PATH)=")
+_WELL_KNOWN_ENTRY = re.compile(
+    rb"(?:^|\n)(?:PATH|HOME|PWD|USER|LOGNAME|SHELL|LANG|LC_[A-Z]+|TERM|HOSTNAME|LD_LIBRARY_PATH)="
+)
 _EMBEDDED = re.compile(rb"(?<![\w$])['\"]?(" + _USUAL_NAMES + rb")(?:=|['\"]\s*:\s*['\"])")
 _QUOTED = re.compile(rb"['\"]([A-Za-z_]\w*)['\"]\s*:\s*(?:'([^'\0]*)'|\"([^\"\0]*)\")")
 _LONGEST = 1 << 16
@@ -41,7 +43,9 @@ def is_environment(text: bytes) -> bool:
     text = text[:_LONGEST]
     if b"\0" in text:
         return bool(_VARIABLE.search(text))
-    return bool(_USUAL.search(text)) and len(_VARIABLE.findall(text)) * 2 > text.rstrip(b"\n").count(b"\n") + 1
+    return (
+        bool(_WELL_KNOWN_ENTRY.search(text)) and len(_VARIABLE.findall(text)) * 2 > text.rstrip(b"\n").count(b"\n") + 1
+    )
 
 
 def environment_start(text: bytes) -> int | None:

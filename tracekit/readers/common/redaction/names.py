@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     """A range that may hold a private value: its start offset, its end offset, and a bit mask of possible patterns."""
 
 LITERAL = 1 << len(PATTERNS)
-"""Bit that stands for collected names and values in bit masks. Bit i below it stands for ``PATTERNS[i]``."""
-ANYTHING = 2 * LITERAL - 1
-LONG = 5
+"""Bit that represents collected names and values in bit masks. Each lower bit i represents ``PATTERNS[i]``."""
+ALL_PATTERNS = 2 * LITERAL - 1
+MIN_BINARY_LENGTH = 5
 """Minimum length of names and values to overwrite in binary data, where shorter ones may occur by chance."""
 PART_OF_WORD = 3
 """Minimum length of names to overwrite within compound words, such as ``alice`` in ``alice_run3`` and ``runAlice``."""
@@ -83,7 +83,7 @@ class Names:
         self._pairs = np.zeros(1 << 16, np.bool_)
         self._pairs[[int.from_bytes(literal[:2], "big") for literal in self.literals]] = True
 
-    def redact(self, text: bytes, may_hold: int = ANYTHING) -> tuple[bytes, set[str]]:
+    def redact(self, text: bytes, may_hold: int = ALL_PATTERNS) -> tuple[bytes, set[str]]:
         """Overwrite the private values in a string or in binary data.
 
         Args:
@@ -134,7 +134,9 @@ class Names:
         after = self._redact_unescaped(decoded, kinds)
         return redacted if after == decoded else _encode_escapes(redacted, decoded, after, lengths)
 
-    def _redact_unescaped(self, text: bytes, kinds: set[str], *, shortest: int = 0, may_hold: int = ANYTHING) -> bytes:
+    def _redact_unescaped(
+        self, text: bytes, kinds: set[str], *, shortest: int = 0, may_hold: int = ALL_PATTERNS
+    ) -> bytes:
         """Overwrite the private values in a string, without decoding escaped characters.
 
         The names of the kinds of overwritten values are added to ``kinds``.
@@ -187,8 +189,8 @@ class Names:
         The bytes are searched again without the first one, because that may be a length prefix that happens to be
         printable.
         """
-        redacted = self._redact_unescaped(run, kinds, shortest=LONG)
-        return redacted[:1] + self._redact_unescaped(redacted[1:], kinds, shortest=LONG)
+        redacted = self._redact_unescaped(run, kinds, shortest=MIN_BINARY_LENGTH)
+        return redacted[:1] + self._redact_unescaped(redacted[1:], kinds, shortest=MIN_BINARY_LENGTH)
 
     def _redact_utf16(self, text: bytes, kinds: set[str]) -> bytes:
         """Overwrite private values in a UTF-16 string of ASCII characters."""
@@ -207,7 +209,7 @@ class Names:
         for literal in self.literals:
             pattern_bits[literal] |= LITERAL
         for text in (*HOME_SEARCH_STRINGS, *(t for t in self.literals if len(t) >= PART_OF_WORD)):
-            pattern_bits[_interleave_zeros(text)] |= ANYTHING
+            pattern_bits[_interleave_zeros(text)] |= ALL_PATTERNS
         return SearchStrings(pattern_bits)
 
     def _search_string_candidates(self, data: bytes, starts: list[int]) -> Iterator[Candidate]:
@@ -229,12 +231,12 @@ class Names:
         Unless there are very many escaped characters, the bytes around each of them are decoded and searched first.
         """
         if len(ranges) > _MANY_ESCAPES:
-            yield from ((start, end, ANYTHING) for start, end in ranges)
+            yield from ((start, end, ALL_PATTERNS) for start, end in ranges)
             return
         for start, end in ranges:
             around = _ESCAPE.sub(lambda m: bytes((int(m[0][-2:], 16),)), data[max(0, start - _AROUND) : end + _AROUND])
             if self._contains_candidate(around):
-                yield start, end, ANYTHING
+                yield start, end, ALL_PATTERNS
 
     def _contains_candidate(self, data: bytes) -> bool:
         """Return whether a short byte string contains a search string or a match of a prefilter."""
@@ -274,7 +276,7 @@ def environment_candidates(data: bytes, most: int | None = None, *, homes: bool 
     Raises:
         TooManyCandidates: There are more offsets than the maximum.
     """
-    if not homes and not any(name in data for name in environments.NEARLY_ALWAYS):
+    if not homes and not any(name in data for name in environments.ALMOST_ALWAYS_SET):
         return []
     starts = _environment_search_strings(homes=homes).find_starts(data)
     _check_candidate_count(len(starts), most)

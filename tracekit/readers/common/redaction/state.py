@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.common.redaction import environments
 from tracekit.readers.common.redaction.kinds import COMMAND, ENVIRONMENT, HOST, IDENTIFIER, KINDS, PATH, USER
-from tracekit.readers.common.redaction.names import ANYTHING, Names
+from tracekit.readers.common.redaction.names import ALL_PATTERNS, Names
 from tracekit.readers.common.redaction.patterns import HOME_FOLDER, overwrite_private_folders
 from tracekit.readers.common.redaction.pseudonyms import Pseudonyms
 from tracekit.readers.common.redaction.vocabulary import COMMON, TECHNICAL, is_known_folder
@@ -21,10 +21,10 @@ MAX_NAMES = 1 << 12
 MAX_VALUES, MAX_VARIABLES = 1 << 16, 1 << 20
 """Limits for the values to collect and the environment variables to read.
 
-The environments of all processes of a host fit.
+They are sufficient for the environments of all processes of a host.
 """
 MAX_NESTED = 128
-"""Maximum length of a chain of names and values of which each is a prefix of the next, such as nested folders."""
+"""Maximum length of a chain of names and values in which each is a prefix of the next one, such as nested folders."""
 
 _SHORTEST, _LONGEST = 2, 255
 _NAME = re.compile(rb"(?=.*[A-Za-z\x80-\xff]|.{5})[\w.\-+ \x80-\xff]+")
@@ -143,7 +143,7 @@ class Redaction:
             )
         return names
 
-    def overwrite(self, names: Names, text: bytes, may_hold: int = ANYTHING) -> bytes:
+    def overwrite(self, names: Names, text: bytes, may_hold: int = ALL_PATTERNS) -> bytes:
         """Overwrite the private values in a string or in binary data, and count the string once for each kind."""
         redacted, kinds = names.redact(text, may_hold)
         self.counts.update(kinds)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 STEPS = 50_000_000
 STEPS_PER_BYTE = 8
-"""Limit for the instructions of SQLite's virtual machine that a query may run: a number, plus a number per byte."""
+"""Maximum number of virtual machine instructions of a query: a fixed number, plus a number per byte of the file."""
 
 MAX_COLUMNS = 500
 """Maximum number of columns of a table. The widest table of a real file has 41 columns."""

@@ -38,7 +38,7 @@ LOCK_BYTE = 1 << 30
 
 COPY_HINT = "copy it again from where it was written"
 _MORE = 0x80
-_KEPT_BYTES = (1 << 25) - (1 << 16)
+_FREED_BLOCK_BYTES = (1 << 25) - (1 << 16)
 
 
 class OutsideError(Exception):
@@ -204,7 +204,7 @@ def _increase_malloc_threshold() -> None:
     glibc keeps blocks up to a threshold. The threshold grows to the size of the largest block that was freed, up to 32
     MiB. Therefore, this function allocates and frees one large block.
     """
-    np.empty(_KEPT_BYTES, np.uint8)
+    np.empty(_FREED_BLOCK_BYTES, np.uint8)
 
 
 def _consecutive_ranges(numbers: Ints) -> Iterator[tuple[int, int]]:

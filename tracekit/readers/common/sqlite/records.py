@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from tracekit.readers.common.sqlite.trees import Cells
 
     DecodedColumn: TypeAlias = tuple[Ints, Flags | None]
-    """The values of a column, with 0 for null, and whether each value is not null, or None if no value is null."""
+    """The values of a column, with 0 for null, and a mask of the values that are not null, or None without nulls."""
 
 ROWID = -1
-"""Column number that stands for an alias of the rowid."""
+"""Column number of the rowid, and of a column that is an alias of the rowid."""
 
 _MORE = 0x80
 _FIRST_BLOB = 12
