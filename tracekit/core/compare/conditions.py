@@ -63,14 +63,14 @@ METRICS = {
     "idle_time": Metric("Time in which GPUs were idle between their first and last activity.", ("idle",)),
     "iteration_time": Metric("Sum of the durations of the iterations.", ("iterations",), name=DURATION),
 }
-"""Metrics of both sides, whose change a condition limits."""
+"""Metrics that are computed for both sides, by name. A condition limits the change of a metric."""
 ROW_COUNTS = {
-    "slower": "Number of compared rows that are believed to be slower in B.",
-    "faster": "Number of compared rows that are believed to be faster in B.",
-    "new": "Number of compared rows that are believed to be only in B.",
-    "gone": "Number of compared rows that are believed to be only in A.",
+    "slower": "Number of rows that are slower in B, counting only believed changes.",
+    "faster": "Number of rows that are faster in B, counting only believed changes.",
+    "new": "Number of rows that exist only in B, counting only believed changes.",
+    "gone": "Number of rows that exist only in A, counting only believed changes.",
 }
-"""Statuses whose believed rows a condition counts."""
+"""Descriptions of the metrics that count believed rows, by status of the rows."""
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 _COMPARISONS: dict[str, Callable[[Number, Number], bool]] = {
     ">": lambda value, limit: value > limit,

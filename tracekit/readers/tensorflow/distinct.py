@@ -90,7 +90,9 @@ def decode_attribute_values(buffer: Buffer, starts: Int64Array, stops: Int64Arra
     is_long = ~is_tensor & (stops - starts > MAX_DECODED_BYTES)
     long = np.flatnonzero(is_long)
     add_rows(
-        long, pa.array(stops[long] - starts[long]).cast(pa.string()).cast(pa.binary()).dictionary_encode(), _long_value
+        long,
+        pa.array(stops[long] - starts[long]).cast(pa.string()).cast(pa.binary()).dictionary_encode(),
+        _omitted_value,
     )
     short = np.flatnonzero(~is_tensor & ~is_long)
     codes[short] = _decode_short_values(buffer, starts[short], stops[short], distinct)
@@ -192,5 +194,5 @@ def _tensor_value(key: bytes) -> AttributeValue:
     return values.tensor_value(int(dtype), shape)
 
 
-def _long_value(size: bytes) -> AttributeValue:
+def _omitted_value(size: bytes) -> AttributeValue:
     return values.AttributeValue("", values.dump_json({"bytes": int(size)}), None, ())

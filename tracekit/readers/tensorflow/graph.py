@@ -83,7 +83,7 @@ def read_graph(data: bytes | memoryview | InputFile, *, label: str, graph: str =
     Raises:
         Damage: The message is invalid or truncated.
     """
-    with _prefix_damage(label):
+    with _label_damage(label):
         buffer, size = _load_message(data, MessageKind.GRAPH)
         return _decode_graph(buffer, 0, size, graph, run)
 
@@ -94,7 +94,7 @@ def read_meta_graph(data: bytes | memoryview | InputFile, *, label: str, run: st
     Raises:
         Damage: The message is invalid or truncated.
     """
-    with _prefix_damage(label):
+    with _label_damage(label):
         buffer, size = _load_message(data, MessageKind.META_GRAPH)
         return _decode_meta_graphs(buffer, np.zeros(1, np.int64), np.full(1, size), run)
 
@@ -105,7 +105,7 @@ def read_saved_model(data: bytes | memoryview | InputFile, *, label: str) -> Gra
     Raises:
         Damage: The message is invalid or truncated.
     """
-    with _prefix_damage(label):
+    with _label_damage(label):
         buffer, size = _load_message(data, MessageKind.SAVED_MODEL)
         (meta_graphs,) = find_occurrences(buffer, np.zeros(1, np.int64), np.full(1, size), (_META_GRAPH,))
         return _decode_meta_graphs(buffer, meta_graphs.starts, meta_graphs.stops, None)
@@ -115,8 +115,8 @@ def concat_graphs(graphs: Iterable[Graph]) -> Graph:
     """Concatenate graphs, and renumber their nodes and edges."""
     nodes, edges, versions, first_node, first_edge, dangling = [], [], list[str](), 0, 0, 0
     for graph in graphs:
-        nodes.append(_offset_ids(graph.nodes, {"node_id": first_node}))
-        edges.append(_offset_ids(graph.edges, {"edge_id": first_edge, "source": first_node, "target": first_node}))
+        nodes.append(_add_id_offsets(graph.nodes, {"node_id": first_node}))
+        edges.append(_add_id_offsets(graph.edges, {"edge_id": first_edge, "source": first_node, "target": first_node}))
         versions += graph.versions
         dangling += graph.dangling
         first_node, first_edge = first_node + graph.nodes.num_rows, first_edge + graph.edges.num_rows
@@ -125,7 +125,7 @@ def concat_graphs(graphs: Iterable[Graph]) -> Graph:
     return Graph(pa.concat_tables(nodes), pa.concat_tables(edges), tuple(dict.fromkeys(versions)), dangling)
 
 
-def _offset_ids(table: pa.Table, offsets: dict[str, int]) -> pa.Table:
+def _add_id_offsets(table: pa.Table, offsets: dict[str, int]) -> pa.Table:
     for name, offset in offsets.items():
         if offset:
             position = table.schema.get_field_index(name)
@@ -138,7 +138,7 @@ def _empty_table(name: str) -> pa.Table:
 
 
 @contextlib.contextmanager
-def _prefix_damage(label: str) -> Iterator[None]:
+def _label_damage(label: str) -> Iterator[None]:
     try:
         yield
     except Damage as e:

@@ -42,7 +42,7 @@ def decode_attribute_value(data: bytes) -> AttributeValue:
     """
     attribute = messages.parse(messages.message(types.FILE, "AttrValue"), data, "the value of an attribute")
     kind = attribute.WhichOneof("value")
-    decoded = _to_plain(attribute, kind)
+    decoded = _to_json_value(attribute, kind)
     string = decoded if kind in ("s", "type") and isinstance(decoded, str) else None
     return AttributeValue(kind or "", dump_json(decoded), string, tuple(_referenced_functions(attribute)))
 
@@ -55,7 +55,7 @@ def tensor_value(dtype: int, shape: bytes | None) -> AttributeValue:
     """
     dims = messages.parse(messages.message(types.FILE, "TensorShapeProto"), shape or b"", "the shape of a tensor")
     return AttributeValue(
-        "tensor", dump_json({"dtype": types.type_name(dtype), "shape": _shape_to_plain(dims)}), None, ()
+        "tensor", dump_json({"dtype": types.type_name(dtype), "shape": _shape_to_json_value(dims)}), None, ()
     )
 
 
@@ -64,15 +64,15 @@ def dump_json(plain: Any) -> str:
     return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
 
-def _to_plain(message: Any, kind: str | None) -> Any:
+def _to_json_value(message: Any, kind: str | None) -> Any:
     if kind is None:
         return None
     if kind == "list":
-        return _list_to_plain(message.list)
+        return _list_to_json_value(message.list)
     return _CONVERTERS[kind](getattr(message, kind))
 
 
-def _list_to_plain(message: Any) -> Any:
+def _list_to_json_value(message: Any) -> Any:
     values = [(name, items) for name in _LIST_FIELDS if (items := getattr(message, name))]
     if sum(len(items) for _, items in values) > MAX_LENGTH:
         return {"values": sum(len(items) for _, items in values)}
@@ -87,18 +87,18 @@ def _shortest_float(number: float) -> Any:
     return float(str(np.float32(number))) if math.isfinite(number) else str(number)
 
 
-def _shape_to_plain(shape: Any) -> Any:
+def _shape_to_json_value(shape: Any) -> Any:
     if shape.unknown_rank:
         return None
     return [d.size for d in shape.dim] if len(shape.dim) <= MAX_LENGTH else {"values": len(shape.dim)}
 
 
-def _tensor_to_plain(tensor: Any) -> Any:
-    return {"dtype": types.type_name(tensor.dtype), "shape": _shape_to_plain(tensor.tensor_shape)}
+def _tensor_to_json_value(tensor: Any) -> Any:
+    return {"dtype": types.type_name(tensor.dtype), "shape": _shape_to_json_value(tensor.tensor_shape)}
 
 
-def _function_to_plain(function: Any) -> Any:
-    attributes = {key: _to_plain(v, v.WhichOneof("value")) for key, v in sorted(function.attr.items())}
+def _function_to_json_value(function: Any) -> Any:
+    attributes = {key: _to_json_value(v, v.WhichOneof("value")) for key, v in sorted(function.attr.items())}
     return {"function": _string_or_size(function.name), **({"attributes": attributes} if attributes else {})}
 
 
@@ -108,9 +108,9 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "f": _shortest_float,
     "b": bool,
     "type": types.type_name,
-    "shape": _shape_to_plain,
-    "tensor": _tensor_to_plain,
-    "func": _function_to_plain,
+    "shape": _shape_to_json_value,
+    "tensor": _tensor_to_json_value,
+    "func": _function_to_json_value,
     "placeholder": lambda message: {"placeholder": _string_or_size(message)},
 }
 _LIST_FIELDS = ("s", "i", "f", "b", "type", "shape", "tensor", "func")

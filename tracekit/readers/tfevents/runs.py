@@ -50,12 +50,12 @@ class Run:
         self._plugins, self._is_scalar = self._tag_metadata([p.values.metadata for p in points])
         tensor_scalar = (self._kinds == ValueKind.NUMBER) & self._is_scalar[self._codes]
         self.scalars: Int64Array = np.flatnonzero((self._kinds == ValueKind.SIMPLE) | tensor_scalar)
-        self._is_text = (self._kinds == ValueKind.TEXTS) & self._has_plugin(_TEXT)[self._codes]
+        self._is_text = (self._kinds == ValueKind.TEXTS) & self._plugin_mask(_TEXT)[self._codes]
         self._owners, self._elements, self._texts = _concat_strings(files)
         self.texts: Int64Array = np.flatnonzero(self._is_text[self._owners])
         single = (self._kinds == ValueKind.TEXTS) & (np.bincount(self._owners, minlength=len(self._kinds)) == 1)
-        self.has_functions: Mask = single & self._has_plugin(_FUNCTION_METADATA)[self._codes]
-        self.metadata: Mask = self.has_functions | single & self._has_plugin(_METADATA)[self._codes]
+        self.has_functions: Mask = single & self._plugin_mask(_FUNCTION_METADATA)[self._codes]
+        self.metadata: Mask = self.has_functions | single & self._plugin_mask(_METADATA)[self._codes]
 
     def scalar_columns(self, names: Sequence[str]) -> dict[str, pa.Array]:
         """Return columns of the table ``scalars`` for this run."""
@@ -137,7 +137,7 @@ class Run:
         either = pc.or_(scalar, pc.is_in(plugins, pa.array([_SCALARS, ""])))
         return plugins, either.to_numpy(zero_copy_only=False)
 
-    def _has_plugin(self, name: str) -> Mask:
+    def _plugin_mask(self, name: str) -> Mask:
         mask: Mask = pc.equal(self._plugins, name).to_numpy(zero_copy_only=False)
         return mask
 
