@@ -60,7 +60,7 @@ def wrote(path: Path) -> bool:
 
 
 def _configure(options: Mapping[str, str]) -> Exporter:
-    """Return the exporter with the given options set.
+    """Return the CSV exporter, configured with the given options.
 
     Raises:
         UnknownFormatError: The value of an option is invalid.

@@ -52,7 +52,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
 
 
 def _apply_options(tables: Mapping[str, pl.DataFrame], options: Mapping[str, str]) -> dict[str, pl.DataFrame]:
-    """Return the tables with the values of the options inserted into their columns."""
+    """Return the tables with the values of options in the columns that the options set."""
     import polars as pl
 
     updated = dict(tables)
@@ -80,7 +80,7 @@ def _to_sqlite_types(rows: pl.DataFrame) -> Any:
 
 
 def _configure(options: Mapping[str, str]) -> Exporter:
-    """Return the exporter with the given options set."""
+    """Return the exporter of DLProf databases, configured with the given options."""
     return Exporter(
         "dlprof-db",
         "DLProf 1.8 database for the DLProf viewer",

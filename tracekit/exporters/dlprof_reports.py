@@ -57,7 +57,7 @@ def _set_summary_values(stem: Path, options: Mapping[str, str]) -> None:
 
 
 def _configure(options: Mapping[str, str]) -> Exporter:
-    """Return the exporter with the given options set."""
+    """Return the exporter of DLProf reports, configured with the given options."""
     return Exporter(
         "dlprof-reports",
         "DLProf reports as CSV and JSON in a folder",

@@ -166,7 +166,7 @@ class Plots:
     def top_kernels(self, n: int = 10, *, dark: bool = False) -> Figure:
         """Draw the kernels with the longest summed duration, by name.
 
-        If the capture has no kernels, these are the kernels that Nsight Compute profiled.
+        If the capture has no kernels, the kernels that Nsight Compute profiled are drawn.
 
         Args:
             n: Maximum number of kernels.
@@ -207,7 +207,7 @@ class Plots:
         return bars.copies(self._rows.copies(), dark=dark)
 
     def idle_causes(self, *, dark: bool = False) -> Figure:
-        """Draw the idle time of each GPU by cause, as the rule ``gpu_idle_causes`` finds it.
+        """Draw the idle time of each GPU by cause, as the rule ``gpu_idle_causes`` computes it.
 
         Args:
             dark: Whether to use the dark template.

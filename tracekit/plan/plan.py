@@ -66,26 +66,26 @@ class Aggregation:
 
 @dataclass(frozen=True, slots=True)
 class SelectTables:
-    """A step that selects tables. Tables that are not selected become empty."""
+    """A step of a plan that selects tables. Tables that are not selected become empty."""
 
     names: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class SelectRows:
-    """A step that selects the rows that match a filter."""
+    """A step of a plan that selects the rows that match a filter."""
 
     selection: Selection
 
 
 @dataclass(frozen=True, slots=True)
 class Correlate:
-    """A step that adds the columns of ``Trace.correlate``, such as the API call and the NVTX range of each kernel."""
+    """A step of a plan that adds the columns of ``Trace.correlate``, such as the API call of each kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinNcu:
-    """A step that adds Nsight Compute metrics to kernels.
+    """A step of a plan that adds Nsight Compute metrics to kernels.
 
     Attributes:
         results: Plan of the trace that contains the Nsight Compute results.
@@ -98,14 +98,14 @@ class JoinNcu:
 
 @dataclass(frozen=True, slots=True)
 class RollUp:
-    """A step that adds the tables and columns of a roll-up."""
+    """A step of a plan that adds the tables and columns of a roll-up."""
 
     aggregation: Aggregation = Aggregation()
 
 
 @dataclass(frozen=True, slots=True)
 class JoinGraph:
-    """A step that adds the nodes of a graph, with the statistics of their ops.
+    """A step of a plan that adds the nodes of a graph, with the statistics of their ops.
 
     Attributes:
         graph: Plan of the trace that contains the graph.

@@ -63,7 +63,7 @@ class RemoteCapture(TemporaryExport):
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A remote file, as the origin of tables. It is downloaded again if another process opens it.
+    """A remote file with the tables of a trace. It is downloaded again if another process opens it.
 
     Attributes:
         url: The URL, which may contain a password and is not shown.

@@ -55,7 +55,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class OpenedFile:
-    """A file or folder that a reader opens, as the origin of tables.
+    """A file or folder from which a reader reads the tables of a trace.
 
     Attributes:
         path: Absolute path of the file or folder.
@@ -75,7 +75,7 @@ class OpenedFile:
 
     @classmethod
     def from_source(cls, source: Source, reader: Reader, via: str | None, *, cache: bool = False) -> Self:
-        """Return the origin of a source, by which the source can be opened again."""
+        """Return a description of the file of a source, with which the file can be opened again."""
         return cls(source.path.absolute(), reader.format, via, Stamp.from_path(source.path), cache)
 
     @property
@@ -156,7 +156,7 @@ class TablesCapture(Capture):
 
 @dataclass(frozen=True, slots=True)
 class InMemory:
-    """Tables in memory, as the origin of tables. They are pickled with the trace."""
+    """Arrow tables in memory that make up a trace. They are pickled with the trace."""
 
     tables: Mapping[str, pa.Table]
     path: ClassVar[Path] = Path("memory")
@@ -170,7 +170,10 @@ class InMemory:
 
 @dataclass(frozen=True, slots=True)
 class LiveCapture:
-    """An opened capture as the origin of tables. It cannot be opened again, so its trace cannot be pickled."""
+    """An opened capture that contains the tables of a trace.
+
+    It cannot be opened again, so the trace cannot be pickled.
+    """
 
     capture: Capture
     path: ClassVar[Path] = Path("memory")

@@ -103,7 +103,7 @@ def figure(
     """Create a figure in the light or dark template, with titles.
 
     Args:
-        traces: The traces of the figure.
+        traces: The plotly traces of the figure.
         dark: Whether to use the dark template.
         title: Title of the figure.
         x: Title of the x axis, with the unit.
@@ -122,7 +122,7 @@ def figure(
 
 
 def _use_dark_colours(trace: Any) -> None:
-    """Replace the colours of a trace with the colours of the dark template."""
+    """Replace the colours of a plotly trace with those of the dark template."""
     for part, name in (("marker", "color"), ("marker", "colors"), ("line", "color")):
         if part in trace and name in trace[part]:
             trace[part][name] = dark_colours(trace[part][name])

@@ -265,7 +265,7 @@ def _document_title(captures: Captures, state: PageState) -> str:
 
 
 def _detail_tables(captures: Captures, id_: Mapping[str, str], row: Mapping[str, Any], search: str) -> list[Any]:
-    """Return the detail tables of a selected row."""
+    """Return the tables with details about a selected row."""
     query = grid.parse_table_id(id_, len(captures))
     page = next((p.name for p in pages.PAGES.values() if query.table in p.details), "")
     state = replace(parse_url(f"/{page}", search, len(captures)), at=query.at)

@@ -107,7 +107,7 @@ def table(
 def _selected_details(
     described: Dataset, rows: Rows, state: PageState, below: Callable[[Mapping[str, str]], Sequence[Any]]
 ) -> list[Any]:
-    """Return the detail tables of the row that the URL selects."""
+    """Return the tables with details about the row that the URL selects."""
     selected = state.get(f"{described.name}.select")
     if not selected or described.key is None:
         return []
@@ -421,7 +421,7 @@ def _register_rows(app: Dash, captures: Captures) -> None:
     def send_rows(
         request: Any, search: str | None, condition: str | None, toggled: str | None, id_: dict[str, str]
     ) -> Any:
-        """Return the rows that the browser requests."""
+        """Return the requested rows, the sums, the number of rows, and an error message if there is one."""
         if not isinstance(request, dict):
             return no_update, no_update, no_update, no_update
         try:
@@ -453,7 +453,7 @@ def _register_details(app: Dash, details: Any) -> None:
         prevent_initial_call=True,
     )
     def show_details(selected: Any, id_: dict[str, str], search: str | None) -> Any:
-        """Return the detail tables of the selected row."""
+        """Return the tables with details about the selected row."""
         if not isinstance(selected, list) or not selected or not isinstance(selected[0], dict):
             return no_update
         try:

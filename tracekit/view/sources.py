@@ -150,7 +150,7 @@ def table(name: str, share: str | None = None) -> Callable[[Scope], Rows]:
     """Return a function that reads a declared table, and adds the percentages of one of its columns."""
 
     def rows(scope: Scope) -> Rows:
-        """Return the rows of the table."""
+        """Return the rows of the declared table, with percentages if a column was named."""
         table = table_rows(scope.trace, name)
         return with_share(table, share) if share else table
 
@@ -420,7 +420,7 @@ def ranks_table(name: str) -> Callable[[Scope], Rows]:
     """Return a function that computes the rows of a table about the communication between ranks."""
 
     def rows(scope: Scope) -> Rows:
-        """Return the rows of the table."""
+        """Return the rows of the table about the communication between ranks."""
         from tracekit.view import ranks
 
         return ranks.rows(ranks.communication(*_captures_of(scope)), name)
@@ -518,7 +518,7 @@ def ncu_launch(table: str) -> Callable[[Scope], Rows]:
 
 
 def _parse_integer(text: str) -> int:
-    """Parse an integer, and raise an error if the text is not an integer."""
+    """Parse an integer of at most 18 digits, or raise an error."""
     if not re.fullmatch(r"-?[0-9]{1,18}", text):
         raise TracekitError("a value in the request must be an integer of at most 18 digits")
     return int(text)
@@ -528,7 +528,7 @@ def declared_table(name: str) -> Callable[[Scope], Rows]:
     """Return a function that reads all columns of a declared table, with their names as titles."""
 
     def rows(scope: Scope) -> Rows:
-        """Return the rows of the table."""
+        """Return the rows of all columns of the declared table."""
         table = table_rows(scope.trace, name, scope.trace.schema(name).names)
         return Rows(table.frame, {c: c for c in table.frame.columns}, table.descriptions)
 

@@ -44,7 +44,7 @@ class Expansion(NamedTuple):
 
 
 def parse_expansion(arguments: Mapping[str, str], toggled: str) -> Expansion:
-    """Parse the arguments of a table and a list of keys into the set of expanded rows.
+    """Return the set of expanded rows, given the arguments of a table and the keys of toggled rows.
 
     Raises:
         TracekitError: The depth is not a number, or there are too many keys.
@@ -59,7 +59,7 @@ def parse_expansion(arguments: Mapping[str, str], toggled: str) -> Expansion:
 
 
 def row_states(frame: pl.DataFrame, tree: Tree, expansion: Expansion) -> pl.DataFrame:
-    """Return, for each row of a tree, whether it is visible and whether it is expanded.
+    """Return for each row of a tree whether it is visible, and whether it is expanded.
 
     Returns:
         The columns ``visible``, and ``expanded``, which is null for rows without children.

@@ -94,7 +94,7 @@ def _event_starts(trace: Trace) -> np.ndarray:
 
 
 def parse_time(text: str) -> int:
-    """Parse a time in ns, and raise an error if it is invalid."""
+    """Parse an integer number of ns in a URL, or raise an error."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()) or len(text) > len(str(2**62)):
         raise TracekitError("the time in the URL must be an integer number of ns")

@@ -110,7 +110,7 @@ class Context:
         """Return the component of a table, with the detail tables of the row that the URL selects."""
 
         def below(row: Mapping[str, Any]) -> list[Any]:
-            """Return the detail tables of a selected row."""
+            """Return the tables with details about a selected row."""
             return detail_tables(self, name, selected_arguments(name, arguments or {}, row))
 
         return grid.table(self.captures, name, self.state, arguments, below=below, **options)
@@ -298,7 +298,7 @@ def selected_arguments(table: str, arguments: Mapping[str, str], row: Mapping[st
 
 
 def detail_tables(context: Context, table: str, arguments: Mapping[str, str]) -> list[Any]:
-    """Return the detail tables of a selected row."""
+    """Return the tables with details about a selected row."""
     page = PAGES.get(context.state.page)
     names = page.details.get(table, ()) if page else ()
     return [context.table(name, arguments, heading="h3") for name in names]
