@@ -75,6 +75,14 @@ def test_where_slices_nest_only_what_crosses_is_spread(rows: list[Slice]) -> Non
 
 
 @given(slices)
+@example([(0, 9), (2, 9), (2, 9), (9, 12)])
+@example([(0, 0), (0, 5), (4, 5), (5, 9), (4, 6)])
+def test_slices_that_do_not_cross_are_nested(rows: list[Slice]) -> None:
+    start, end = (pl.Series([row[i] for row in rows], dtype=pl.Int64) for i in (0, 1))
+    assert lanes.is_nested(start, end) == (not any(cross(a, b) for a, b in itertools.combinations(rows, 2)))
+
+
+@given(slices)
 def test_what_is_not_crowded_does_not_overlap(rows: list[Slice]) -> None:
     frame = pl.DataFrame([extent(row) for row in rows], schema={"start": pl.Int64, "end": pl.Int64}, orient="row")
     crowded = bool(frame.select(lanes.may_overlap(pl.col("start"), pl.col("end"))).item())

@@ -5,7 +5,10 @@ from __future__ import annotations
 import gzip
 import importlib
 import importlib.util
+import itertools
 import json
+import struct
+import zlib
 from collections import Counter, defaultdict
 from decimal import Decimal
 from pathlib import Path
@@ -22,7 +25,7 @@ from tests.core.test_mpi import two_ranks
 from tests.exporters.test_chrome_trace import QUEUE, THREAD, call, kernel, push, trace
 from tracekit import schemas
 from tracekit.errors import ExportError
-from tracekit.exporters.perfetto import export, packets, strings, wire
+from tracekit.exporters.perfetto import export, flows, packets, slots, strings, wire
 from tracekit.exporters.timeline import combinations, kinds
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
@@ -30,12 +33,20 @@ TABLES = ("event_names", "debug_annotation_names", "debug_annotation_string_valu
 Event = dict[str, Any]
 
 
+def packets_of(data: bytes) -> list[Any]:
+    """Return the packets of a file, including those that are compressed."""
+    whole = schemas.message("perfetto", "Trace").FromString(data)
+    compressed = [p.compressed_packets for p in whole.packet]
+    inner = [packets_of(zlib.decompress(c)) if c else [p] for c, p in zip(compressed, whole.packet, strict=True)]
+    return list(itertools.chain.from_iterable(inner))
+
+
 def decoded(data: bytes) -> list[Event]:
     """Return the packets of a file as dicts, with times and strings in place of differences and numbers."""
     clocks: Counter[int] = Counter()
     tables: defaultdict[tuple[int, str], dict[int, str]] = defaultdict(dict)
     found = []
-    for packet in schemas.message("perfetto", "Trace").FromString(data).packet:
+    for packet in packets_of(data):
         number = packet.trusted_packet_sequence_id
         for name in TABLES:
             new = {entry.iid: entry.text for entry in getattr(packet.interned_data, name)}
@@ -83,7 +94,9 @@ def drawn(data: bytes) -> tuple[Counter[str], Counter[str]]:
     assert not any(open_slices.values())
     assert all(len(ends) == 2 for ends in arrows.values())
     for event in events:
-        event["text"] = json.dumps([_place(tracks, event), *(event.get(k) for k in ("ts", "dur", "name", "args"))])
+        event["text"] = json.dumps(
+            [_place(tracks, event), *(event.get(k) for k in ("ts", "dur", "name", "args"))], sort_keys=True
+        )
     drawn_arrows = Counter(json.dumps([e["text"] for e in ends]) for ends in arrows.values())
     return Counter(e["text"] for e in events), drawn_arrows
 
@@ -113,7 +126,7 @@ def of_chrome(text: bytes) -> tuple[Counter[str], int]:
                 place += [e["tid"], names["thread_name", e["pid"], e["tid"]]]
                 args = {k: float(v) if isinstance(v, Decimal) else v for k, v in args.items()}
             duration = int(e["dur"] * 1000) if e["ph"] == "X" else None
-            found[json.dumps([place, int(e["ts"] * 1000), duration, e["name"], args])] += 1
+            found[json.dumps([place, int(e["ts"] * 1000), duration, e["name"], args], sort_keys=True)] += 1
     return found, sum(e["ph"] == "s" for e in events)
 
 
@@ -123,7 +136,7 @@ def floats(events: Counter[str]) -> Counter[str]:
     for text, count in events.items():
         event = json.loads(text)
         event[4] = float(event[4]) if isinstance(event[4], int) else event[4]
-        found[json.dumps(event)] += count
+        found[json.dumps(event, sort_keys=True)] += count
     return found
 
 
@@ -188,10 +201,10 @@ def test_without_events_there_are_no_tracks(tmp_path: Path) -> None:
 def test_utc_and_the_order_of_tracks(tmp_path: Path) -> None:
     facts = [{"name": "origin_utc_ns", "value": "1000000"}]
     made = trace(kernels=[kernel(-1, 999)], api_calls=[call(0, 1)], capture_info=facts)
-    whole = schemas.message("perfetto", "Trace").FromString(made.export(tmp_path / "x.pftrace").read_bytes())
-    (clock,) = [p for p in whole.packet if p.clock_snapshot.clocks and p.clock_snapshot.clocks[1].clock_id == 1]
+    written = packets_of(made.export(tmp_path / "x.pftrace").read_bytes())
+    (clock,) = [p for p in written if p.clock_snapshot.clocks and p.clock_snapshot.clocks[1].clock_id == 1]
     assert [c.timestamp for c in clock.clock_snapshot.clocks] == [0, 999_999]
-    tracks = [p.track_descriptor for p in whole.packet if p.HasField("track_descriptor")]
+    tracks = [p.track_descriptor for p in written if p.HasField("track_descriptor")]
     assert [t.process.legacy_sort_index for t in tracks if t.HasField("process")] == [0, 1]
     assert [(t.thread.tid, t.thread.legacy_sort_index) for t in tracks if t.HasField("thread")] == [(1, 1), (2, 2)]
 
@@ -199,7 +212,7 @@ def test_utc_and_the_order_of_tracks(tmp_path: Path) -> None:
 def test_batches_and_compression_do_not_change_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = trace(kernels=[kernel(n, n + 2, name=f"k{n % 7}") for n in range(50)], api_calls=[call(0, 1)] * 3)
     whole = made.export(tmp_path / "a.pftrace").read_bytes()
-    assert gzip.decompress(made.export(tmp_path / "a.pftrace.gz").read_bytes()) == whole
+    assert packets_of(gzip.decompress(made.export(tmp_path / "a.pftrace.gz").read_bytes())) == packets_of(whole)
     assert made.export(tmp_path / "b.pftrace").read_bytes() == whole
     monkeypatch.setattr(export, "BATCH_ROWS", 3)
     monkeypatch.setattr(strings, "BATCH_STRINGS", 2)
@@ -253,9 +266,63 @@ def test_messages_are_those_of_the_runtime(rows: list[tuple[int, bool, int, byte
     ] == expected
 
 
+@given(st.lists(st.tuples(numbers, st.booleans(), st.integers(0, 4), numbers), min_size=1, max_size=20), st.data())
+def test_packets_are_those_of_the_runtime(rows: list[tuple[int, bool, int, int]], data: st.DataObject) -> None:
+    values, present, arrows, deltas = (list(column) for column in zip(*rows, strict=True))
+    names = data.draw(st.lists(st.binary(max_size=60), min_size=1, max_size=5))
+    chosen = data.draw(st.lists(st.integers(0, len(names) - 1), min_size=len(rows), max_size=len(rows)))
+    make_event = schemas.message("perfetto", "TrackEvent")
+    encoded = [make_event(debug_annotations=[{"uint_value": b} for b in n]).SerializeToString() for n in names]
+    mask, ids = np.array(present), np.array(values, np.uint64)
+    event: list[slots.Slots] = [
+        slots.VarintSlots(wire.field_tag("TrackEvent", "name_iid"), ids, mask),
+        slots.BlobSlots(
+            slots.Blobs.from_bytes(b"".join(encoded), np.array([len(e) for e in encoded])), np.array(chosen)
+        ),
+        slots.Fixed64Slots(wire.field_tag("TrackEvent", "double_counter_value"), ids, mask),
+    ]
+    own = flows.Flows(np.cumsum([0, *arrows]), np.arange(sum(arrows), dtype=np.uint64))
+    number = wire.field_tag("TracePacket", "trusted_packet_sequence_id") + wire.varint(300)
+    made = slots.encode_packets(number, event, np.array(deltas, np.uint64), own.sizes)
+    own.write(made.data, made.gaps)
+    read = schemas.message("perfetto", "Trace").FromString(bytes(made.data)).packet
+    assert [p.trusted_packet_sequence_id for p in read] == [300] * len(rows)
+    assert [p.timestamp for p in read] == deltas
+    events = [p.track_event for p in read]
+    assert [e.name_iid if e.HasField("name_iid") else None for e in events] == [
+        v if p else None for v, p in zip(values, present, strict=True)
+    ]
+    doubles = [struct.pack("<d", e.double_counter_value) for e in events if e.HasField("double_counter_value")]
+    assert doubles == [v.to_bytes(8, "little") for v, p in zip(values, present, strict=True) if p]
+    assert [[a.uint_value for a in e.debug_annotations] for e in events] == [list(names[c]) for c in chosen]
+    assert [list(e.flow_ids) for e in events] == [list(own.batch(n, n + 1).ids) for n in range(len(rows))]
+
+
+def test_names_and_arguments_of_their_own(tmp_path: Path) -> None:
+    kernels = [kernel(n, n + 2, name=f"k{n}", short_name=f"s{n}", grid_x=n % 3, block_x=n) for n in range(300)]
+    marks = [{**THREAD, "timestamp_ns": n, "name": f"m{n}", "category": f"c{n % 2}"} for n in range(300)]
+    calls = [call(n, n + 1, return_value=n) for n in range(300)]
+    check(trace(kernels=kernels, nvtx_marks=marks, api_calls=calls), tmp_path)
+
+
+def test_many_arrows_begin_at_one_event(tmp_path: Path) -> None:
+    kernels = [kernel(500 + n, 501 + n, correlation_id=1) for n in range(300)]
+    check(trace(api_calls=[call(0, 9, correlation_id=1), call(9, 10)], kernels=kernels).correlate(), tmp_path)
+
+
+def test_batches_are_compressed_packets(tmp_path: Path) -> None:
+    made = trace(kernels=[kernel(n, n + 2) for n in range(500)])
+    compressed, gzipped = (made.export(tmp_path / f"x.{s}").read_bytes() for s in ("pftrace", "pftrace.gz"))
+    plain = gzip.decompress(gzipped)
+    assert len(compressed) < len(plain) // 4
+    read, whole = packets_of(compressed), schemas.message("perfetto", "Trace").FromString(plain)
+    assert read == list(whole.packet)
+    assert not any(packet.HasField("compressed_packets") for packet in whole.packet)
+
+
 def test_messages_with_tails_are_never_absent() -> None:
     tails = wire.Tails(np.zeros(0, np.uint8), np.zeros(1, np.int64))
-    with pytest.raises(TypeError, match="in all rows"):
+    with pytest.raises(TypeError, match="must be present in all rows"):
         wire.submessage(b"", [tails], np.array([True]))
 
 
@@ -274,6 +341,21 @@ def test_combinations_of_values_have_codes(rows: list[dict[str, Any]]) -> None:
     codes, examples = combinations.combinations(frame, ["a", "b", "c", "a"])
     assert examples[codes].equals(frame)
     assert examples.height == len(set(map(tuple, frame.rows())))
+
+
+@given(st.lists(COLUMNS, min_size=1, max_size=30), st.integers(0, 9))
+def test_groups_that_rarely_repeat_have_no_codes(rows: list[dict[str, Any]], limit: int) -> None:
+    frame = pl.DataFrame(rows, schema={"a": pl.Int64, "b": pl.Categorical, "c": pl.Float64})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(combinations, "_MIN_COMBINATIONS", limit)
+        codes, examples, used = combinations.repeated_combinations(frame, [["b"], ["a", "b"], ["c"]])
+    names = ["b", *(["a"] if 1 in used else []), *(["c"] if 2 in used else [])]
+    assert examples.columns == names
+    assert examples[codes].equals(frame.select(names))
+    assert len(set(examples.rows())) == examples.height
+    limit = max(limit, frame.height // 4)
+    assert used == {0} or examples.height <= limit
+    assert (1 in used) == (frame.select("a", "b").n_unique() <= limit)
 
 
 def test_codes_of_sparse_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

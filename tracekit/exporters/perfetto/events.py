@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from tracekit.exporters.perfetto.flows import flow_bytes
 from tracekit.exporters.perfetto.packets import packet
-from tracekit.exporters.perfetto.strings import ANNOTATION_NAMES, EVENT_NAMES, STRING_VALUES, Numbered
-from tracekit.exporters.perfetto.wire import Constant, Fixed64s, Tails, assemble, field_tag, submessage, varint, varints
+from tracekit.exporters.perfetto.slots import (
+    BlobSlots,
+    Fixed64Slots,
+    VarintSlots,
+    encode_blobs,
+    encode_packets,
+)
+from tracekit.exporters.perfetto.strings import EVENT_NAMES, STRING_VALUES
+from tracekit.exporters.perfetto.wire import (
+    FIXED64_BYTES,
+    Constant,
+    Fixed64s,
+    field_tag,
+    sized,
+    submessage,
+    varint,
+    varints,
+)
 from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.columns import available_args, column_names, exception_args, key_arg, value_exprs
-from tracekit.exporters.timeline.combinations import combinations
+from tracekit.exporters.timeline.combinations import combinations, repeated_combinations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as SequenceOf
 
     from tracekit.exporters.perfetto.flows import Flows
     from tracekit.exporters.perfetto.packets import Sequence, TrackUuids
-    from tracekit.exporters.perfetto.wire import Column, Mask, Numbers, Times
+    from tracekit.exporters.perfetto.slots import Blobs, Slots
+    from tracekit.exporters.perfetto.strings import Numbered
+    from tracekit.exporters.perfetto.wire import Column, Mask, Numbers, Sizes, Times
+    from tracekit.exporters.timeline.combinations import Codes
     from tracekit.exporters.timeline.kinds import Arg, EventKind, Value
     from tracekit.exporters.timeline.tracks import LaneRegistry
 
@@ -34,6 +53,7 @@ _FIELDS = {
     kinds.STRING: "string_value_iid",
     kinds.TRUE: "bool_value",
 }
+_FIXED = (kinds.REAL, kinds.THOUSANDTHS)
 
 
 class NumberedValue(NamedTuple):
@@ -50,82 +70,146 @@ class NumberedValue(NamedTuple):
     strings: Numbered | None
 
 
+class EventTimes(NamedTuple):
+    """The times of events, in the order of time.
+
+    Attributes:
+        order: Row numbers in the order of time. If None, the rows are in this order.
+        deltas: Number of ns between the start of each event and of the previous one. The first one is the start.
+    """
+
+    order: Sizes | None
+    deltas: Numbers
+
+
 class Events(NamedTuple):
-    """The events of one kind, sorted by start, and what is needed to encode a batch of them.
+    """The events of one kind, and what is needed to encode a batch of them in the order of time.
 
     Attributes:
         kind: The kind.
         sequence: The sequence of their packets.
-        rows: Columns of the table.
-        deltas: Number of ns between the starts of each event and the previous one.
-        tracks: The number of the track of each event.
-        names: The names, which counters do not have.
-        args: The number of the name, and the alternative values, of each argument.
-        flows: The arrows at the events, if there are any.
+        rows: Columns of the table that differ from row to row.
+        times: The order and the starts of the events.
+        args: The number of the name, and the alternative values, of each argument that is encoded row by row.
+        names: The names, unless counters have none or the names are in ``blobs``.
+        blobs: The encoded fields that usually repeat, by code.
+        codes: The code of each row.
+        flows: The arrows at the events, in the order of time, if there are any.
     """
 
     kind: EventKind
     sequence: Sequence
     rows: pl.DataFrame
-    deltas: Numbers
-    tracks: Numbered
-    names: Numbered | None
+    times: EventTimes
     args: list[tuple[int, list[NumberedValue]]]
+    names: Numbered | None
+    blobs: Blobs
+    codes: Codes
     flows: Flows | None
 
     def encode(self, start: int, stop: int) -> memoryview:
         """Return the packets of some events."""
-        rows = self.rows[start:stop]
-        event: list[Column] = [
-            Constant(field_tag("TrackEvent", "type") + varint(_TYPES[self.kind.phase])),
-            Constant(field_tag("TrackEvent", "track_uuid")),
-            varints(self.tracks.batch(start, stop)),
-        ]
-        if self.names is not None:
-            event += [Constant(field_tag("TrackEvent", "name_iid")), varints(self.names.batch(start, stop))]
+        chosen = slice(start, stop) if self.times.order is None else self.times.order[start:stop]
+        rows = self.rows[chosen]
+        event: list[Slots] = []
         for name, values in self.args:
-            for value, numbers, present in _alternatives(values, rows, start):
-                if self.kind.phase == kinds.COUNTER:
-                    event += _counter_value(value, numbers, present)
-                else:
-                    event += _annotation(name, value, numbers, present)
-        if self.flows is not None:
-            event += _flow_columns(self.flows.batch(start, stop))
-        return assemble(self.sequence.event_columns(self.deltas[start:stop], event), stop - start)
+            for value, numbers, present in _alternatives(values, rows, chosen):
+                is_counter = self.kind.phase == kinds.COUNTER
+                encode = _counter_value if is_counter else functools.partial(_annotation, name)
+                event.append(encode(value, numbers, present))
+        if self.names is not None:
+            event.append(VarintSlots(field_tag("TrackEvent", "name_iid"), self.names.batch(chosen)))
+        event.append(BlobSlots(self.blobs, self.codes[chosen]))
+        flows = None if self.flows is None else self.flows.batch(start, stop)
+        gaps = 0 if flows is None else flows.sizes
+        packets = encode_packets(self.sequence.fields, event, self.times.deltas[start:stop], gaps)
+        if flows is not None:
+            flows.write(packets.data, packets.gaps)
+        return memoryview(packets.data.data)
 
 
 def make_events(
-    kind: EventKind, rows: pl.DataFrame, starts: Times, sequence: Sequence, lane_uuids: Numbers, *, flows: Flows | None
+    kind: EventKind,
+    rows: pl.DataFrame,
+    times: EventTimes,
+    sequence: Sequence,
+    lane_uuids: Numbers,
+    *,
+    flows: Flows | None,
 ) -> Events:
-    """Number the strings of slices or instants.
+    """Number the strings of slices or instants, and encode their repeated fields.
 
     Args:
         kind: The kind of the events.
-        rows: Columns of the table of the events, and ``lane_id``, sorted by start.
-        starts: The start of each event in the file in ns.
+        rows: Columns of the table of the events, and ``lane_id``.
+        times: The order and the starts of the events.
         sequence: A new sequence.
         lane_uuids: The number of each lane, by lane id.
-        flows: The arrows at the events.
+        flows: The arrows at the events, in the order of time.
     """
-    strings = sequence.strings
     exceptions = [arg for arg in exception_args(kind) if rows.select(value_exprs(arg)[0].is_not_null().any()).item()]
-    args = [key_arg(kind), *available_args(kind.row_args, rows.columns), *exceptions]
-    args += available_args(kind.repeated_args, rows.columns)
-    numbered = [(strings.add(ANNOTATION_NAMES, arg.key), _number_strings(arg, rows, sequence)) for arg in args]
-    tracks = Numbered(rows["lane_id"].to_numpy().astype(np.int64), lane_uuids)
-    names = strings.number(EVENT_NAMES, rows, kind.name)
-    return Events(kind, sequence, rows, deltas_of(starts), tracks, names, numbered, flows)
+    row_args = [key_arg(kind), *available_args(kind.row_args, rows.columns), *exceptions]
+    repeated = available_args(kind.repeated_args, rows.columns)
+    keys = [["lane_id"], column_names(kind.name), *(column_names(*value_exprs(arg)) for arg in repeated)]
+    codes, examples, chosen = repeated_combinations(rows, keys)
+    row_args += [arg for nth, arg in enumerate(repeated, 2) if nth not in chosen]
+    args = [(sequence.annotation_name(arg.key), _number_strings(arg, rows, sequence)) for arg in row_args]
+    names = None if 1 in chosen else sequence.strings.number(EVENT_NAMES, rows, kind.name)
+    in_blobs = [arg for nth, arg in enumerate(repeated, 2) if nth in chosen]
+    blobs = _encode_repeated(kind, examples, in_blobs, sequence, lane_uuids, has_name=names is None)
+    columns = [c for c in dict.fromkeys(column_names(*value_exprs(*row_args))) if c in rows.columns]
+    return Events(kind, sequence, rows.select(columns), times, args, names, blobs, codes, flows)
+
+
+def _encode_repeated(
+    kind: EventKind,
+    examples: pl.DataFrame,
+    args: SequenceOf[Arg],
+    sequence: Sequence,
+    lane_uuids: Numbers,
+    *,
+    has_name: bool,
+) -> Blobs:
+    """Encode the fields of an event that repeat: its type, track, name and arguments, for each example.
+
+    Args:
+        kind: The kind of the events.
+        examples: One row per combination of values.
+        args: The arguments.
+        sequence: The sequence of the packets.
+        lane_uuids: The number of each lane, by lane id.
+        has_name: Whether the name is one of the fields.
+    """
+    columns: list[Column] = [
+        Constant(field_tag("TrackEvent", "type") + varint(_TYPES[kind.phase]) + field_tag("TrackEvent", "track_uuid")),
+        varints(lane_uuids[examples["lane_id"].to_numpy()]),
+    ]
+    rows = slice(0, examples.height)
+    if has_name:
+        names = sequence.strings.number(EVENT_NAMES, examples, kind.name)
+        columns += [Constant(field_tag("TrackEvent", "name_iid")), varints(names.batch(rows))]
+    for arg in args:
+        name = sequence.annotation_name(arg.key)
+        for value, numbers, present in _alternatives(_number_strings(arg, examples, sequence), examples, rows):
+            columns += _annotation_columns(name, value, numbers, present)
+    return encode_blobs(columns, examples.height)
 
 
 def make_counters(
-    kind: EventKind, rows: pl.DataFrame, starts: Times, sequence: Sequence, *, lanes: LaneRegistry, uuids: TrackUuids
+    kind: EventKind,
+    rows: pl.DataFrame,
+    times: EventTimes,
+    sequence: Sequence,
+    *,
+    lanes: LaneRegistry,
+    uuids: TrackUuids,
 ) -> tuple[Events, bytes]:
     """Return the values of counters, and the packets that describe the tracks of the counters.
 
     Args:
         kind: The kind of the events.
-        rows: Columns of the table of the events, and ``lane_id``, sorted by start.
-        starts: The start of each event in the file in ns.
+        rows: Columns of the table of the events, and ``lane_id``.
+        times: The order and the times of the values.
         sequence: A new sequence.
         lanes: The lanes.
         uuids: The numbers of tracks.
@@ -134,26 +218,26 @@ def make_counters(
     pids = {thread.lane_id: thread.pid for thread in lanes.threads()}
     tracks: dict[tuple[int, str], int] = {}
     described = bytearray()
-    for lane_id, name in examples.select("lane_id", kind.name.alias("name")).iter_rows():
+    keys = list(examples.select("lane_id", kind.name.alias("name")).iter_rows())
+    for lane_id, name in keys:
         if (lane_id, name) not in tracks:
             tracks[lane_id, name] = uuids.counter()
             descriptor = {"uuid": tracks[lane_id, name], "parent_uuid": uuids.process(pids[lane_id]), "name": name}
             described += packet(
                 trusted_packet_sequence_id=sequence.number, track_descriptor={**descriptor, "counter": {}}
             )
-    keys = examples.select("lane_id", kind.name.alias("name")).iter_rows()
-    numbers = Numbered(codes, np.array([tracks[key] for key in keys], np.uint64))
+    track_type = field_tag("TrackEvent", "type") + varint(COUNTER) + field_tag("TrackEvent", "track_uuid")
+    numbers = np.array([tracks[key] for key in keys], np.uint64)
+    blobs = encode_blobs([Constant(track_type), varints(numbers)], len(keys))
     args = [(0, _number_strings(key_arg(kind), rows, sequence))]
-    return Events(kind, sequence, rows, deltas_of(starts), numbers, None, args, None), bytes(described)
+    columns = rows.select(list(dict.fromkeys(column_names(*value_exprs(key_arg(kind))))))
+    return Events(kind, sequence, columns, times, args, None, blobs, codes, None), bytes(described)
 
 
 def encode_ends(sequence: Sequence, deltas: Numbers, tracks: Numbers) -> memoryview:
     """Return packets that end slices."""
-    event: list[Column] = [
-        Constant(field_tag("TrackEvent", "type") + varint(END) + field_tag("TrackEvent", "track_uuid")),
-        varints(tracks),
-    ]
-    return assemble(sequence.event_columns(deltas, event), len(tracks))
+    prefix = field_tag("TrackEvent", "type") + varint(END) + field_tag("TrackEvent", "track_uuid")
+    return memoryview(encode_packets(sequence.fields, [VarintSlots(prefix, tracks)], deltas).data.data)
 
 
 def deltas_of(times: Times) -> Numbers:
@@ -182,19 +266,19 @@ def _is_null(value: Value, rows: pl.DataFrame) -> bool:
 
 
 def _alternatives(
-    values: SequenceOf[NumberedValue], rows: pl.DataFrame, start: int
+    values: SequenceOf[NumberedValue], rows: pl.DataFrame, chosen: Sizes | slice
 ) -> list[tuple[NumberedValue, Numbers, Mask | None]]:
     """Return the values of an argument in some rows, each as numbers and a mask of the rows that have it.
 
     Args:
         values: The alternative values, of which the first one that is not null is used.
         rows: The rows.
-        start: Position of the rows among all events.
+        chosen: The row numbers of the rows.
     """
     alternatives: list[tuple[NumberedValue, Numbers, Mask | None]] = []
     taken: Mask | None = None
     for value in values:
-        numbers, present = _numbers_of(value, rows, start)
+        numbers, present = _numbers_of(value, rows, chosen)
         if taken is not None:
             present = ~taken if present is None else present & ~taken
         if present is None or present.any():
@@ -205,10 +289,10 @@ def _alternatives(
     return alternatives
 
 
-def _numbers_of(value: NumberedValue, rows: pl.DataFrame, start: int) -> tuple[Numbers, Mask | None]:
+def _numbers_of(value: NumberedValue, rows: pl.DataFrame, chosen: Sizes | slice) -> tuple[Numbers, Mask | None]:
     """Return a value in some rows as unsigned numbers, and a mask of the rows that have it, or None for all rows."""
     if value.strings is not None:
-        numbers = value.strings.batch(start, start + rows.height)
+        numbers = value.strings.batch(chosen)
         return numbers, None if numbers.all() else numbers != 0
     plain = value.expression.meta.is_column()
     column = rows[value.expression.meta.output_name()] if plain else rows.select(value.expression).to_series()
@@ -222,32 +306,31 @@ def _numbers_of(value: NumberedValue, rows: pl.DataFrame, start: int) -> tuple[N
     return column.cast(pl.Int64).fill_null(0).to_numpy().view(np.uint64), present
 
 
-def _annotation(name: int, value: NumberedValue, numbers: Numbers, present: Mask | None) -> list[Column]:
+def _annotation(name: int, value: NumberedValue, numbers: Numbers, present: Mask | None) -> Slots:
+    """Return the slots of a value of an argument."""
+    tag = _annotation_tag(name, value)
+    lead = field_tag("TrackEvent", "debug_annotations")
+    if value.form in _FIXED:
+        return Fixed64Slots(sized(lead, tag + bytes(FIXED64_BYTES))[:-FIXED64_BYTES], numbers, present)
+    return VarintSlots(sized(lead, tag), numbers, present, length_at=len(lead))
+
+
+def _annotation_columns(name: int, value: NumberedValue, numbers: Numbers, present: Mask | None) -> list[Column]:
     """Return the columns of a value of an argument."""
+    content = Fixed64s(numbers) if value.form in _FIXED else varints(numbers)
+    columns = [Constant(_annotation_tag(name, value)), content]
+    return submessage(field_tag("TrackEvent", "debug_annotations"), columns, present)
+
+
+def _annotation_tag(name: int, value: NumberedValue) -> bytes:
+    """Return the bytes of an argument before its value."""
     tag = field_tag("DebugAnnotation", "name_iid") + varint(name)
-    tag += field_tag("DebugAnnotation", _FIELDS[value.form])
-    is_fixed = value.form in (kinds.REAL, kinds.THOUSANDTHS)
-    content = Fixed64s(numbers) if is_fixed else varints(numbers)
-    return submessage(field_tag("TrackEvent", "debug_annotations"), [Constant(tag), content], present)
+    return tag + field_tag("DebugAnnotation", _FIELDS[value.form])
 
 
-def _counter_value(value: NumberedValue, numbers: Numbers, present: Mask | None) -> list[Column]:
-    """Return the columns of a value of a counter."""
+def _counter_value(value: NumberedValue, numbers: Numbers, present: Mask | None) -> Slots:
+    """Return the slots of a value of a counter."""
     if value.form == kinds.INTEGER:
-        return [Constant(field_tag("TrackEvent", "counter_value"), present), varints(numbers, present)]
+        return VarintSlots(field_tag("TrackEvent", "counter_value"), numbers, present)
     floats = numbers.astype(np.float64).view(np.uint64) if value.form == kinds.UNSIGNED else numbers
-    return [Constant(field_tag("TrackEvent", "double_counter_value"), present), Fixed64s(floats, present)]
-
-
-def _flow_columns(flows: Flows) -> list[Column]:
-    """Return the columns of the arrows at some events."""
-    counts = np.diff(flows.ends)
-    tag = field_tag("TrackEvent", "flow_ids")
-    if not len(flows.ids):
-        return []
-    if counts.max() > 1:
-        return [Tails(*flow_bytes(tag, flows))]
-    present = counts > 0
-    ids = np.zeros(len(counts), np.uint64)
-    ids[present] = flows.ids
-    return [Constant(tag, present), Fixed64s(ids, present)]
+    return Fixed64Slots(field_tag("TrackEvent", "double_counter_value"), floats, present)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.errors import ExportError
-from tracekit.exporters.perfetto.events import deltas_of, encode_ends, make_counters, make_events
+from tracekit.exporters.perfetto.events import EventTimes, deltas_of, encode_ends, make_counters, make_events
 from tracekit.exporters.perfetto.flows import FlowTable
-from tracekit.exporters.perfetto.packets import Sequence, TrackUuids, clock_packet, track_packets
+from tracekit.exporters.perfetto.packets import PacketCompression, Sequence, TrackUuids, clock_packet, track_packets
 from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.batches import BatchFile
 from tracekit.exporters.timeline.columns import slice_duration, start_time
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
     from pathlib import Path
 
-    from tracekit.exporters.perfetto.wire import Numbers
+    from tracekit.exporters.perfetto.wire import Numbers, Sizes, Times
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
     from tracekit.interface import ManyTraces, Progress, View
@@ -50,7 +50,7 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     origin = int(view.info["origin_utc_ns"]) - layout.clock.shift_ns if "origin_utc_ns" in view.info else None
     total = sum(map(len, layout.lane_ids.values()))
     done = 0
-    with BatchFile(path) as file:
+    with BatchFile(path, PacketCompression()) as file:
         writer = _Writer(file, origin)
         flows = FlowTable()
         flows.add_own(view, layout)
@@ -71,7 +71,7 @@ def write_many(traces: ManyTraces, path: Path, progress: Progress, tracks: Colle
 def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift: int) -> None:
     """Write the file with times that are shifted by ``shift`` ns on the shared clock."""
     numbering, arrows = Numbering(), traces.links.height
-    with BatchFile(path) as file:
+    with BatchFile(path, PacketCompression()) as file:
         writer = _Writer(file, None if traces.origin_utc_ns is None else traces.origin_utc_ns - shift)
         for number, part in enumerate(traces.parts):
             with part.open() as view:
@@ -125,15 +125,15 @@ class _Writer:
         self, kind: EventKind, rows: pl.DataFrame, layout: Layout, flows: FlowTable, lane_uuids: Numbers
     ) -> None:
         """Write the events of a kind, in the order of time. A slice precedes the slices that are nested in it."""
-        rows, times = _in_order(kind, rows, layout)
-        starts, arrows = times["start"].to_numpy(), flows.flows(kind, times["row"])
-        sequence = self._new_sequence()
+        order, starts = _in_order(kind, rows, layout)
+        arrows = flows.flows(kind, order, rows.height)
+        times, sequence = EventTimes(order, deltas_of(starts)), self._new_sequence()
         self._file.write(sequence.head())
         if kind.phase == kinds.COUNTER:
-            events, tracks = make_counters(kind, rows, starts, sequence, lanes=layout.lanes, uuids=self._uuids)
+            events, tracks = make_counters(kind, rows, times, sequence, lanes=layout.lanes, uuids=self._uuids)
             self._file.write(tracks)
         else:
-            events = make_events(kind, rows, starts, sequence, lane_uuids, flows=arrows)
+            events = make_events(kind, rows, times, sequence, lane_uuids, flows=arrows)
         self._file.write_jobs(sequence.string_jobs())
         self._file.write_jobs(_batches(events.encode, rows.height))
 
@@ -165,16 +165,18 @@ def _intervals(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> pl.DataFr
     return rows.select("lane_id", end=start + duration, duration=duration)
 
 
-def _in_order(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return events in the order of time, and the row number, the start and the negative duration of each of them."""
-    duration = slice_duration(kind, layout.clock) if kind.phase == kinds.SLICE else pl.lit(0, pl.Int64)
-    row = pl.int_range(pl.len(), dtype=pl.UInt32)
-    times = rows.select(row=row, start=start_time(kind, layout.clock), shorter=-duration)
-    step, shorter = pl.col("start").diff(), pl.col("shorter").diff()
-    if times.select(((step > 0) | ((step == 0) & (shorter >= 0))).all()).item():
-        return rows, times
-    ordered = times.sort("start", "shorter", maintain_order=True)
-    return rows[ordered["row"]], ordered
+def _in_order(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> tuple[Sizes | None, Times]:
+    """Return the row numbers of events in the order of time, or None if they are in this order, and sorted starts.
+
+    Of slices that start at the same time, the longest is the first.
+    """
+    shorter = -slice_duration(kind, layout.clock) if kind.phase == kinds.SLICE else pl.lit(0, pl.Int64)
+    times = rows.select(start=start_time(kind, layout.clock), shorter=shorter)
+    step, change = pl.col("start").diff(), pl.col("shorter").diff()
+    if times.select(((step > 0) | ((step == 0) & (change >= 0))).all()).item():
+        return None, times["start"].to_numpy()
+    ordered = times.with_row_index("row").sort("start", "shorter", maintain_order=True)
+    return ordered["row"].to_numpy(), ordered["start"].to_numpy()
 
 
 def _batches(encode: Callable[[int, int], memoryview], rows: int) -> Iterable[Callable[[], memoryview]]:

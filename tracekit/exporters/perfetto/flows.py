@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
+from tracekit.exporters.perfetto.slots import chunks
+from tracekit.exporters.perfetto.wire import FIXED64_BYTES, field_tag
 from tracekit.exporters.timeline import arrows, kinds
 from tracekit.exporters.timeline.layout import read_events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tracekit.exporters.perfetto.wire import Numbers, Sizes
+    from tracekit.exporters.perfetto.wire import Bytes, Numbers, Sizes
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
     from tracekit.interface import View
 
 _ENDS = ("from", "to")
+_ENTRY_BYTES = 10
+"""Number of bytes of an id with its tag."""
 
 
 class Flows(NamedTuple):
@@ -37,6 +41,22 @@ class Flows(NamedTuple):
         """Return the arrows at some events."""
         ends = self.ends[start : stop + 1]
         return Flows(ends - ends[0], self.ids[ends[0] : ends[-1]])
+
+    @property
+    def sizes(self) -> Sizes:
+        """Number of encoded bytes at each event."""
+        return np.diff(self.ends) * _ENTRY_BYTES
+
+    def write(self, data: Bytes, offsets: Sizes) -> None:
+        """Write the encoded ids at given offsets, one for each event."""
+        entries = np.empty((len(self.ids), _ENTRY_BYTES), np.uint8)
+        entries[:, :-FIXED64_BYTES] = np.frombuffer(field_tag("TrackEvent", "flow_ids"), np.uint8)
+        entries[:, -FIXED64_BYTES:] = self.ids.astype("<u8").view(np.uint8).reshape(-1, FIXED64_BYTES)
+        counts = np.diff(self.ends)
+        nth = np.arange(len(self.ids)) - np.repeat(self.ends[:-1], counts)
+        chunks(data, _ENTRY_BYTES)[np.repeat(offsets, counts) + nth * _ENTRY_BYTES] = entries.view(f"V{_ENTRY_BYTES}")[
+            :, 0
+        ]
 
 
 class FlowTable:
@@ -76,22 +96,26 @@ class FlowTable:
                 events = rows.select(id=pl.col(kind.key), row=pl.int_range(pl.len(), dtype=pl.UInt32))
                 self._ends[kind].append(chosen.join(events, on="id").select("row", "flow"))
 
-    def flows(self, kind: EventKind, order: pl.Series) -> Flows | None:
+    def flows(self, kind: EventKind, order: Sizes | None, count: int) -> Flows | None:
         """Return the arrows at the events of a kind, or None if there are none.
 
         Args:
             kind: The kind of the events.
-            order: The row number of each event, in the order in which events are written.
+            order: Row numbers in the order in which events are written. If None, they are written in the order of rows.
+            count: Number of events.
         """
         if kind not in self._ends:
             return None
-        ends = pl.concat(self._ends.pop(kind)).sort("row", "flow")
-        rows, flows = ends["row"].to_numpy(), ends["flow"].to_numpy()
-        position = np.empty(len(order), np.int64)
-        position[order.to_numpy()] = np.arange(len(order))
-        places = position[rows]
-        counts = np.bincount(places, minlength=len(order))
-        return Flows(np.concatenate([[0], np.cumsum(counts)]), flows[np.argsort(places, kind="stable")])
+        ends = pl.concat(self._ends.pop(kind))
+        places, flows = ends["row"].to_numpy(), ends["flow"].to_numpy()
+        if order is not None:
+            position = np.empty(count, np.int64)
+            position[order] = np.arange(count)
+            places = position[places]
+        counts = np.bincount(places, minlength=count)
+        if not (places[1:] >= places[:-1]).all():
+            flows = flows[np.argsort(places, kind="stable")]
+        return Flows(np.concatenate([[0], np.cumsum(counts)]), flows)
 
 
 def _own_links(view: View, layout: Layout) -> Iterator[tuple[EventKind, EventKind, pl.DataFrame]]:
@@ -109,11 +133,3 @@ def _own_links(view: View, layout: Layout) -> Iterator[tuple[EventKind, EventKin
     if kinds.MPI_CALLS in layout.lane_ids:
         for _, links in arrows.mpi_arrows(kinds.MPI_CALLS, rows(kinds.MPI_CALLS)):
             yield kinds.MPI_CALLS, kinds.MPI_CALLS, links
-
-
-def flow_bytes(tag: bytes, flows: Flows) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], Sizes]:
-    """Return the encoded ids of all events, one after another, and the number of bytes of each event."""
-    encoded = np.empty((len(flows.ids), len(tag) + 8), np.uint8)
-    encoded[:, : len(tag)] = np.frombuffer(tag, np.uint8)
-    encoded[:, len(tag) :] = flows.ids.astype("<u8").view(np.uint8).reshape(-1, 8)
-    return encoded.reshape(-1), np.diff(flows.ends) * encoded.shape[1]

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import functools
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracekit import schemas
-from tracekit.exporters.perfetto.strings import StringTable, encode_strings
-from tracekit.exporters.perfetto.wire import Constant, field_tag, sized, submessage, varint, varints
+from tracekit.exporters.perfetto.strings import ANNOTATION_NAMES, StringTable, encode_strings
+from tracekit.exporters.perfetto.wire import field_tag, sized, varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from collections.abc import Sequence as SequenceOf
 
     from tracekit.exporters.perfetto.strings import StringBatch
-    from tracekit.exporters.perfetto.wire import Column, Numbers
+    from tracekit.exporters.perfetto.wire import Numbers
     from tracekit.exporters.timeline.tracks import LaneRegistry, ShownThread
 
 UTC_CLOCK, SHOWN_CLOCK, SEQUENCE_CLOCK = 1, 6, 64
@@ -50,6 +50,26 @@ def track_packets(lanes: LaneRegistry, sequence: int, uuids: TrackUuids) -> byte
             descriptor = {"uuid": uuids.lane(thread), "parent_uuid": uuids.process(thread.pid), "thread": about}
             written += packet(trusted_packet_sequence_id=sequence, track_descriptor=descriptor)
     return bytes(written)
+
+
+class PacketCompression:
+    """A compression of each batch of packets to one packet, which Perfetto decompresses when it reads the file."""
+
+    LEVEL = 1
+
+    def compress(self, data: memoryview) -> memoryview | bytes:
+        """Return a packet that contains the packets of a batch, or the batch itself if that is smaller."""
+        content = zlib.compress(data, self.LEVEL)
+        compressed = sized(field_tag("Trace", "packet"), sized(field_tag("TracePacket", "compressed_packets"), content))
+        return compressed if len(compressed) < len(data) else data
+
+    def next_bytes(self, _: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
+        """Return the compressed batch unchanged."""
+        return compressed
+
+    def finish(self) -> bytes:
+        """Return no bytes, because the file has no trailer."""
+        return b""
 
 
 class TrackUuids:
@@ -90,6 +110,15 @@ class Sequence:
         self.number = number
         self.strings = StringTable()
 
+    @property
+    def fields(self) -> bytes:
+        """The fields that are in every packet of the sequence."""
+        return field_tag("TracePacket", "trusted_packet_sequence_id") + varint(self.number)
+
+    def annotation_name(self, key: str) -> int:
+        """Return the number of the name of an argument."""
+        return self.strings.add(ANNOTATION_NAMES, key)
+
     def head(self) -> bytes:
         """Return the packets that begin the sequence, whose clock begins at time 0."""
         defaults = {"timestamp_clock_id": SEQUENCE_CLOCK}
@@ -106,24 +135,6 @@ class Sequence:
         for batch in self.strings.batches():
             yield functools.partial(self._string_packet, batch)
 
-    def event_columns(self, deltas: Numbers, event: SequenceOf[Column]) -> list[Column]:
-        """Return the columns of packets with events.
-
-        Args:
-            deltas: Number of ns since the previous packet of the sequence.
-            event: The columns of the events.
-        """
-        number = field_tag("TracePacket", "trusted_packet_sequence_id") + varint(self.number)
-        return submessage(
-            field_tag("Trace", "packet"),
-            [
-                Constant(number + field_tag("TracePacket", "timestamp")),
-                varints(deltas),
-                *submessage(field_tag("TracePacket", "track_event"), event),
-            ],
-        )
-
     def _string_packet(self, batch: StringBatch) -> memoryview:
-        number = field_tag("TracePacket", "trusted_packet_sequence_id") + varint(self.number)
         data = sized(field_tag("TracePacket", "interned_data"), bytes(encode_strings(batch)))
-        return memoryview(sized(field_tag("Trace", "packet"), number + data))
+        return memoryview(sized(field_tag("Trace", "packet"), self.fields + data))

@@ -12,7 +12,7 @@ from tracekit.exporters.timeline.columns import column_names
 from tracekit.exporters.timeline.combinations import combinations
 
 if TYPE_CHECKING:
-    from tracekit.exporters.perfetto.wire import Column, Numbers
+    from tracekit.exporters.perfetto.wire import Column, Numbers, Sizes
     from tracekit.exporters.timeline.combinations import Codes
 
 
@@ -31,9 +31,9 @@ class Numbered(NamedTuple):
     codes: Codes
     numbers: Numbers
 
-    def batch(self, start: int, stop: int) -> Numbers:
-        """Return the numbers of the strings of some rows."""
-        return self.numbers[self.codes[start:stop]]
+    def batch(self, rows: Sizes | slice) -> Numbers:
+        """Return the numbers of the strings of some rows, which are chosen by row number."""
+        return self.numbers[self.codes[rows]]
 
 
 class StringBatch(NamedTuple):

@@ -99,7 +99,7 @@ def submessage(tag: bytes, columns: Sequence[Column], present: Mask | None = Non
         columns: The columns of the messages.
         present: Rows that have the field. If None, all rows have it.
     """
-    size = _size(columns)
+    size = row_sizes(columns)
     length = Constant(varint(size)) if isinstance(size, int) else varints(size.astype(np.uint64))
     lead = [Constant(tag), length]
     return [*lead, *columns] if present is None else [_restrict(column, present) for column in (*lead, *columns)]
@@ -117,11 +117,11 @@ def varints(values: Numbers, present: Mask | None = None) -> Varints:
 def _restrict(column: Column, present: Mask) -> Column:
     """Return a column that is present in some rows only."""
     if isinstance(column, Tails):
-        raise TypeError("messages with tails are present in all rows")
+        raise TypeError("a message that ends with bytes of any length must be present in all rows")
     return column._replace(present=present if column.present is None else column.present & present)
 
 
-def _size(columns: Sequence[Column]) -> int | Sizes:
+def row_sizes(columns: Sequence[Column]) -> int | Sizes:
     """Return the number of bytes of each row, as one number if it is equal in all rows."""
     size: int | Sizes = 0
     for column in columns:

@@ -81,9 +81,15 @@ class GzipCompression:
 class BatchFile:
     """A file that is written once, and gzipped if its name ends in ``.gz``. Equal batches result in equal bytes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, compression: Compression | None = None) -> None:
+        """Open a file.
+
+        Args:
+            path: The file.
+            compression: The compression if the name of the file does not end in ``.gz``. If None, there is none.
+        """
         self._threads = min(MAX_THREADS, os.cpu_count() or 1)
-        self._compression: Compression = GzipCompression() if path.suffix == ".gz" else NoCompression()
+        self._compression = GzipCompression() if path.suffix == ".gz" else compression or NoCompression()
         self._pool = ThreadPoolExecutor(self._threads, "tracekit-export")
         self._waiting: deque[Future[tuple[memoryview, memoryview | bytes]]] = deque()
         self._file = path.open("wb", buffering=0)

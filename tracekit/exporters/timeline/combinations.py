@@ -17,35 +17,82 @@ _TABLE_SIZE = 1 << 16
 """Size of a table of codes that is always acceptable. Larger ones must not be larger than a few times the column."""
 _TABLE_FACTOR = 4
 _MAX_NUMBER = 1 << 62
+_MIN_COMBINATIONS = 64
+"""Number of combinations that is always acceptable."""
 
 
 def combinations(rows: pl.DataFrame, names: Sequence[str]) -> tuple[Codes, pl.DataFrame]:
     """Return a code for the combination of values in each row, and one row with the values of each code."""
     columns = rows.select(list(dict.fromkeys(names)))
-    codes, count = _combination_codes(columns)
-    examples = np.empty(count, np.int64)
-    examples[codes] = np.arange(len(codes))
-    return codes, columns[examples]
+    codes, count = _compact(*_codes(columns, columns.columns))
+    return codes, _examples(columns, codes, count)
 
 
-def _combination_codes(columns: pl.DataFrame) -> tuple[Codes, int]:
-    """Return a code for the combination of values in each row, and the number of codes. All codes are in use."""
-    codes, count = np.zeros(columns.height, np.int64), 1
-    for column in columns.iter_columns():
-        more, size = _column_codes(column)
-        codes, count = (more, size) if count == 1 else _compact(codes * size + more, count * size)
+def repeated_combinations(
+    rows: pl.DataFrame, groups: Sequence[Sequence[str]]
+) -> tuple[Codes, pl.DataFrame, frozenset[int]]:
+    """Number the combinations of values in groups of columns, without the groups that rarely repeat.
+
+    Args:
+        rows: The rows.
+        groups: Names of columns by group. The first group is always used. Others are not used if the number of
+            combinations would exceed a quarter of the number of rows.
+
+    Returns:
+        A code for each row, one row with the values of each code, and the numbers of the groups that are used.
+    """
+    codes, count = np.zeros(rows.height, np.int64), 1
+    used: list[int] = []
+    limit = max(_MIN_COMBINATIONS, rows.height // 4)
+    for nth, names in enumerate(groups):
+        more, size = _compact(*_codes(rows, names))
+        if nth and size <= limit:
+            more, size = _compact(codes * size + more, count * size)
+        if nth and size > limit:
+            continue
+        codes, count = more, size
+        used.append(nth)
+    columns = list(dict.fromkeys(name for nth in used for name in groups[nth]))
+    return codes, _examples(rows.select(columns), codes, count), frozenset(used)
+
+
+def _codes(rows: pl.DataFrame, names: Sequence[str]) -> tuple[Codes, int]:
+    """Return a code for the combination of values in each row, and a number that exceeds all codes."""
+    codes, count = np.zeros(rows.height, np.int64), 1
+    for name in names:
+        codes, count = _combine(codes, count, rows[name])
     return codes, count
 
 
+def _examples(columns: pl.DataFrame, codes: Codes, count: int) -> pl.DataFrame:
+    """Return one row with the values of each code."""
+    examples = np.empty(count, np.int64)
+    examples[codes] = np.arange(len(codes))
+    return columns[examples]
+
+
+def _combine(codes: Codes, count: int, column: pl.Series) -> tuple[Codes, int]:
+    """Return a code for each combination of a code and the value of a column, and a number that exceeds all codes."""
+    more, size = _column_codes(column)
+    if count == 1 or size == 1:
+        return (more, size) if count == 1 else (codes, count)
+    combined, size = codes * size + more, count * size
+    return (combined, size) if size <= _TABLE_SIZE else _compact(combined, size)
+
+
 def _column_codes(column: pl.Series) -> tuple[Codes, int]:
-    """Return a code for each value of a column, and the number of codes. All codes are in use."""
+    """Return a code for each value of a column, and a number that exceeds all codes."""
     physical = column.to_physical()
+    if column.null_count() == len(column):
+        return np.zeros(len(column), np.int64), 1
     low, high = (physical.min(), physical.max()) if physical.dtype.is_integer() else (None, None)
     if not isinstance(low, int) or not isinstance(high, int) or not -_MAX_NUMBER < low <= high < _MAX_NUMBER:
         encoded = pa.chunked_array([physical.to_arrow()]).combine_chunks().dictionary_encode("encode").indices
         return _compact(encoded.to_numpy().astype(np.int64), len(column) + 1)
-    shifted = (physical.cast(pl.Int64, wrap_numerical=True) - (low - 1)).fill_null(0).to_numpy()
-    return _compact(shifted, high - low + 2)
+    has_nulls = column.null_count() > 0
+    shifted = (physical.cast(pl.Int64, wrap_numerical=True) - (low - has_nulls)).fill_null(0).to_numpy()
+    size = high - low + 1 + has_nulls
+    return (shifted, size) if size <= _TABLE_SIZE else _compact(shifted, size)
 
 
 def _compact(codes: Codes, count: int) -> tuple[Codes, int]:

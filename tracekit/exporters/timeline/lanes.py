@@ -11,6 +11,7 @@ resolves these references to lanes in log n passes over whole columns.
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 
@@ -20,6 +21,25 @@ def may_overlap(start: pl.Expr, end: pl.Expr) -> pl.Expr:
     Slices without duration are treated as if they took 1 ns.
     """
     return (pl.max_horizontal(end, start + 1).shift(1) > start).any()
+
+
+def is_nested(start_ns: pl.Series, end_ns: pl.Series) -> bool:
+    """Return whether no two slices of a track cross, so that all of them can be on one lane as nested slices.
+
+    Slices are nested if each of them ends at the depth at which it began. Those that end at the same time end in the
+    reverse order of their starts. Slices without duration are treated as if they took 1 ns.
+    """
+    starts, ends = start_ns.to_numpy(), np.maximum(end_ns.to_numpy(), start_ns.to_numpy() + 1)
+    steps = np.diff(starts)
+    if not ((steps > 0) | ((steps == 0) & (np.diff(ends) <= 0))).all():
+        order = np.lexsort((-ends, starts))
+        starts, ends = starts[order], ends[order]
+    row = np.arange(len(starts))
+    closing = row[::-1][np.argsort(ends[::-1], kind="stable")]
+    ordered_ends = ends[closing]
+    opened_at = row - np.searchsorted(ordered_ends, starts, side="right")
+    closed_at = np.searchsorted(starts, ordered_ends, side="left") - row - 1
+    return bool((opened_at[closing] == closed_at).all())
 
 
 def assign_lanes(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False) -> pl.Series:

@@ -136,6 +136,8 @@ def _lanes_of_track(slices: pl.DataFrame, placement: Placement) -> pl.Series:
     """Return the lane number of each slice of a track, or an empty series if all slices fit on one lane."""
     if not slices.select(lanes.may_overlap(pl.col("start"), pl.col("end"))).item():
         return pl.Series([], dtype=pl.UInt32)
+    if placement.nests and lanes.is_nested(slices["start"], slices["end"]):
+        return pl.Series([], dtype=pl.UInt32)
     return lanes.assign_lanes(slices["start"], slices["end"], nests=placement.nests)
 
 
