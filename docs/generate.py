@@ -40,8 +40,8 @@ def _table_section(schema: schemas.TableSchema) -> str:
     lines += _column_grid(schema.columns)
     count = len(schema.columns)
     for operation, extended in (
-        ("correlation", schemas.correlated(schema.name)),
-        ("a roll-up", schemas.rolled_up(schema)),
+        ("correlation", schemas.correlated_schema(schema.name)),
+        ("a roll-up", schemas.rolled_up_schema(schema)),
     ):
         if columns := extended.columns[count:]:
             lines += [f"\nAdded by {operation}:\n", *_column_grid(columns)]

@@ -50,13 +50,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for name in ("nsys-rep", "nsys-sqlite"):
         reader = registry.reader(name)
         monkeypatch.setattr(type(reader), "__eq__", object.__eq__, raising=False)
-    original = cached_capture.CachedCapture._recorded
+    original = cached_capture.CachedCapture._open_file
 
     def recorded(self: cached_capture.CachedCapture) -> Capture:
         opened.append(self._format)
         return original(self)
 
-    monkeypatch.setattr(cached_capture.CachedCapture, "_recorded", recorded)
+    monkeypatch.setattr(cached_capture.CachedCapture, "_open_file", recorded)
     return opened
 
 
@@ -134,7 +134,7 @@ def test_a_file_that_just_changed_is_identified_by_its_content(
     first = all_tables(path)
     assert not (small_files_are_cached / "known").exists()
     assert all_tables(path) == first
-    assert cache.CacheFolder().digest_of(path) is None
+    assert cache.CacheFolder().stored_digest(path) is None
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

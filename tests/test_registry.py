@@ -154,7 +154,7 @@ def test_a_sniffer_that_fails_is_skipped(plugins, tmp_path: Path) -> None:
     path.write_bytes(b"x")
     message = f"^{path}: reader 'bad' skipped: IndexError: list index out of range$"
     with pytest.warns(TracekitWarning, match=message):
-        assert detection.sniff(Source(path)).format == "good"
+        assert detection.detect_reader(Source(path)).format == "good"
 
 
 def test_a_source_reads_its_head_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_a_file_that_goes_away(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         print(Source(tmp_path / "gone").size)
     with pytest.raises(FileNotFoundError, match="gone"):
-        detection.sniff(Source(tmp_path / "gone"))
+        detection.detect_reader(Source(tmp_path / "gone"))
 
 
 def test_a_folder_that_may_not_be_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_a_folder_that_may_not_be_entered(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Path, "exists", refuse)
     with pytest.raises(TracekitError, match="cannot be read: permission denied"):
-        detection.sniff(Source(tmp_path / "closed" / "a.sqlite"))
+        detection.detect_reader(Source(tmp_path / "closed" / "a.sqlite"))
 
 
 def test_a_plug_in_that_gives_no_tables(plugins, tmp_path: Path) -> None:
@@ -218,9 +218,9 @@ class TestFoldersOfCaptures:
         shutil.copy(events, folder / "runs")
         with pytest.raises(UnknownFormatError, match="a folder of 3 captures"):
             tk.load(folder)
-        assert detection.sniff(Source(folder / "runs")).format == "tfevents"
+        assert detection.detect_reader(Source(folder / "runs")).format == "tfevents"
         shutil.copy(events, folder)
-        assert detection.sniff(Source(folder)).format == "tfevents"
+        assert detection.detect_reader(Source(folder)).format == "tfevents"
 
     def test_name_a_few_files(self, tmp_path: Path) -> None:
         for number in range(7):

@@ -19,7 +19,7 @@ NAMES = sorted(schemas.tables())
 KERNELS = schemas.table("kernels")
 RANGES = schemas.table("nvtx_ranges")
 DICTIONARY = pa.dictionary(pa.int32(), pa.string())
-EVERY = [schemas.table(n) for n in NAMES] + [schemas.correlated(n) for n in NAMES]
+EVERY = [schemas.table(n) for n in NAMES] + [schemas.correlated_schema(n) for n in NAMES]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -29,7 +29,7 @@ def test_a_declaration_is_complete(name: str) -> None:
     assert schema.doc.endswith(".")
     assert set(schema.key) <= set(schema.names)
     assert len(set(schema.names)) == len(schema.names)
-    for column in schemas.correlated(name).columns:
+    for column in schemas.correlated_schema(name).columns:
         assert column.doc.endswith((".", "…")), column
         assert column.type in strategies.VALUES, column
         unit = next((u for u in ("ns", "bytes", "hz", "bytes_per_s") if column.name.endswith(f"_{u}")), None)

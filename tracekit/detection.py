@@ -41,7 +41,7 @@ _PROFILER_PAGE = re.compile(
 )
 
 
-def sniff(source: Source) -> Reader:
+def detect_reader(source: Source) -> Reader:
     """Detect the format of a file or folder, and return its reader.
 
     The suffix only determines which reader is asked first. Plug-ins are loaded only if no built-in reader recognises

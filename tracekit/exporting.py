@@ -46,7 +46,7 @@ def write_trace(
     Raises:
         ExportError: The output exists or cannot be written.
     """
-    is_folder = exporter.folder or holds_one_table_per_file(exporter, tables)
+    is_folder = exporter.folder or has_one_file_per_table(exporter, tables)
     is_exported_file = registry.is_exported_file if is_folder else None
     with targets.atomic_output(
         path, is_exported_file=is_exported_file, overwrite=overwrite, inputs=inputs_of(view)
@@ -81,7 +81,7 @@ def inputs_of(view: TraceView) -> tuple[targets.Input, ...]:
     return tuple(i for source in view.plan.sources for i in source.inputs)
 
 
-def holds_one_table_per_file(exporter: Exporter, tables: Sequence[str] | None) -> bool:
+def has_one_file_per_table(exporter: Exporter, tables: Sequence[str] | None) -> bool:
     """Return whether an exporter writes these tables as a folder with one file per table."""
     return exporter.write is None and (tables is None or len(tables) != 1)
 

@@ -75,13 +75,13 @@ class completing:  # noqa: N801 - used like a function
             _complete = self._before
 
 
-def reset() -> None:
+def mark_output_incomplete() -> None:
     """Mark the output of a command as incomplete, so that signals end the program again."""
     global _complete  # noqa: PLW0603
     _complete = False
 
 
-def is_complete() -> bool:
+def is_output_complete() -> bool:
     """Return whether the output is complete, so that an interruption has no effect."""
     return _complete
 

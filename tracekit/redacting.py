@@ -51,7 +51,7 @@ def redact(
     inputs = [targets.Input.from_path(source.path)]
     if isinstance(key, os.PathLike):
         inputs.append(targets.Input.from_path(key))
-    secret = _secret_bytes(key)
+    secret = _key_bytes(key)
     reader = _reader_with_redaction(source)
     redact, with_key = reader.redact, reader.redact_with_key
     if redact is None or (secret is not None and with_key is None):
@@ -90,7 +90,7 @@ def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
     return dict(reader.unredacted(source))
 
 
-def _secret_bytes(key: bytes | os.PathLike[str] | None) -> bytes | None:
+def _key_bytes(key: bytes | os.PathLike[str] | None) -> bytes | None:
     """Return a key as bytes, which are read from a file if the key is a path, and check its length."""
     from tracekit.readers.common.redaction import MAX_KEY, MIN_KEY
 
@@ -113,7 +113,7 @@ def _read_key(path: os.PathLike[str], size: int) -> bytes:
 
 def _reader_with_redaction(source: Source) -> interface.Reader:
     """Return the reader that recognises a source, and check that it can redact files."""
-    reader = detection.sniff(source)
+    reader = detection.detect_reader(source)
     if reader.redact is None:
         formats = ", ".join(r.format for r in registry.readers().values() if r.redact is not None)
         raise TracekitError(f"{reader.format} files cannot be redacted", path=source.path, hint=f"formats: {formats}")

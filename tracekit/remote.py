@@ -33,7 +33,7 @@ def public_name(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def path_of(url: str) -> Path:
+def url_to_path(url: str) -> Path:
     """Convert a URL to an absolute path of its host, folders and file name, which need not exist."""
     parts = urlsplit(url)
     return Path("/", parts.netloc.rpartition("@")[2], parts.path.lstrip("/"))
@@ -48,7 +48,7 @@ def local_path(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
     return path
 
 
-def expand(url: str, suffixes: Sequence[str]) -> list[str]:
+def expand_url(url: str, suffixes: Sequence[str]) -> list[str]:
     """Expand the URL of a folder or pattern into the URLs of its files, sorted. The URL of a file is returned as it is.
 
     Args:
@@ -59,8 +59,8 @@ def expand(url: str, suffixes: Sequence[str]) -> list[str]:
         TracekitError: No file matches, there are too many, or the storage cannot be read.
         FileNotFoundError: The file or folder does not exist.
     """
-    with _errors_of(url):
-        system, path = _open_system(url)
+    with _convert_errors(url):
+        system, path = _file_system_and_path(url)
         if not _PATTERN.search(path):
             if not system.isdir(path):
                 return [url]
@@ -71,12 +71,13 @@ def expand(url: str, suffixes: Sequence[str]) -> list[str]:
     if not urls:
         raise TracekitError("no file matches this pattern", path=public_name(url), hint="check the pattern")
     if len(urls) > _MAX_FILES:
-        raise TracekitError(f"the folder has more than {_MAX_FILES:,} files", path=public_name(url))
+        hint = "use a pattern that matches fewer files"
+        raise TracekitError(f"the folder has more than {_MAX_FILES:,} files", path=public_name(url), hint=hint)
     return urls
 
 
 @contextlib.contextmanager
-def downloaded(url: str, *, size: int | None = None) -> Iterator[Path]:
+def download(url: str, *, size: int | None = None) -> Iterator[Path]:
     """Download a file to a temporary folder, which is deleted when the context ends or a signal ends the program.
 
     Args:
@@ -94,20 +95,20 @@ def downloaded(url: str, *, size: int | None = None) -> Iterator[Path]:
 
     folder = Path(tempfile.gettempdir())
     with workspace(folder) as temporary:
-        copy = temporary / (path_of(url).name or "file")
-        with _errors_of(url):
+        copy = temporary / (url_to_path(url).name or "file")
+        with _convert_errors(url):
             _copy(url, copy, size, shutil.disk_usage(folder).free)
         yield copy
 
 
 def _copy(url: str, copy: Path, size: int | None, free: int) -> None:
     """Download a file, writing at most as many bytes as its known size or, without one, as the disk has space for."""
-    system, path = _open_system(url)
+    system, path = _file_system_and_path(url)
     if system.isdir(path):
         raise TracekitError("this is a folder, not a file", path=public_name(url), hint="open it with load_many")
     known = system.size(path)
     if size is not None and known is not None and known != size:
-        raise _changed(url)
+        raise _size_changed_error(url)
     limit = free if known is None else known
     if limit > free:
         message = f"the file has {known:,} bytes, but only {free:,} are free for temporary files"
@@ -120,15 +121,15 @@ def _copy(url: str, copy: Path, size: int | None, free: int) -> None:
                 break
             target.write(block)
     if left < 0 or (known is not None and left):
-        raise _changed(url)
+        raise _size_changed_error(url)
 
 
-def _changed(url: str) -> TracekitError:
+def _size_changed_error(url: str) -> TracekitError:
     hint = "wait until it is written completely, then load it again"
     return TracekitError("the size of the file changed while it was read", path=public_name(url), hint=hint)
 
 
-def _open_system(url: str) -> tuple[Any, str]:
+def _file_system_and_path(url: str) -> tuple[Any, str]:
     """Return the fsspec file system of a URL, and the path of the file in it."""
     try:
         from fsspec.core import url_to_fs
@@ -140,7 +141,7 @@ def _open_system(url: str) -> tuple[Any, str]:
 
 
 @contextlib.contextmanager
-def _errors_of(url: str) -> Iterator[None]:
+def _convert_errors(url: str) -> Iterator[None]:
     """Convert errors of fsspec into ``TracekitError``, except ``FileNotFoundError``, and hide secrets in URLs."""
     try:
         yield

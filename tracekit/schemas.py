@@ -118,7 +118,7 @@ def table(name: str) -> TableSchema:
 
 
 @functools.cache
-def correlated(name: str) -> TableSchema:
+def correlated_schema(name: str) -> TableSchema:
     """Return the schema of a table in a correlated trace, including the columns that correlation adds."""
     base = table(name)
     added = [c for g in _load_declaration("_correlation").values() if name in g["tables"] for c in g["columns"]]
@@ -132,7 +132,7 @@ def table_name_of(schema: pa.Schema) -> str | None:
 
 
 @functools.lru_cache(maxsize=1 << 8)
-def rolled_up(base: TableSchema) -> TableSchema:
+def rolled_up_schema(base: TableSchema) -> TableSchema:
     """Return the schema of a table in a rolled-up trace, in which GPU activities have additional columns for the op."""
     declared = _load_declaration("_rollup")
     if base.name not in declared["tables"]:
@@ -140,7 +140,7 @@ def rolled_up(base: TableSchema) -> TableSchema:
     return dataclasses.replace(base, columns=(*base.columns, *_parse_columns(declared["columns"])))
 
 
-def joined(base: TableSchema, metrics: Iterable[Column]) -> TableSchema:
+def joined_schema(base: TableSchema, metrics: Iterable[Column]) -> TableSchema:
     """Return the schema of the kernels after a join with Nsight Compute results.
 
     The result has additional columns for the match, and one column per metric.
@@ -150,7 +150,7 @@ def joined(base: TableSchema, metrics: Iterable[Column]) -> TableSchema:
 
 
 @functools.lru_cache(maxsize=1 << 8)
-def graph_joined(base: TableSchema) -> TableSchema:
+def graph_joined_schema(base: TableSchema) -> TableSchema:
     """Return the schema of the graph nodes after a join with ops, with additional columns for statistics of the ops."""
     return dataclasses.replace(
         base, columns=(*base.columns, *_parse_columns(_load_declaration("_graph_join")["columns"]))
@@ -307,7 +307,7 @@ def _cast_column(column: pa.ChunkedArray, field: pa.Field, declared: Column) -> 
     import pyarrow as pa
 
     try:
-        cast = _as_dictionary(column) if declared.type == "dictionary" else _cast_to_type(column, field.type)
+        cast = _dictionary_encode(column) if declared.type == "dictionary" else _cast_to_type(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as e:
         raise _Misfit(field.name, f"cannot be cast to {field.type}: {e}") from e
     if not field.nullable and cast.null_count:
@@ -322,7 +322,7 @@ def _cast_to_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray
     return column if column.type == kind else column.cast(kind)
 
 
-def _as_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _dictionary_encode(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Dictionary-encode a string column with int32 codes.
 
     A dictionary-encoded column is encoded again only if it has another type or its dictionary has nulls.

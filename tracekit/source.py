@@ -37,7 +37,7 @@ class Source:
 
     @functools.cached_property
     def _head_and_state(self) -> tuple[bytes, FileState | None]:
-        with self._reading():
+        with self._convert_os_errors():
             if not self.path.is_file():
                 return b"", None
             # The format of a file that is still being written must be found; a reader that needs it complete opens it
@@ -48,7 +48,7 @@ class Source:
     @functools.cached_property
     def size(self) -> int:
         """Size of the file in bytes."""
-        with self._reading():
+        with self._convert_os_errors():
             return self.path.stat().st_size
 
     def open(self) -> InputFile:
@@ -63,17 +63,17 @@ class Source:
     @functools.cached_property
     def names(self) -> frozenset[str]:
         """Names of the entries of a folder. Empty for a file."""
-        with self._reading():
+        with self._convert_os_errors():
             return frozenset(p.name for p in self.path.iterdir()) if self.path.is_dir() else frozenset()
 
     @property
     def exists(self) -> bool:
         """Whether the file or folder exists."""
-        with self._reading():
+        with self._convert_os_errors():
             return self.path.exists()
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _convert_os_errors(self) -> Iterator[None]:
         """Return a context manager that converts ``OSError`` into ``TracekitError``."""
         try:
             yield

@@ -87,7 +87,7 @@ def load(
     if isinstance(path, str) and remote.is_url(path):
         return _load_remote(path, format, via)
     source = Source(path)
-    found = detection.sniff(source) if format is None else registry.reader(format)
+    found = detection.detect_reader(source) if format is None else registry.reader(format)
     if not source.exists:
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
     opened = OpenedFile.from_source(source, found, via, cache=uses_cache(cache))
@@ -617,7 +617,7 @@ class Trace:
         # Added columns of a table are computed from tables that are not written.
         trace = self.select(tables=tables if chosen.write_table is None else None)
         trace = trace.correlate() if chosen.correlated else trace
-        if format is None and exporting.holds_one_table_per_file(chosen, tables):
+        if format is None and exporting.has_one_file_per_table(chosen, tables):
             chosen.check_folder(path)
         view = trace._view  # noqa: SLF001 - another trace
         return exporting.write_trace(view, path, chosen, tables=tables, overwrite=overwrite, progress=progress)

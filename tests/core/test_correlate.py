@@ -12,8 +12,10 @@ from tracekit import schemas
 from tracekit.core.correlate import ACTIVITIES, MAX_PATH_LEVELS, Correlation, find_first_rows, range_paths
 from tracekit.plan.stages import correlation_required_columns
 
-ADDED = [c for c in schemas.correlated("kernels").names if c not in schemas.table("kernels").names]
-ADDED_TO_RANGES = [c for c in schemas.correlated("nvtx_ranges").names if c not in schemas.table("nvtx_ranges").names]
+ADDED = [c for c in schemas.correlated_schema("kernels").names if c not in schemas.table("kernels").names]
+ADDED_TO_RANGES = [
+    c for c in schemas.correlated_schema("nvtx_ranges").names if c not in schemas.table("nvtx_ranges").names
+]
 
 small = st.integers(0, 12)
 processes = st.sampled_from([1, 2])
@@ -180,7 +182,7 @@ def test_every_row_keeps_its_place(capture) -> None:
         linked = trace.correlate()
         for name in (*ACTIVITIES, "nvtx_ranges"):
             assert linked[name].select(trace[name].column_names).equals(trace[name])
-            assert linked[name].schema.equals(schemas.arrow_schema(schemas.correlated(name)))
+            assert linked[name].schema.equals(schemas.arrow_schema(schemas.correlated_schema(name)))
 
 
 @pytest.mark.parametrize("name", ACTIVITIES)

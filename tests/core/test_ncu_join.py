@@ -48,7 +48,7 @@ def kernels(launched: Sequence[Launch], **changed: Any) -> pl.LazyFrame:
         }
         for i, k in enumerate(launched)
     ]
-    declared = schemas.polars_schema(schemas.correlated("kernels"), join.KERNEL_COLUMNS)
+    declared = schemas.polars_schema(schemas.correlated_schema("kernels"), join.KERNEL_COLUMNS)
     return pl.LazyFrame(rows, declared).reverse()
 
 

@@ -75,7 +75,7 @@ def test_every_kind_reads_columns_that_are_declared() -> None:
     for stage in kinds.STAGES:
         assert len({kind.placement for kind in stage}) == 1
         for kind in stage:
-            schema = schemas.correlated(kind.table)
+            schema = schemas.correlated_schema(kind.table)
             names = columns.event_columns(kind, schema.names)
             assert set(names) <= set(schema.names)
             if not kind.key_values:

@@ -65,7 +65,7 @@ def test_added_columns_are_kept(format: str, tmp_path: Path, capture: Path) -> N
     with tk.load(capture) as raw:
         trace = raw.correlate()
         again = read_again(written(trace, "kernels", tmp_path, format))
-        assert again.schema.equals(schemas.arrow_schema(schemas.correlated("kernels")), check_metadata=True)
+        assert again.schema.equals(schemas.arrow_schema(schemas.correlated_schema("kernels")), check_metadata=True)
         assert pl.DataFrame(again).equals(pl.DataFrame(trace["kernels"]))
 
 

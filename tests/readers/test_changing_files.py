@@ -152,7 +152,7 @@ def test_a_file_that_was_replaced_before_it_is_opened(tmp_path: Path) -> None:
 
     file = Path(shutil.copyfile(FIXTURES / "train_amp.nsys-rep", tmp_path / "a.nsys-rep"))
     source = Source(file)
-    reader = detection.sniff(source)
+    reader = detection.detect_reader(source)
     other = tmp_path / "b.nsys-rep"
     shutil.copyfile(FIXTURES / "empty.nsys-rep", other)
     other.replace(file)

@@ -154,7 +154,7 @@ def test_same_under_an_unknown_name(folder: Path, tmp_path: Path) -> None:
     for nth, file in enumerate(p for p in sorted(folder.rglob("*")) if p.is_file()):
         unknown = shutil.copyfile(file, tmp_path / f"unknown{nth}")
         with tk.load(file) as trace, tk.load(unknown) as other:
-            assert detection.sniff(Source(unknown)).format == trace.format == "tfevents"
+            assert detection.detect_reader(Source(unknown)).format == trace.format == "tfevents"
             for name in TABLES:
                 assert other[name].equals(trace[name])
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 import tracekit as tk
 from tests.sets.made import kernel, mpi_rank, write_capture
-from tracekit.sets.communication import warn_of_unaligned
+from tracekit.sets.communication import warn_about_unaligned_clocks
 from tracekit.sets.recipe_files import is_recipe_file, write_folder
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -70,7 +70,7 @@ def test_ranks_that_are_not_aligned_are_named(tmp_path: Path) -> None:
 def test_only_the_first_ranks_are_listed() -> None:
     clocks = pl.DataFrame({"rank": range(12), "method": ["reference", *["none"] * 11]})
     with pytest.warns(tk.TracekitWarning, match="^rank 1, 2, 3, 4, 5, 6, 7, 8, …: "):
-        warn_of_unaligned(clocks)
+        warn_about_unaligned_clocks(clocks)
 
 
 def test_recipes_are_the_tables_of_the_analysis(tmp_path: Path) -> None:

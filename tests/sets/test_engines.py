@@ -97,7 +97,7 @@ def test_a_pool_with_too_few_processes_is_replaced(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(engines, "_new_pool", new_pool)
     engine = LocalEngine(4)
     for jobs in (2, 2, 4, 3):
-        engine._pool_of(jobs)
+        engine._process_pool(jobs)
     assert started == [2, 4]
 
 
@@ -259,8 +259,8 @@ class TestDask:
 
         monkeypatch.setattr(dask_engine, "_MERGED", 3)
         received: list[Any] = []
-        deliver = workers.Answer.deliver
-        monkeypatch.setattr(workers.Answer, "deliver", lambda a: received.append(a.outcome) or deliver(a))
+        deliver = workers.MemberResult.deliver
+        monkeypatch.setattr(workers.MemberResult, "deliver", lambda a: received.append(a.outcome) or deliver(a))
         for number in range(11):
             shutil.copy(RANKS / "mpi_rank0.nsys-rep", tmp_path / f"c{number}.nsys-rep")
         (tmp_path / "c4.nsys-rep").write_bytes(b"no report")
@@ -308,14 +308,14 @@ def client_engine(client: Any) -> Any:
 
 
 def test_merged_answers_keep_the_warnings() -> None:
-    from tracekit.sets.dask_engine import _merge_answers, _only_error, _Tree
+    from tracekit.sets.dask_engine import _merge_results, _MergeTree, _without_result
 
-    answers = [workers.Answer(1, ("a",)), workers.Answer(2), workers.Answer(3, ("b", "c"))]
-    assert _merge_answers(sum, answers) == workers.Answer(6, ("a", "b", "c"))  # type: ignore[arg-type]
-    assert _only_error(answers[0]) == workers.Answer(None)
-    error: workers.Answer[int] = workers.Answer(OSError("x"), ("a",))
-    assert _only_error(error) is error
-    tree = _Tree(lambda tasks: [item for task in tasks for item in (task if isinstance(task, list) else [task])])
+    answers = [workers.MemberResult(1, ("a",)), workers.MemberResult(2), workers.MemberResult(3, ("b", "c"))]
+    assert _merge_results(sum, answers) == workers.MemberResult(6, ("a", "b", "c"))  # type: ignore[arg-type]
+    assert _without_result(answers[0]) == workers.MemberResult(None)
+    error: workers.MemberResult[int] = workers.MemberResult(OSError("x"), ("a",))
+    assert _without_result(error) is error
+    tree = _MergeTree(lambda tasks: [item for task in tasks for item in (task if isinstance(task, list) else [task])])
     assert tree.root() is None
     for number in range(16 * 16 + 17):
         tree.add(number)

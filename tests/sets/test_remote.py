@@ -78,7 +78,7 @@ def test_a_set(named: Any, temporary: Path) -> None:
 
 def test_ranks_that_are_given_need_no_download(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(remote, "downloaded", None)
+        patched.setattr(remote, "download", None)
         ranks = tk.load_many("memory://run", ranks={"mpi_rank0": 1, "mpi_rank1": 0})
     assert [m.name for m in ranks.captures] == ["mpi_rank1.nsys-rep", "mpi_rank0.nsys-rep"]
     assert [m.devices for m in ranks.members] == [(1,), (0,)]
@@ -91,7 +91,7 @@ def test_other_processes_read_the_storage() -> None:
 
 
 def test_urls_of_local_files_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "downloaded", None)
+    monkeypatch.setattr(remote, "download", None)
     with tk.load((RANKS / "mpi_rank0.nsys-rep").as_uri()) as trace:
         assert trace.path == RANKS / "mpi_rank0.nsys-rep"
     assert tk.load_many(RANKS.as_uri()).ranks == [0, 1]
@@ -112,7 +112,7 @@ def test_errors_name_the_url_and_not_the_copy(temporary: Path, storage: Any) -> 
         tk.load("memory://run")
     with pytest.raises(TracekitError, match=r"memory://run/\*\.gz: no file matches this pattern"):
         tk.load_many("memory://run/*.gz")
-    with pytest.raises(TracekitError, match=r"the capture is named twice"):
+    with pytest.raises(TracekitError, match=r"the capture is listed twice"):
         tk.load_many([URL, "memory://run"])
     with pytest.raises(TracekitError, match=r"^noscheme://a/b: the storage cannot be read: .*[Pp]rotocol"):
         tk.load("noscheme://a/b")

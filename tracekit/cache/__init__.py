@@ -4,7 +4,7 @@
 from the cache and stores those that are missing.
 """
 
-from tracekit.cache.capture import CachedCapture, cached
+from tracekit.cache.capture import CachedCapture, open_cached
 from tracekit.cache.folder import CacheFolder, Entry, is_enabled
 
-__all__ = ["CacheFolder", "CachedCapture", "Entry", "cached", "is_enabled"]
+__all__ = ["CacheFolder", "CachedCapture", "Entry", "is_enabled", "open_cached"]

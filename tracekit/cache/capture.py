@@ -26,7 +26,7 @@ SMALLEST = 16 << 20
 """Size in bytes from which a file is cached. Smaller files are read about as fast as their stored columns."""
 
 
-def cached(path: Path, format_name: str, open_capture: Callable[[], Capture]) -> Capture:
+def open_cached(path: Path, format_name: str, open_capture: Callable[[], Capture]) -> Capture:
     """Open a capture that uses the cache if the file is large and its format is slow to read, else open it directly.
 
     Args:
@@ -68,20 +68,20 @@ class CachedCapture(Capture):
         self._facts = _Facts()
         self._find_entry()
         if not self._facts.is_stored:
-            self._recorded()
+            self._open_file()
 
     def names(self) -> Collection[str]:
         """Return the names of the declared tables that may have rows in this file."""
         if self._facts.names is None:
-            with self._noticing_warnings():
-                self._facts.names = list(self._recorded().names())
+            with self._record_warnings():
+                self._facts.names = list(self._open_file().names())
         return self._facts.names
 
     def may_have(self, name: str) -> bool:
         """Return whether a declared table may have rows in this file."""
         if name not in self._facts.present:
-            with self._noticing_warnings():
-                self._facts.present[name] = self._recorded().may_have(name)
+            with self._record_warnings():
+                self._facts.present[name] = self._open_file().may_have(name)
         return self._facts.present[name]
 
     def count(self, name: str) -> int:
@@ -91,8 +91,8 @@ class CachedCapture(Capture):
     def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
         """Return the number of rows of several tables."""
         if missing := [name for name in names if name not in self._facts.counts]:
-            with self._noticing_warnings():
-                self._facts.counts |= self._recorded().count_many(missing)
+            with self._record_warnings():
+                self._facts.counts |= self._open_file().count_many(missing)
         return {name: self._facts.counts[name] for name in names}
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
@@ -107,19 +107,19 @@ class CachedCapture(Capture):
             for name, names in columns.items()
             if not names or len(stored[name]) < len(set(names))
         }
-        with self._noticing_warnings():
-            read = dict(self._recorded().read_many(missing)) if missing else {}
+        with self._record_warnings():
+            read = dict(self._open_file().read_many(missing)) if missing else {}
         for name, table in read.items():
             self._store_columns(name, table.select([c for c in missing[name] if c in table.column_names]))
-        return {name: _joined(stored[name], read.get(name)) for name in columns}
+        return {name: _combine_columns(stored[name], read.get(name)) for name in columns}
 
     def count_undecoded(self) -> Mapping[str, int | Undecoded]:
         """Return the number of events in no table by class, or an ``Undecoded`` if their size is known as well."""
-        return self._recorded().count_undecoded()
+        return self._open_file().count_undecoded()
 
     def launch(self) -> Launch:
         """Return the facts about the launch of the program. They are private and therefore not stored in the cache."""
-        return self._recorded().launch()
+        return self._open_file().launch()
 
     def close(self) -> None:
         """Close the file, store its row counts in the cache, and evict entries that exceed the limit of the cache."""
@@ -132,15 +132,15 @@ class CachedCapture(Capture):
         if self._capture is not None:
             self._capture.close()
 
-    def _recorded(self) -> Capture:
+    def _open_file(self) -> Capture:
         """Return the capture of the file itself, which is opened on first use."""
         if self._capture is None:
-            with self._noticing_warnings():
+            with self._record_warnings():
                 self._capture = self._open()
         return self._capture
 
     @contextlib.contextmanager
-    def _noticing_warnings(self) -> Iterator[None]:
+    def _record_warnings(self) -> Iterator[None]:
         """Record whether a warning is issued within the context."""
         before = errors.warning_count()
         yield
@@ -152,11 +152,11 @@ class CachedCapture(Capture):
         If the digest of the file is unknown, a thread computes it. This method waits for the digest only if the cache
         has an entry for a file of the same size and format.
         """
-        digest = self._cache.digest_of(self._path)
+        digest = self._cache.stored_digest(self._path)
         if digest is None:
             self._pool = ThreadPoolExecutor(1, "tracekit-cache")
             self._digest = self._pool.submit(self._cache.compute_digest, self._path)
-            digest = self._digest.result() if self._cache.may_have(self._path, self._format) else None
+            digest = self._digest.result() if self._cache.has_entry_of_size(self._path, self._format) else None
         if digest is not None:
             self._folder = self._cache.entry_folder(self._path, self._format, digest)
             self._cache.mark_used(self._folder)
@@ -234,7 +234,7 @@ class _Facts:
         return {"names": self.names, "present": self.present, "counts": self.counts}
 
 
-def _joined(stored: Mapping[str, pa.ChunkedArray], read: pa.Table | None) -> pa.Table:
+def _combine_columns(stored: Mapping[str, pa.ChunkedArray], read: pa.Table | None) -> pa.Table:
     """Combine columns from the cache and columns that were read from the file into one table."""
     import pyarrow as pa
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
-from tracekit.cache.identity import FileStatus, content_digest, path_key, reader_version
+from tracekit.cache.identity import FileStatus, content_digest, path_digest, reader_version
 from tracekit.errors import TracekitError
 from tracekit.targets.workspaces import workspace
 
@@ -93,15 +93,15 @@ class CacheFolder:
             TracekitError: An environment variable has an invalid value.
         """
         self.root = root or Path(os.environ.get(FOLDER) or platformdirs.user_cache_path("tracekit", appauthor=False))
-        self.limit = _limit_of_environment() if limit is None else limit
+        self.limit = _limit_from_environment() if limit is None else limit
         self._versions = self.root / "v1"
         self._current = self._versions / reader_version()
 
-    def digest_of(self, path: Path) -> str | None:
+    def stored_digest(self, path: Path) -> str | None:
         """Return the stored digest of a file without reading the file. Return None if it has changed or is unknown."""
         try:
             status = FileStatus.from_path(path)
-            known = json.loads((self._known(path)).read_text("utf-8"))
+            known = json.loads((self._digest_path(path)).read_text("utf-8"))
         except (OSError, ValueError):
             return None
         is_same = isinstance(known, dict) and known.get("status") == status.to_list() and status.is_settled
@@ -116,11 +116,11 @@ class CacheFolder:
             if digest is not None and FileStatus.from_path(path) == status:
                 if is_settled:
                     text = json.dumps({"status": status.to_list(), "digest": digest})
-                    self._store(self._known(path), lambda new: new.write_text(text, "utf-8"))
+                    self._write_file(self._digest_path(path), lambda new: new.write_text(text, "utf-8"))
                 return digest
         return None
 
-    def may_have(self, path: Path, format_name: str) -> bool:
+    def has_entry_of_size(self, path: Path, format_name: str) -> bool:
         """Return whether the cache has an entry for a capture of the same size and format."""
         with contextlib.suppress(OSError):
             size = path.stat().st_size
@@ -146,16 +146,16 @@ class CacheFolder:
 
     def store_facts(self, folder: Path, facts: dict[str, Any]) -> None:
         """Store facts about a capture in its entry, as JSON."""
-        self._store(folder / _FACTS, lambda new: new.write_text(json.dumps(facts), "utf-8"))
+        self._write_file(folder / _FACTS, lambda new: new.write_text(json.dumps(facts), "utf-8"))
 
     def read_columns(self, folder: Path, table: str, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-        """Return those of the requested columns of a table that an entry contains, memory-mapped."""
+        """Memory-map those of the requested columns that an entry contains, and return them by name."""
         import pyarrow as pa
 
         found: dict[str, pa.ChunkedArray] = {}
         for path in sorted(folder.glob(f"{table}.*{_COLUMNS_SUFFIX}")):
             with contextlib.suppress(OSError, pa.ArrowException):
-                stored = _mapped(path, [name for name in columns if name not in found])
+                stored = _map_columns(path, [name for name in columns if name not in found])
                 found |= dict(zip(stored.column_names, stored.columns, strict=True))
         return found
 
@@ -163,17 +163,17 @@ class CacheFolder:
         """Store columns of a table in one file of an entry, unless the limit or the disk has too little space."""
         if self._has_space(columns.nbytes):
             key = hashlib.sha256(" ".join(columns.column_names).encode()).hexdigest()[:_DIGITS]
-            self._store(folder / f"{table}.{key}{_COLUMNS_SUFFIX}", lambda new: _write(columns, new))
+            self._write_file(folder / f"{table}.{key}{_COLUMNS_SUFFIX}", lambda new: _write_columns(columns, new))
 
     def store_source(self, folder: Path, path: Path, format_name: str) -> None:
         """Store the path and the format of the capture of an entry, unless they are already stored."""
         if not (folder / _SOURCE).exists():
             text = json.dumps({"path": str(path.resolve()), "format": format_name})
-            self._store(folder / _SOURCE, lambda new: new.write_text(text, "utf-8"))
+            self._write_file(folder / _SOURCE, lambda new: new.write_text(text, "utf-8"))
 
     def entries(self) -> list[Entry]:
         """Return the entries of all versions of tracekit, the most recently used one first."""
-        found = [entry for folder in _folders(self._versions) for entry in self._entries_of(folder)]
+        found = [entry for folder in _subfolders(self._versions) for entry in self._entries_of(folder)]
         return sorted(found, key=lambda entry: entry.used, reverse=True)
 
     def trim(self) -> None:
@@ -191,9 +191,9 @@ class CacheFolder:
         shutil.rmtree(self.root / _KNOWN, ignore_errors=True)
         return entries
 
-    def _known(self, path: Path) -> Path:
+    def _digest_path(self, path: Path) -> Path:
         """Return the path of the file that stores the digest of a capture."""
-        return self.root / _KNOWN / f"{path_key(path)}.json"
+        return self.root / _KNOWN / f"{path_digest(path)}.json"
 
     def _has_space(self, size: int) -> bool:
         """Return whether ``size`` bytes are within the limit of the cache and leave enough free space on the disk."""
@@ -204,7 +204,7 @@ class CacheFolder:
             return False
         return size <= self.limit and disk.free - size > disk.total // _FREE_SHARE
 
-    def _store(self, target: Path, write: Callable[[Path], object]) -> None:
+    def _write_file(self, target: Path, write: Callable[[Path], object]) -> None:
         """Write a file of the cache atomically. Errors of the operating system are ignored."""
         with contextlib.suppress(OSError):
             self.root.mkdir(_MODE, parents=True, exist_ok=True)
@@ -217,7 +217,7 @@ class CacheFolder:
 
     def _entries_of(self, version: Path) -> Iterator[Entry]:
         """Yield the entries in the folder of one version of tracekit."""
-        for folder in _folders(version):
+        for folder in _subfolders(version):
             with contextlib.suppress(OSError, ValueError):
                 source = json.loads((folder / _SOURCE).read_text("utf-8"))
                 size = sum(file.stat().st_size for file in folder.iterdir())
@@ -226,7 +226,7 @@ class CacheFolder:
                 yield Entry(folder, path, format_name, size, used, is_current)
 
 
-def _limit_of_environment() -> int:
+def _limit_from_environment() -> int:
     """Return the limit in bytes from the variable ``TRACEKIT_CACHE_SIZE``, or the default if it is not set."""
     text = os.environ.get(LIMIT, "")
     if text and not (text.isascii() and text.isdecimal()):
@@ -236,7 +236,7 @@ def _limit_of_environment() -> int:
     return int(text) if text else DEFAULT_LIMIT
 
 
-def _write(columns: pa.Table, path: Path) -> None:
+def _write_columns(columns: pa.Table, path: Path) -> None:
     """Write columns as an Arrow IPC stream, in which each record batch may have its own dictionaries."""
     import pyarrow as pa
 
@@ -244,7 +244,7 @@ def _write(columns: pa.Table, path: Path) -> None:
         stream.write_table(columns)
 
 
-def _mapped(path: Path, columns: Sequence[str]) -> pa.Table:
+def _map_columns(path: Path, columns: Sequence[str]) -> pa.Table:
     """Memory-map a file and return the requested columns that it contains, without copying them."""
     import pyarrow as pa
 
@@ -259,7 +259,7 @@ def _flush(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _folders(parent: Path) -> Iterable[Path]:
+def _subfolders(parent: Path) -> Iterable[Path]:
     """Return the subfolders of a folder, sorted. The result is empty if the folder does not exist."""
     try:
         return sorted(path for path in parent.iterdir() if path.is_dir())

@@ -85,6 +85,6 @@ def reader_version() -> str:
     return digest.hexdigest()[:16]
 
 
-def path_key(path: Path) -> str:
+def path_digest(path: Path) -> str:
     """Return a hash of a path that can be used as a file name."""
     return hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:_DIGITS]

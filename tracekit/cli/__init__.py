@@ -82,7 +82,7 @@ def main() -> None:
 
 def _run() -> int:
     """Run the command line and return its exit status."""
-    interrupts.reset()
+    interrupts.mark_output_incomplete()
     try:
         status = int(cli.main(standalone_mode=False) or 0)
         if sys.stdout is not None:
@@ -92,7 +92,7 @@ def _run() -> int:
         _print_usage_error(e)
         return e.exit_code
     except (click.Abort, KeyboardInterrupt):
-        if interrupts.is_complete():
+        if interrupts.is_output_complete():
             return 0
         print_message("tracekit: interrupted")
         return interrupts.INTERRUPTED

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command("cache")
-@click.option("--clear", is_flag=True, help="Delete all of them, and list what was deleted.")
+@click.option("--clear", is_flag=True, help="Delete all stored columns, and list their captures.")
 @printing_options
 def command(*, clear: bool, printing: Printing) -> None:
     """List the captures whose columns are stored in the cache, the most recently used one first.

@@ -33,8 +33,14 @@ MINIMAL_TABLES = ("capture_info", "devices")
 
 @click.command("convert")
 @click.argument("paths", metavar="IN... [OUT]", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("-o", "--output", "out", type=click.Path(path_type=Path), help="OUT, if all arguments are inputs.")
-@output_format_option("Format of the output. Determined by the suffix of OUT by default.")
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    type=click.Path(path_type=Path),
+    help="File or folder to write. All arguments are then inputs.",
+)
+@output_format_option("Format of the output. By default, the suffix of OUT determines it.")
 @from_option
 @rank_option
 @click.option(

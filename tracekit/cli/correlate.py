@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="File to write, or - for standard output.",
 )
-@output_format_option("Format of the output: parquet, arrow or csv. Determined by its suffix by default.")
+@output_format_option("Format of the output: parquet, arrow or csv. By default, its suffix determines the format.")
 @click.option(
     "--ncu",
     "ncu",
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     "--metrics",
     metavar="NAME[,NAME]",
     type=parse_names,
-    help="Join only these metrics of --ncu. All metrics by default.",
+    help="Join only these metrics of --ncu. By default, all metrics are joined.",
 )
 @ops_option
 @from_option

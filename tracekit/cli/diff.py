@@ -71,9 +71,13 @@ class _Sides:
     type=parse_names,
     metavar="KIND[,KIND]",
     shell_complete=complete_names(kind_names),
-    help="What to compare: kernels, ops, groups, nvtx_gpu, nvtx, api, copies, idle, iterations. All by default.",
+    help="Kinds to compare: kernels, ops, groups, nvtx_gpu, nvtx, api, copies, idle, iterations. The default is all.",
 )
-@click.option("--key-op", metavar="OP", help="Id or name of the op that delimits iterations. Chosen by default.")
+@click.option(
+    "--key-op",
+    metavar="OP",
+    help="Id or name of the op that delimits iterations. By default, it is chosen automatically.",
+)
 @click.option(
     "--iterations",
     metavar="A:B",
@@ -91,7 +95,7 @@ class _Sides:
     "min_percent",
     metavar="PERCENT",
     type=click.FloatRange(0),
-    help="Smallest increase in per cent that is believed. The default depends on what is compared.",
+    help="Smallest increase in percent that is believed. The default depends on the kind.",
 )
 @click.option(
     "--fail-if",
@@ -148,7 +152,7 @@ def command(
     from tracekit.sets import recipe_files
 
     if b is None and baseline is None:
-        raise click.UsageError("B is required, except with --save")
+        raise click.UsageError("B is missing: it can be omitted only with --save")
     if to is not None and printing.out is None:
         raise click.UsageError("an HTML page can only be written to a file: name the file with -o")
     if b is not None and all(map(recipe_files.is_folder_of_statistics, (a, b))):

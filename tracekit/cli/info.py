@@ -71,9 +71,9 @@ def collect_facts(trace: Trace) -> dict[str, Any]:
 
 def _rank_facts(trace: Trace) -> list[dict[str, Any]]:
     """Return the rank of a capture and the number of ranks of its job, according to each source in the capture."""
-    from tracekit.sets.member import read_recorded
+    from tracekit.sets.member import read_recorded_facts
 
-    evidence = read_recorded(trace, trace.path or Path()).evidence
+    evidence = read_recorded_facts(trace, trace.path or Path()).evidence
     return [{"source": e.source, "ranks": list(e.ranks), "size": e.size} for e in evidence if e.ranks]
 
 

@@ -170,8 +170,8 @@ def memory_option(command: Command) -> Command:
         type=parse_size,
         callback=_limit_memory,
         expose_value=False,
-        help="Memory for columns, such as 2GB. Larger tables are kept in temporary files. Half of the free memory by "
-        "default.",
+        help="Maximum memory for columns, such as 2GB. Larger tables are stored in temporary files. The default is "
+        "half of the free memory.",
     )(command)
 
 
@@ -191,7 +191,7 @@ def from_option(command: Command) -> Command:
             "from_",
             metavar="FORMAT",
             shell_complete=complete_names(_reader_names),
-            help="Format of IN. Detected from its content by default.",
+            help="Format of IN. By default, it is detected from the content.",
         ),
         click.option(
             "--via",
@@ -205,7 +205,7 @@ def from_option(command: Command) -> Command:
             is_flag=True,
             expose_value=False,
             callback=_store_no_cache,
-            help="Read IN without the cache of tables of large captures, and store nothing in it.",
+            help="Neither read columns of large captures from the cache nor store them in it.",
         ),
     )
     return _apply_options(options, command)
@@ -220,7 +220,7 @@ def rank_option(command: Command) -> Command:
         multiple=True,
         expose_value=False,
         callback=_store_ranks,
-        help="Rank of a profile by its file name, instead of the recorded one. Can be repeated.",
+        help="Use rank N for the profile with this file name, instead of the recorded rank. Can be repeated.",
     )
     return _apply_options((option,), command)
 
@@ -233,8 +233,8 @@ def jobs_option(command: Command) -> Command:
         type=click.IntRange(min=1),
         expose_value=False,
         callback=_store_jobs,
-        help="Number of processes that read profiles of several ranks. By default, one or more, depending on their "
-        "sizes, the cores and the memory.",
+        help="Number of processes that read the profiles of several ranks. The default depends on the sizes of the "
+        "profiles, the CPU cores and the memory.",
     )
     return _apply_options((option,), command)
 
@@ -303,8 +303,8 @@ def selection_options(command: Command) -> Command:
         click.option(
             "--nvtx",
             metavar="RANGE[@DOMAIN][/INDEX]",
-            help="Select events of the process and thread of an NVTX range that overlap it. INDEX counts equal ranges "
-            "from 0; a backslash before @ or / makes it part of a name.",
+            help="Select events that overlap an NVTX range, in its process and thread. INDEX is the position of the "
+            "range among ranges with the same name, from 0. A backslash before @ or / makes it part of a name.",
         ),
         click.option(
             "--device",
@@ -319,7 +319,7 @@ def selection_options(command: Command) -> Command:
             "domains",
             metavar="NAME",
             multiple=True,
-            help='Select ranges and marks of an NVTX domain; "" is the default domain. Can be repeated.',
+            help='Select ranges and marks of an NVTX domain. "" is the default domain. Can be repeated.',
         ),
         click.option(
             "--min-dur",
@@ -362,7 +362,7 @@ def rollup_options(command: Command) -> Command:
         click.option(
             "--key-op",
             metavar="OP",
-            help="Id or name of the op that delimits iterations. Chosen automatically by default.",
+            help="Id or name of the op that delimits iterations. By default, it is chosen automatically.",
         ),
         click.option(
             "--iterations",
@@ -374,13 +374,13 @@ def rollup_options(command: Command) -> Command:
             "--dialect",
             metavar="NAME",
             shell_complete=complete_names(_dialect_names),
-            help="Convention by which NVTX ranges name ops, such as emit-nvtx. Detected by default.",
+            help="Conventions by which NVTX ranges name ops, such as emit-nvtx. By default, they are detected.",
         ),
         click.option(
             "--tensor-cores",
             type=modes,
             default=EXTENDED,
-            help="How Tensor Core kernels are detected; dlprof also computes everything else as DLProf 1.8 did.",
+            help="How Tensor Core kernels are detected. dlprof also computes everything else as DLProf 1.8 did.",
         ),
     )
 
@@ -490,7 +490,7 @@ def printing_options(command: Command) -> Command:
             "--format",
             "style",
             type=click.Choice(STYLES),
-            help="Output format. By default determined by the suffix of the -o file, or else a table.",
+            help="Output format. By default, the suffix of the -o file determines it. Without one, a table is printed.",
         ),
         click.option(
             "--spreadsheet", is_flag=True, help="In CSV, put an apostrophe before text that looks like a formula."

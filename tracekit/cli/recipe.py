@@ -21,7 +21,7 @@ from tracekit.cli.options import (
     selection_options,
 )
 from tracekit.cli.output import print_message, progress_bar
-from tracekit.cli.reports import ROWS_OF_ONE, limit_help, list_option
+from tracekit.cli.reports import ROWS_OF_ONE, list_option
 from tracekit.errors import choices_hint
 
 if TYPE_CHECKING:
@@ -54,21 +54,30 @@ def _describe_recipes() -> Iterator[tuple[str, str, str]]:
 
 _OPTIONS = (
     click.option("--name", metavar="NAME", help="Kernel or NVTX range whose pace is shown."),
-    click.option("--bins", metavar="N", type=int, help="Number of bins of time. [default: 30]"),
+    click.option("--bins", metavar="N", type=int, help="Number of time bins. [default: 30]"),
     click.option("--rows", metavar="N", type=int, help="Number of rows that a rule lists per rank. [default: all]"),
-    click.option("--gap", metavar="MS", type=int, help="Minimum length of gaps in ms. [default: 500]"),
-    click.option("--threshold", metavar="PERCENT", type=int, help="Limit of low utilization. [default: 50]"),
-    click.option("--chunks", metavar="N", type=int, help="Number of periods that are examined. [default: 30]"),
+    click.option("--gap", metavar="MS", type=int, help="Minimum duration of gaps in ms. [default: 500]"),
     click.option(
-        "--kernel-name", type=click.Choice(["short", "full", "mangled"]), help="Names of kernels. [default: short]"
+        "--threshold", metavar="PERCENT", type=int, help="Utilization below which a period is reported. [default: 50]"
+    ),
+    click.option(
+        "--chunks", metavar="N", type=int, help="Number of periods into which a profile is divided. [default: 30]"
+    ),
+    click.option(
+        "--kernel-name", type=click.Choice(["short", "full", "mangled"]), help="Form of kernel names. [default: short]"
     ),
     click.option("--metrics", type=click.Choice(["util", "all"]), help="GPU metrics to summarize. [default: util]"),
     click.option("--no-align", "align", flag_value="no", help="Count the times of each rank from its own start."),
-    click.option("--delay", metavar="US", type=int, help="Longest delay between kernels in µs. [default: 30]"),
+    click.option(
+        "--delay",
+        metavar="US",
+        type=int,
+        help="Idle time in µs below which its cause is the delay between kernels. [default: 30]",
+    ),
     click.option(
         "--steps",
         type=click.Choice(["all", "recorded", "complete"]),
-        help="Steps of PyTorch that count. [default: all]",
+        help="Steps of the PyTorch profiler to include. [default: all]",
     ),
 )
 
@@ -122,8 +131,8 @@ def _recipe_options(command: Callable[..., None]) -> Callable[..., None]:
 @rank_option
 @jobs_option
 @from_option
-@click.option("--table", metavar="TABLE", help="Table to print. By default the main table of the recipe.")
-@limit_option(limit_help("recipe"))
+@click.option("--table", metavar="TABLE", help="Table to print. The default is the main table of the recipe.")
+@limit_option(f"Number of rows to print; 0 prints all. The default is {ROWS_OF_ONE} on a terminal, and all otherwise.")
 @selection_options
 @click.option(
     "--format",

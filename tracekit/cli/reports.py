@@ -28,7 +28,7 @@ ROWS_OF_ONE, ROWS_OF_SEVERAL = 30, 10
 
 
 def limit_help(what: str) -> str:
-    """Return the help text of the option ``-n``. ``what`` is what is printed: ``report`` or ``rule``."""
+    """Return the help text of ``-n`` for a command that prints several items, such as ``report`` or ``rule``."""
     return (
         f"Number of rows to print of each {what}; 0 prints all. The default is {ROWS_OF_ONE} on a terminal "
         f"({ROWS_OF_SEVERAL} for several {what}s), and all otherwise."
@@ -85,7 +85,7 @@ def rows_per_report(limit: int | None, printing: Printing, reports: int) -> int:
 
 
 def _limit_rows(report: Report, rows: int) -> Report:
-    """Return a report with only its first rows, per rank if it has several ranks. 0 keeps all rows."""
+    """Return a report with only its first rows, per rank if it has several ranks. If ``rows`` is 0, keep all rows."""
     from tracekit.sets.reports import RankedReport
 
     if not rows:

@@ -32,8 +32,8 @@ def command(*, table: str | None, correlated: bool, ops: bool, printing: Printin
     from tracekit import schemas
 
     def lookup(name: str) -> TableSchema:
-        schema = schemas.correlated(name) if correlated else schemas.table(name)
-        return schemas.rolled_up(schema) if ops else schema
+        schema = schemas.correlated_schema(name) if correlated else schemas.table(name)
+        return schemas.rolled_up_schema(schema) if ops else schema
 
     if table:
         lookup(table)

@@ -19,11 +19,11 @@ from tracekit.cli.output import print_message
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help="Port to listen on; 0 chooses a free one. By default 8000, or the next free port.",
+    help="Port to listen on. 0 chooses a free port. The default is 8000 or the next free port.",
 )
 @click.option("--no-browser", is_flag=True, help="Only print the URL.")
 @click.option(
-    "--token", is_flag=True, help="Require the token of the URL on 127.0.0.1, too, because others use this machine."
+    "--token", is_flag=True, help="Also require the token of the URL on 127.0.0.1, for machines with several users."
 )
 @from_option
 def command(

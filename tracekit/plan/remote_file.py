@@ -82,7 +82,7 @@ class RemoteFile:
     @property
     def path(self) -> Path:
         """An absolute path made of the host, the folders and the file name of the URL. No local file has this path."""
-        return remote.path_of(self.url)
+        return remote.url_to_path(self.url)
 
     def open(self) -> RemoteCapture:
         """Download and open the file again.
@@ -118,10 +118,10 @@ def open_remote(
         FileNotFoundError: The file does not exist.
     """
     with contextlib.ExitStack() as temporary:
-        copy = temporary.enter_context(remote.downloaded(url, size=size))
+        copy = temporary.enter_context(remote.download(url, size=size))
         with _replace_path_in_errors(url, copy):
             source = Source(copy)
-            reader = detection.sniff(source) if format is None else registry.reader(format)
+            reader = detection.detect_reader(source) if format is None else registry.reader(format)
             opened = OpenedFile.from_source(source, reader, via)
             capture = opened.open_with(opened.reader(source), source)
         origin = RemoteFile(url, opened.format, via, source.size)

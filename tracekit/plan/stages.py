@@ -148,7 +148,7 @@ class Correlated(Stage):
 
     def schema(self, name: str) -> TableSchema:
         """Return the schema of a table, including the columns that correlation adds."""
-        return schemas.correlated(name)
+        return schemas.correlated_schema(name)
 
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Compute the table ``nvtx_projections``, or the columns that correlation adds to another table."""
@@ -272,7 +272,7 @@ class NcuJoined(Stage):
             )
             for name, dtype in self._wide_metrics.drop("launch_id").schema.items()
         )
-        return schemas.joined(self._base.schema(KERNELS), metrics)
+        return schemas.joined_schema(self._base.schema(KERNELS), metrics)
 
 
 class SharedRollup:
@@ -337,7 +337,7 @@ class RolledUp(Stage):
 
     def schema(self, name: str) -> TableSchema:
         """Return the schema of a table. Activities have additional columns for their op."""
-        return schemas.rolled_up(self._base.schema(name))
+        return schemas.rolled_up_schema(self._base.schema(name))
 
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Compute a table of the roll-up, or the columns with the op of each activity."""
@@ -374,7 +374,7 @@ class GraphJoined(Stage):
     def schema(self, name: str) -> TableSchema:
         """Return the schema of a table. Nodes have additional columns for their ops."""
         schema = super().schema(name)
-        return schemas.graph_joined(schema) if name == GRAPH_NODES else schema
+        return schemas.graph_joined_schema(schema) if name == GRAPH_NODES else schema
 
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Compute the summed statistics of the ops that match each node of the graph."""

@@ -29,7 +29,7 @@ def analyze(traces: TraceSet) -> Communication:
     from tracekit.core.communication import Communication, rank_tables
 
     found = Communication(collect_rank_tables(traces, rank_tables))
-    warn_of_unaligned(found.clocks)
+    warn_about_unaligned_clocks(found.clocks)
     return found
 
 
@@ -64,7 +64,7 @@ def _compute_tables(function: Compute, trace: Trace) -> Tables:
     return compute(trace, function, key=function)
 
 
-def warn_of_unaligned(clocks: pl.DataFrame) -> None:
+def warn_about_unaligned_clocks(clocks: pl.DataFrame) -> None:
     """Warn about ranks whose clocks cannot be aligned by collectives.
 
     Args:

@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit.errors import TracekitError
-from tracekit.sets.workers import Answer, call_with_warnings
+from tracekit.sets.workers import MemberResult, call_with_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -57,7 +57,7 @@ class DaskEngine:
         """
         task = functools.partial(_process_member, function)
         with self._connect() as client:
-            for member, future, _ in self._submitted(client, task, members):
+            for member, future, _ in self._submit_tasks(client, task, members):
                 yield member, _task_outcome(future, member)
 
     def map_merged(
@@ -75,11 +75,11 @@ class DaskEngine:
             TracekitError: Dask is not installed, or several workers died while they merged results.
         """
         task = functools.partial(_process_member, function)
-        merging = functools.partial(_merge_answers, merge)
+        merging = functools.partial(_merge_results, merge)
         errors: list[tuple[Member, Exception]] = []
         with self._connect() as client:
-            tree = _Tree(lambda tasks: client.submit(merging, tasks, pure=False, retries=self.retries))
-            for done, (member, future, check) in enumerate(self._submitted(client, task, members, check=True), 1):
+            tree = _MergeTree(lambda tasks: client.submit(merging, tasks, pure=False, retries=self.retries))
+            for done, (member, future, check) in enumerate(self._submit_tasks(client, task, members, check=True), 1):
                 failure = _task_outcome(check, member)
                 if failure is None:
                     tree.add(future)
@@ -89,7 +89,7 @@ class DaskEngine:
             root = tree.root()
             return None if root is None else _merged_result(root), errors
 
-    def _submitted(
+    def _submit_tasks(
         self, client: Any, task: Callable[[Member], Any], members: Sequence[Member], *, check: bool = False
     ) -> Iterator[tuple[Member, Any, Any]]:
         """Submit a task for each member, and yield each member with its future, in the order of ``members``.
@@ -109,7 +109,7 @@ class DaskEngine:
         while True:
             while len(pending) < _AHEAD * threads and (member := next(left, None)) is not None:
                 future = client.submit(task, member, pure=False, retries=self.retries)
-                pending.append((member, future, client.submit(_only_error, future, pure=False) if check else None))
+                pending.append((member, future, client.submit(_without_result, future, pure=False) if check else None))
             if not pending:
                 return
             yield pending.popleft()
@@ -130,7 +130,7 @@ class DaskEngine:
             yield client
 
 
-class _Tree:
+class _MergeTree:
     """A tree of tasks in which each inner task merges the results of ``_MERGED`` tasks of the level below.
 
     A merging task is submitted as soon as its level has enough tasks, so there are few unmerged results at any time.
@@ -168,7 +168,7 @@ def _import_distributed() -> Any:
     return distributed
 
 
-def _process_member(function: Callable[[Member], Result], member: Member) -> Answer[Result]:
+def _process_member(function: Callable[[Member], Result], member: Member) -> MemberResult[Result]:
     """Return the result of a function for a member, or its error. Raise I/O errors, so that Dask retries the task."""
     result = call_with_warnings(function, member)
     error = result.outcome
@@ -179,15 +179,17 @@ def _process_member(function: Callable[[Member], Result], member: Member) -> Ans
     return result
 
 
-def _only_error(answer: Answer[Any]) -> Answer[Any]:
-    """Return an answer with an error unchanged, and an empty answer otherwise, so that little data is transferred."""
-    return answer if isinstance(answer.outcome, Exception) else Answer(None)
+def _without_result(result: MemberResult[Any]) -> MemberResult[Any]:
+    """Return a ``MemberResult`` without its result and warnings. One with an error is returned unchanged."""
+    return result if isinstance(result.outcome, Exception) else MemberResult(None)
 
 
-def _merge_answers(merge: Callable[[list[Result]], Result], answers: list[Answer[Result]]) -> Answer[Result]:
-    """Merge the results of several answers into one answer, which has the warnings of all of them."""
-    results = [a.outcome for a in answers if not isinstance(a.outcome, Exception)]
-    return Answer(merge(results), tuple(text for a in answers for text in a.warnings))
+def _merge_results(
+    merge: Callable[[list[Result]], Result], results: list[MemberResult[Result]]
+) -> MemberResult[Result]:
+    """Merge the results of several members into one result, which has the warnings of all of them."""
+    outcomes = [r.outcome for r in results if not isinstance(r.outcome, Exception)]
+    return MemberResult(merge(outcomes), tuple(text for r in results for text in r.warnings))
 
 
 def _task_outcome(future: Any, member: Member) -> Any:
@@ -200,7 +202,7 @@ def _task_outcome(future: Any, member: Member) -> Any:
         return e
     except KilledWorker:
         return TracekitError(
-            "several workers died while they read it", path=member.path, hint="start workers with more memory"
+            "several workers died while they read this capture", path=member.path, hint="start workers with more memory"
         )
 
 

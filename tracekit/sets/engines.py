@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, runt
 
 from tracekit import no_pandas
 from tracekit.errors import TracekitError, choices_hint
-from tracekit.sets.workers import call_or_return_error, call_with_warnings, check_function, start_worker
+from tracekit.sets.workers import call_or_return_error, call_with_warnings, check_picklable, start_worker
 from tracekit.threads import available_cores
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.sets.member import Member
-    from tracekit.sets.workers import Answer
+    from tracekit.sets.workers import MemberResult
 
 Result = TypeVar("Result")
 ENGINES = ("local", "dask")
@@ -81,7 +81,7 @@ class MergingEngine(Engine, Protocol):
 
 
 class LocalEngine:
-    """An engine that processes the members on this machine.
+    """An engine that processes the members of a set on this machine, in one or several processes.
 
     With several jobs, functions must be picklable, and a script must protect its main code with
     ``if __name__ == "__main__"``, because each process imports the script. The processes are reused by later calls,
@@ -124,9 +124,9 @@ class LocalEngine:
         """Apply a function to each member in several processes, and yield each member with its result or error."""
         from concurrent.futures.process import BrokenProcessPool
 
-        check_function(function)
-        pool = self._pool_of(jobs)
-        pending: deque[tuple[Member, Future[Answer[Result]]]] = deque()
+        check_picklable(function)
+        pool = self._process_pool(jobs)
+        pending: deque[tuple[Member, Future[MemberResult[Result]]]] = deque()
         left = iter(members)
         try:
             while True:
@@ -145,7 +145,7 @@ class LocalEngine:
             for _, future in pending:
                 future.cancel()
 
-    def _pool_of(self, jobs: int) -> ProcessPoolExecutor:
+    def _process_pool(self, jobs: int) -> ProcessPoolExecutor:
         """Return the process pool of this engine. A pool with fewer than ``jobs`` processes is replaced first."""
         if self._pool is None or self._pool.jobs < jobs:
             executor = _new_pool(jobs)

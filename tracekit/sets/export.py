@@ -71,13 +71,13 @@ def export(
             _write_sqlite(traces, new, progress or _ignore_progress)
         return Path(path)
     if exporter.write_table is None:
-        known = ", ".join(e.format for e in registry.exporters().values() if _holds_several_ranks(e))
+        known = ", ".join(e.format for e in registry.exporters().values() if _can_write_sets(e))
         raise ExportError(
             f"{exporter.format} cannot hold the profiles of several ranks",
             path=path,
             hint=f"formats for several ranks: {known}; or export each rank separately",
         )
-    is_folder = exporting.holds_one_table_per_file(exporter, tables)
+    is_folder = exporting.has_one_file_per_table(exporter, tables)
     is_exported_file = registry.is_exported_file if is_folder else None
     names = list(tables or [t for t in traces.tables if not traces.schema(t).optional])
     with targets.atomic_output(
@@ -109,7 +109,7 @@ class RankedView:
 
     def schema(self, name: str) -> TableSchema:
         """Return the schema of a table, including the column ``rank``."""
-        return frames.with_rank(self.view.schema(name))
+        return frames.schema_with_rank(self.view.schema(name))
 
 
 class SetView:
@@ -160,7 +160,7 @@ def _write_whole_tables(traces: TraceSet, exporter: Exporter, files: Mapping[str
         progress(number + 1, len(files))
 
 
-def _holds_several_ranks(exporter: Exporter) -> bool:
+def _can_write_sets(exporter: Exporter) -> bool:
     """Return whether an exporter can write a set of several ranks."""
     return bool(exporter.write_table or exporter.write_many) or exporter.format in (SQLITE, HTML)
 

@@ -23,7 +23,7 @@ RANK, RECORDED_RANK = "rank", "recorded_rank"
 _RANK_COLUMN = schemas.Column(RANK, "int64", "Rank of the capture that contains the row.")
 
 
-def with_rank(schema: TableSchema) -> TableSchema:
+def schema_with_rank(schema: TableSchema) -> TableSchema:
     """Return the schema of a table with an additional first column ``rank``, which becomes part of the key."""
     own = [replace(c, name=RECORDED_RANK) if c.name == RANK else c for c in schema.columns]
     return replace(schema, columns=(_RANK_COLUMN, *own), key=(RANK, *(k for k in schema.key if k != RANK)))

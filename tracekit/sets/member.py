@@ -43,7 +43,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedFacts:
     """The facts that a capture records about its rank and its job.
 
     Attributes:
@@ -112,7 +112,7 @@ class Member:
         return self.path.name
 
 
-def read_recorded(trace: Trace, path: Path) -> Recorded:
+def read_recorded_facts(trace: Trace, path: Path) -> RecordedFacts:
     """Read the facts that a capture records about its rank and its job."""
     info = trace.info
     prefetch(
@@ -131,11 +131,11 @@ def read_recorded(trace: Trace, path: Path) -> Recorded:
         *_profiler_evidence(info),
         *_variable_evidence(launch.variables),
     )
-    return Recorded(
+    return RecordedFacts(
         path.absolute(),
         trace.format,
         evidence,
-        _devices(trace),
+        _device_ids(trace),
         _parse_int(info.get("origin_utc_ns")),
         _parse_int(info.get("duration_ns")),
         launch.variables.get("LOCAL_RANK"),
@@ -154,7 +154,7 @@ def _variable_evidence(variables: Mapping[str, int]) -> Iterator[Evidence]:
             yield Evidence(f"the variable {name}", _valid_ranks([variables[name]]), variables.get("WORLD_SIZE"))
 
 
-def _devices(trace: Trace) -> tuple[int, ...]:
+def _device_ids(trace: Trace) -> tuple[int, ...]:
     """Return the ids of the GPUs on which kernels or memory copies ran, ascending."""
     used: set[int] = set()
     for table in _DEVICE_TABLES:
@@ -186,7 +186,7 @@ def _nccl_evidence(trace: Trace) -> Iterator[Evidence]:
     rows = of_nccl.filter(pl.col("name").cast(pl.String).str.contains(_INIT))
     by_size: dict[int, set[int]] = defaultdict(set)
     for payload in rows["payload_text"].unique():
-        rank, size = _rank_of_payload(payload)
+        rank, size = _parse_nccl_payload(payload)
         if rank is not None and size is not None:
             by_size[size].add(rank)
     if by_size:
@@ -194,7 +194,7 @@ def _nccl_evidence(trace: Trace) -> Iterator[Evidence]:
         yield Evidence(NCCL, _valid_ranks(by_size[size]), size)
 
 
-def _rank_of_payload(payload: str) -> tuple[int | None, int | None]:
+def _parse_nccl_payload(payload: str) -> tuple[int | None, int | None]:
     """Return the rank and the number of ranks in the JSON payload of a call of ``ncclCommInitRank``.
 
     Both are None if the payload has no valid rank or number of ranks.

@@ -111,11 +111,11 @@ def page(traces: TraceSet, progress: Progress | None = None) -> str:
         options |= {name: {"align": "no"} for name in MAPS}
     tables = recipes.run_all(traces, options, progress=progress)
     sections = [
-        *_gpu_time(tables),
-        *_iterations(tables),
-        *_communication(tables),
-        *_maps(tables),
-        *_pace(traces, tables),
+        *_gpu_time_section(tables),
+        *_iterations_section(tables),
+        *_communication_section(tables),
+        *_utilization_section(tables),
+        *_pace_section(traces, tables),
     ]
     return html_page.render_page(Contents(f"GPU profiles of {len(traces)} ranks", sections, []))
 
@@ -133,36 +133,36 @@ def figures(tables: Mapping[str, pl.DataFrame], prefix: str = "") -> dict[str, A
     return contents
 
 
-def _gpu_time(tables: Mapping[str, Tables]) -> Iterator[Section]:
+def _gpu_time_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
     found = tables["gpu_time_sum"]
     rows = found["gpu_time"]
     note = (
         "The time of a GPU is that from the first to the last activity of its rank. Communication is exposed while no "
         "other kernel runs. CUDA graphs count as computation."
     )
-    shown = _table("GPUs of all ranks", rows, _GPU_TIME)
+    shown = _optional_table("GPUs of all ranks", rows, _GPU_TIME)
     if shown:
         yield Section("Ranks", "ranks", notes=[note], figures=figures(found), tables=shown)
 
 
-def _iterations(tables: Mapping[str, Tables]) -> Iterator[Section]:
+def _iterations_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
     found = tables["iteration_spread"]
-    shown = _table("Stragglers and the phase in which they lose time", found["stragglers"], _STRAGGLERS)
-    shown += _table("Iterations over all ranks", found["iterations"], _ITERATIONS)
+    shown = _optional_table("Stragglers and the phase in which they lose time", found["stragglers"], _STRAGGLERS)
+    shown += _optional_table("Iterations over all ranks", found["iterations"], _ITERATIONS)
     if shown:
         yield Section("Iterations", "iterations", figures=figures(found), tables=shown)
 
 
-def _communication(tables: Mapping[str, Tables]) -> Iterator[Section]:
+def _communication_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
     found = tables["comm_skew"]
-    shown = _table("Waits and transfers of each rank", found["arrivals"], _ARRIVALS)
-    shown += _table("Collectives and messages", tables["comm_sum"]["summary"], _SUMMARY)
+    shown = _optional_table("Waits and transfers of each rank", found["arrivals"], _ARRIVALS)
+    shown += _optional_table("Collectives and messages", tables["comm_sum"]["summary"], _SUMMARY)
     if shown:
-        shown += _table("Clocks of the ranks", found["clocks"], _CLOCKS)
+        shown += _optional_table("Clocks of the ranks", found["clocks"], _CLOCKS)
         yield Section("Communication", "communication", figures=figures(found), tables=shown)
 
 
-def _maps(tables: Mapping[str, Tables]) -> Iterator[Section]:
+def _utilization_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
     kernels, nccl, *others = MAPS
     shown = [kernels if tables[nccl]["analysis"].is_empty() else nccl, *others]  # that of NCCL shows all kernels, too
     drawn = {name: drawn for recipe in shown for name, drawn in figures(tables[recipe], f"{recipe}_").items()}
@@ -170,7 +170,7 @@ def _maps(tables: Mapping[str, Tables]) -> Iterator[Section]:
         yield Section("Utilization over time", "maps", figures=drawn)
 
 
-def _pace(traces: TraceSet, tables: Mapping[str, Tables]) -> Iterator[Section]:
+def _pace_section(traces: TraceSet, tables: Mapping[str, Tables]) -> Iterator[Section]:
     """Yield the section that shows when each rank ran the kernel with the longest total time."""
     kernels = tables["cuda_gpu_kern_sum"]["all_stats"].sort("Sum", descending=True, maintain_order=True)
     if kernels.is_empty():
@@ -182,6 +182,6 @@ def _pace(traces: TraceSet, tables: Mapping[str, Tables]) -> Iterator[Section]:
     yield Section("Pace", "pace", notes=[note], figures=figures(pace))
 
 
-def _table(caption: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> list[Table]:
+def _optional_table(caption: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> list[Table]:
     header = next(iter(columns))
     return [] if rows.is_empty() else [Table.from_frame(caption, rows, dict(columns), _ROWS, header)]

@@ -47,7 +47,7 @@ def expand_paths(paths: PathLike | Iterable[PathLike]) -> list[Path]:
     return captures
 
 
-def locate(paths: PathLike | Iterable[PathLike]) -> dict[Path, str | None]:
+def locate_captures(paths: PathLike | Iterable[PathLike]) -> dict[Path, str | None]:
     """Expand paths and URLs into captures, and map the path of each capture to its URL or, if it is local, to None.
 
     Args:
@@ -64,10 +64,10 @@ def locate(paths: PathLike | Iterable[PathLike]) -> dict[Path, str | None]:
     local = [path for path in given if path not in urls]
     located: dict[Path, str | None] = dict.fromkeys(expand_paths(local) if local or not urls else ())
     suffixes = [suffix for reader in registry.built_in_readers().values() for suffix in reader.suffixes]
-    for url in (url for named in urls for url in sorted(remote.expand(named, suffixes), key=natural_key)):
-        path = remote.path_of(url)
+    for url in (url for named in urls for url in sorted(remote.expand_url(named, suffixes), key=natural_key)):
+        path = remote.url_to_path(url)
         if path in located:
-            raise TracekitError("the capture is named twice", path=path, hint="name each capture once")
+            raise TracekitError("the capture is listed twice", path=path, hint="list each capture once")
         located[path] = url
     return located
 

@@ -36,7 +36,7 @@ class SetPlots:
         Raises:
             MissingTableError: No rank has GPU activities.
         """
-        return self._one("gpu_time_sum", "gpu_time", "GPU activities", dark=dark)
+        return self._draw_single_figure("gpu_time_sum", "gpu_time", "GPU activities", dark=dark)
 
     def arrivals(self, *, dark: bool = False) -> Figure:
         """Draw how long each rank waits for others and transfers data in collectives and messages.
@@ -47,7 +47,7 @@ class SetPlots:
         Raises:
             MissingTableError: No rank has collectives or messages.
         """
-        return self._one("comm_skew", "arrivals", "collectives or messages", dark=dark)
+        return self._draw_single_figure("comm_skew", "arrivals", "collectives or messages", dark=dark)
 
     def iterations(self, *, dark: bool = False) -> Figure:
         """Draw how much the durations of each iteration differ between ranks, with the stragglers.
@@ -64,7 +64,7 @@ class SetPlots:
             >>> [line.name for line in figure.data]
             ['Shortest', 'Longest', 'Median', 'Straggler: rank 1']
         """
-        return self._one("iteration_spread", "iterations", "iterations", dark=dark)
+        return self._draw_single_figure("iteration_spread", "iterations", "iterations", dark=dark)
 
     def stragglers(self, *, dark: bool = False) -> Figure:
         """Draw the time that stragglers lost, by rank and phase.
@@ -75,7 +75,7 @@ class SetPlots:
         Raises:
             MissingTableError: No rank is a straggler.
         """
-        return self._one("iteration_spread", "stragglers", "stragglers", dark=dark)
+        return self._draw_single_figure("iteration_spread", "stragglers", "stragglers", dark=dark)
 
     def utilization(
         self,
@@ -121,7 +121,7 @@ class SetPlots:
         align: Align = "yes",
         dark: bool = False,
     ) -> dict[str, Figure]:
-        """Draw when the occurrences of a kernel or an NVTX range start in each rank, and how long they are.
+        """Draw the start times and durations of the occurrences of a kernel or an NVTX range in each rank.
 
         Args:
             name: Short name of the kernel, or name of the range.
@@ -156,7 +156,7 @@ class SetPlots:
 
         return recipes.figures(tables, dark=dark)
 
-    def _one(self, recipe: str, name: str, what: str, *, dark: bool) -> Figure:
+    def _draw_single_figure(self, recipe: str, name: str, what: str, *, dark: bool) -> Figure:
         drawn = self.recipe(self._traces.recipe(recipe), dark=dark)
         if name not in drawn:
             raise MissingTableError(f"the ranks have no {what}", hint="choose captures that have them")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from tracekit.sets.member import Recorded
+    from tracekit.sets.member import RecordedFacts
 
 FILE_NAME, POSITION, GIVEN = "the file name", "the order of the names", "given"
 _LISTED = 8
@@ -49,7 +49,7 @@ def varying_numbers(names: Sequence[str]) -> dict[str, int]:
     return {name: int(s[varying[0]]) for name, s in zip(names, split, strict=True)}
 
 
-def assign_ranks(captures: Sequence[Recorded], given: Mapping[str, int] | None = None) -> tuple[Member, ...]:
+def assign_ranks(captures: Sequence[RecordedFacts], given: Mapping[str, int] | None = None) -> tuple[Member, ...]:
     """Determine the rank of each capture, and return the members of the set, sorted by rank.
 
     A rank that the user specifies overrides all other sources. Otherwise, the recorded ranks and the rank in the file
@@ -90,7 +90,7 @@ def assign_ranks(captures: Sequence[Recorded], given: Mapping[str, int] | None =
     return tuple(sorted(members, key=lambda m: m.rank))
 
 
-def _specified_ranks(captures: Sequence[Recorded], given: Mapping[str, int]) -> dict[Path, int]:
+def _specified_ranks(captures: Sequence[RecordedFacts], given: Mapping[str, int]) -> dict[Path, int]:
     """Return the ranks that the user specified, by path of the capture.
 
     Raises:
@@ -112,7 +112,7 @@ def _specified_ranks(captures: Sequence[Recorded], given: Mapping[str, int]) -> 
     return ranks
 
 
-def _world_size(captures: Sequence[Recorded], chosen: Mapping[Path, int]) -> int:
+def _world_size(captures: Sequence[RecordedFacts], chosen: Mapping[Path, int]) -> int:
     """Return the smallest number of ranks that the job can have, given its captures and their recorded facts.
 
     Ranks from NCCL are ignored, because they may be those of a communicator with only some ranks of the job.
@@ -125,7 +125,7 @@ def _world_size(captures: Sequence[Recorded], chosen: Mapping[Path, int]) -> int
     return max(known)
 
 
-def _agreed_rank(capture: Recorded, size: int) -> tuple[int, str] | None:
+def _agreed_rank(capture: RecordedFacts, size: int) -> tuple[int, str] | None:
     """Return the rank on which all sources agree, and the name of the first source. Return None without sources.
 
     The rank in an NCCL communicator is used only if the communicator contains all ranks of the job.
@@ -166,7 +166,7 @@ def are_all_specified(paths: Sequence[Path], given: Mapping[str, int], remote: C
     )
 
 
-def make_member(capture: Recorded, rank: int, source: str) -> Member:
+def make_member(capture: RecordedFacts, rank: int, source: str) -> Member:
     """Create a member from its rank and the recorded facts of its capture."""
     several = [e.ranks for e in capture.evidence if len(e.ranks) > 1]
     return Member(
@@ -210,7 +210,7 @@ def _check_complete(members: Sequence[Member]) -> None:
         warn(f"{len(missing)} of {size} ranks are missing: {listed}")
 
 
-def _format_names(captures: Sequence[Recorded]) -> str:
+def _format_names(captures: Sequence[RecordedFacts]) -> str:
     more = ", …" if len(captures) > _LISTED else ""
     return ", ".join(printable_path(c.path.name) for c in captures[:_LISTED]) + more
 

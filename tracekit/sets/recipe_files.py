@@ -224,9 +224,9 @@ def _is_csv_of_recipe(path: Path) -> bool:
 
 def _is_page_of_recipe(path: Path) -> bool:
     """Return whether an HTML file looks like the page of a recipe."""
-    from tracekit.sets.recipe_page import is_page
+    from tracekit.sets.recipe_page import is_recipe_page
 
-    return is_page(path)
+    return is_recipe_page(path)
 
 
 def _write_page(tables: Mapping[str, pl.DataFrame], recipe: str, path: Path) -> None:

@@ -38,7 +38,7 @@ def page(recipe: str, tables: Mapping[str, pl.DataFrame], readable: Callable[[st
     return html_page.render_page(Contents(f"Recipe {recipe}", [section], []))
 
 
-def is_page(path: Path) -> bool:
+def is_recipe_page(path: Path) -> bool:
     """Return whether the title of an HTML file names the same recipe as the name of the file."""
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES).decode("utf-8", "replace")

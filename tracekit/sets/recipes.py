@@ -62,35 +62,35 @@ def run_all(
     """
     recipes = {name: find_recipe(name) for name in requests}
     values = {name: option_values(recipes[name], options) for name, options in requests.items()}
-    times = _times(traces) if any(recipe.aligned for recipe in recipes.values()) else []
+    times = _starts_and_durations(traces) if any(recipe.aligned for recipe in recipes.values()) else []
     axes = {n: _common_axis(traces, times, values[n]) if r.aligned else (None, 0) for n, r in recipes.items()}
     functions = {name: functools.partial(_rank_tables, name, values[name], *axes[name]) for name in recipes}
     if len(recipes) == 1:
-        merged = {name: _merge_all(recipe, traces, functions[name], progress) for name, recipe in recipes.items()}
+        merged = {name: _merged_tables(recipe, traces, functions[name], progress) for name, recipe in recipes.items()}
     else:
-        merged = _merge_each(recipes, traces, functions, progress)
-    found = {name: _combine(recipe, merged[name], values[name]) for name, recipe in recipes.items()}
+        merged = _merged_tables_by_recipe(recipes, traces, functions, progress)
+    found = {name: _final_tables(recipe, merged[name], values[name]) for name, recipe in recipes.items()}
     clocks = next((tables[CLOCKS] for tables in found.values() if CLOCKS in tables), None)
     if clocks is not None:
-        from tracekit.sets.communication import warn_of_unaligned
+        from tracekit.sets.communication import warn_about_unaligned_clocks
 
-        warn_of_unaligned(clocks)
-    files = _files(traces)
+        warn_about_unaligned_clocks(clocks)
+    files = _file_table(traces)
     return {name: {**tables, FILES: files} for name, tables in found.items()}
 
 
-def _combine(recipe: Recipe, tables: Tables, values: Mapping[str, Value]) -> Tables:
+def _final_tables(recipe: Recipe, tables: Tables, values: Mapping[str, Value]) -> Tables:
     """Compute the final tables of a recipe from the merged tables of all ranks."""
     combined = recipe.combine(tables, values)
     return {output.name: combined[output.name] for output in recipe.outputs}
 
 
-def _merge_all(
+def _merged_tables(
     recipe: Recipe, traces: TraceSet, function: Callable[[Trace], Tables], progress: Progress | None
 ) -> Tables:
-    """Compute the tables of a recipe for each rank, and return them merged."""
+    """Compute the tables of a recipe for each rank, and merge the tables of all ranks."""
     if recipe.reductions and isinstance(traces.engine, MergingEngine):
-        return _merge_where_computed(recipe.name, traces, function, progress)
+        return _tables_merged_by_engine(recipe.name, traces, function, progress)
     results: list[Tables] = []
     for done, (member, result) in enumerate(traces.skip_unreadable(traces.outcomes(function)), 1):
         results.append(recipe.with_rank(result, member.rank))
@@ -101,15 +101,15 @@ def _merge_all(
     return recipe.merge(results)
 
 
-def _merge_each(
+def _merged_tables_by_recipe(
     recipes: Mapping[str, Recipe],
     traces: TraceSet,
     functions: Mapping[str, Callable[[Trace], Tables]],
     progress: Progress | None,
 ) -> dict[str, Tables]:
-    """Compute the tables of several recipes for each rank, opening it once, and return them merged, by recipe name."""
+    """Return the merged tables of all ranks by recipe name. Each profile is opened once for all recipes."""
     results: dict[str, list[Tables]] = {name: [] for name in recipes}
-    outcomes = traces.outcomes(functools.partial(_all_tables, functions))
+    outcomes = traces.outcomes(functools.partial(_rank_tables_by_recipe, functions))
     for done, (member, tables) in enumerate(traces.skip_unreadable(outcomes), 1):
         for name, recipe in recipes.items():
             results[name].append(recipe.with_rank(tables[name], member.rank))
@@ -120,15 +120,15 @@ def _merge_each(
     return {name: recipe.merge(results[name]) for name, recipe in recipes.items()}
 
 
-def _all_tables(functions: Mapping[str, Callable[[Trace], Tables]], trace: Trace) -> dict[str, Tables]:
+def _rank_tables_by_recipe(functions: Mapping[str, Callable[[Trace], Tables]], trace: Trace) -> dict[str, Tables]:
     """Compute the tables of several recipes for one rank, by recipe name."""
     return {name: function(trace) for name, function in functions.items()}
 
 
-def _merge_where_computed(
+def _tables_merged_by_engine(
     name: str, traces: TraceSet, function: Callable[[Trace], Tables], progress: Progress | None
 ) -> Tables:
-    """Compute the tables of a recipe for each rank with an engine that merges them, and return them merged.
+    """Compute the tables of a recipe for each rank, and let the engine merge the tables of all ranks.
 
     Raises:
         TracekitError: No profile can be read.
@@ -142,8 +142,8 @@ def _merge_where_computed(
     def outcomes() -> Iterator[tuple[Member, Tables | Exception]]:
         nonlocal tables
         engine = cast("MergingEngine", traces.engine)
-        ranked = functools.partial(_ranked_tables, name, traces.function_of_member(function))
-        tables, errors = engine.map_merged(ranked, functools.partial(_merge, name), traces.captures, report)
+        ranked = functools.partial(_tables_with_rank, name, traces.function_of_member(function))
+        tables, errors = engine.map_merged(ranked, functools.partial(_merge_tables, name), traces.captures, report)
         failed = {member.rank: error for member, error in errors}
         for member in traces.captures:
             yield member, failed.get(member.rank, {})
@@ -153,11 +153,11 @@ def _merge_where_computed(
     return cast("Tables", tables)
 
 
-def _ranked_tables(name: str, function: Callable[[Member], Tables], member: Member) -> Tables:
+def _tables_with_rank(name: str, function: Callable[[Member], Tables], member: Member) -> Tables:
     return find_recipe(name).with_rank(function(member), member.rank)
 
 
-def _merge(name: str, results: list[Tables]) -> Tables:
+def _merge_tables(name: str, results: list[Tables]) -> Tables:
     return find_recipe(name).merge(results)
 
 
@@ -172,7 +172,7 @@ def _rank_tables(name: str, values: Mapping[str, Value], origin_ns: int | None, 
         trace: The trace of the rank.
     """
     recipe = find_recipe(name)
-    start, duration = _time_of(trace) if recipe.aligned else (None, 0)
+    start, duration = _start_and_duration(trace) if recipe.aligned else (None, 0)
     offset = 0 if origin_ns is None or start is None else start - origin_ns
     clock = Clock(offset, duration, end_ns)
 
@@ -192,36 +192,36 @@ def _common_axis(
     durations = [duration for _, duration in times]
     if values["align"] != "yes" or len(times) == 1:
         return None, max(durations)
-    starts = [_known_start(member, start) for member, (start, _) in zip(traces.captures, times, strict=True)]
+    starts = [_check_start(member, start) for member, (start, _) in zip(traces.captures, times, strict=True)]
     origin = min(starts)
     return origin, max(start - origin + duration for start, duration in zip(starts, durations, strict=True))
 
 
-def _times(traces: TraceSet) -> list[tuple[int | None, int]]:
+def _starts_and_durations(traces: TraceSet) -> list[tuple[int | None, int]]:
     """Return the UTC start, or None, and the duration of each profile in ns, opening the profiles only if necessary."""
     recorded = [(m.origin_utc_ns, m.duration_ns) for m in traces.captures]
     known = [(start, duration) for start, duration in recorded if duration is not None]
-    return known if len(known) == len(recorded) else traces.map(_time_of)
+    return known if len(known) == len(recorded) else traces.map(_start_and_duration)
 
 
-def _time_of(trace: Trace) -> tuple[int | None, int]:
+def _start_and_duration(trace: Trace) -> tuple[int | None, int]:
     """Return the UTC time of the trace origin, or None, and the duration or else the end of the last event, in ns."""
     info = trace.info
     origin, duration = (int(info[k]) if info.get(k, "").isdecimal() else None for k in ("origin_utc_ns", "duration_ns"))
     return origin, (trace.span() or (0, 0))[1] if duration is None else duration
 
 
-def _known_start(member: Member, start: int | None) -> int:
+def _check_start(member: Member, start: int | None) -> int:
     if start is None:
         raise MissingTableError(
-            "the UTC time of the origin is not recorded, so its rank cannot be aligned with the others",
+            "the UTC time of the trace origin is not recorded, so this rank cannot be aligned with the others",
             path=member.path,
             hint="set the option align to no",
         )
     return start
 
 
-def _files(traces: TraceSet) -> pl.DataFrame:
+def _file_table(traces: TraceSet) -> pl.DataFrame:
     """Return a table of the file names without suffixes, with a column of ranks unless these are 0, 1, 2 and so on."""
     import polars as pl
 

@@ -45,16 +45,16 @@ def many_traces(traces: TraceSet) -> ManyTraces:
         message = f"rank {listed} cannot be drawn on one clock with rank {traces.ranks[0]}"
         reason = "neither the UTC times of their origins nor common collectives are recorded"
         raise ExportError(f"{message}: {reason}", hint="export these ranks separately")
-    communication.warn_of_unaligned(analysis.clocks)
+    communication.warn_about_unaligned_clocks(analysis.clocks)
     parts = [
-        Part(f"rank {rank}", _Opener(traces, rank), clocks[rank]["offset_ns"], clocks[rank]["drift_ppm"] / 1e6)
+        Part(f"rank {rank}", _RankOpener(traces, rank), clocks[rank]["offset_ns"], clocks[rank]["drift_ppm"] / 1e6)
         for rank in traces.ranks
     ]
     facts = {"ranks": str(len(parts))} | {f"clock_rank_{rank}": _describe_clock(row) for rank, row in clocks.items()}
     return ManyTraces(parts, rank_links(analysis.calls, traces.ranks), traces.members[0].origin_utc_ns, facts)
 
 
-class _Opener:
+class _RankOpener:
     """A function that opens the trace of one rank for an exporter."""
 
     def __init__(self, traces: TraceSet, rank: int) -> None:

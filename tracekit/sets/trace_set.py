@@ -14,7 +14,7 @@ from tracekit.sets import paths as path_lists
 from tracekit.sets import ranks as rank_sources
 from tracekit.sets.engines import LocalEngine, find_engine
 from tracekit.sets.frames import RANK
-from tracekit.sets.member import Member, Recorded
+from tracekit.sets.member import Member, RecordedFacts
 from tracekit.trace import Trace, load
 
 if TYPE_CHECKING:
@@ -81,24 +81,24 @@ def load_many(
         [(0, 15), (1, 15)]
     """
     chosen = find_engine(engine)
-    located = path_lists.locate(paths)
+    located = path_lists.locate_captures(paths)
     files, urls = list(located), {path: url for path, url in located.items() if url is not None}
     given = ranks or {}
     errors: list[tuple[Member, Exception]] = []
     if rank_sources.are_all_specified(files, given, urls):
-        recorded = [Recorded(path.absolute(), format or "", is_read=False) for path in files]
+        recorded = [RecordedFacts(path.absolute(), format or "", is_read=False) for path in files]
     else:
         members = (Member(path, n, format or "", via=via, is_read=False) for n, path in enumerate(files))
         unread = [replace(member, url=urls.get(member.path)) for member in members]
-        recorded = [result for _, result in skip_unreadable(chosen, chosen.map(_read_recorded, unread), errors)]
+        recorded = [result for _, result in skip_unreadable(chosen, chosen.map(_open_and_read_facts, unread), errors)]
     ranked = tuple(replace(m, via=via, url=urls.get(m.path)) for m in rank_sources.assign_ranks(recorded, given))
     return TraceSet(ranked, engine=chosen, errors=[error for _, error in errors])
 
 
-def _read_recorded(member: Member) -> Recorded:
+def _open_and_read_facts(member: Member) -> RecordedFacts:
     """Open the capture of a member, and return the facts that it records about its rank."""
     with open_member(member) as trace:
-        return members_module.read_recorded(trace, member.path)
+        return members_module.read_recorded_facts(trace, member.path)
 
 
 def skip_unreadable(
@@ -260,7 +260,7 @@ class TraceSet:
         Raises:
             SchemaError: The table does not exist.
         """
-        return frames.with_rank(_schema_after(name, self._operations))
+        return frames.schema_with_rank(_schema_after_operations(name, self._operations))
 
     def frame(self, name: str) -> pl.LazyFrame:
         """Return a table of all ranks as a polars LazyFrame, whose first column is ``rank``.
@@ -603,7 +603,7 @@ class TraceSet:
         chosen = chosen.with_options(options or {})
         traces = self.select(tables=tables if chosen.write_table is None else None)
         traces = traces.correlate() if chosen.correlated else traces
-        if format is None and exporting.holds_one_table_per_file(chosen, tables):
+        if format is None and exporting.has_one_file_per_table(chosen, tables):
             chosen.check_folder(path)
         return export(traces, path, chosen, tables=tables, overwrite=overwrite, progress=progress)
 
@@ -672,7 +672,7 @@ def _with_recorded_facts(member: Member) -> Member:
     """Return a member with the facts that its capture records."""
     if member.is_read:
         return member
-    recorded = _read_recorded(member)
+    recorded = _open_and_read_facts(member)
     return replace(rank_sources.make_member(recorded, member.rank, member.source), via=member.via, url=member.url)
 
 
@@ -682,7 +682,7 @@ def call_with_trace(function: Callable[[Trace], Result], operations: Sequence[Op
         return function(trace)
 
 
-def _schema_after(name: str, operations: Sequence[Operation]) -> schemas.TableSchema:
+def _schema_after_operations(name: str, operations: Sequence[Operation]) -> schemas.TableSchema:
     """Return the schema that a table has after the operations of a set, without opening a capture."""
     trace = Trace.from_tables({})
     for operation in operations:

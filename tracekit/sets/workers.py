@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[Result]):
+class MemberResult(Generic[Result]):
     """The result or error of a function for one member, with the warnings that were issued.
 
     Attributes:
@@ -39,13 +39,13 @@ class Answer(Generic[Result]):
         return self.outcome
 
 
-def call_with_warnings(function: Callable[[Member], Result], member: Member) -> Answer[Result]:
+def call_with_warnings(function: Callable[[Member], Result], member: Member) -> MemberResult[Result]:
     """Call a function for a member, and return its result or error together with its warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TracekitWarning)
         result = call_or_return_error(function, member)
     texts = [str(w.message) for w in caught if issubclass(w.category, TracekitWarning)]
-    return Answer(result, tuple(texts))
+    return MemberResult(result, tuple(texts))
 
 
 def call_or_return_error(function: Callable[[Member], Result], member: Member) -> Result | Exception:
@@ -56,7 +56,7 @@ def call_or_return_error(function: Callable[[Member], Result], member: Member) -
         return e
 
 
-def check_function(function: Callable[..., Any]) -> None:
+def check_picklable(function: Callable[..., Any]) -> None:
     """Check that a function can be pickled, so that it can be sent to another process.
 
     Raises:

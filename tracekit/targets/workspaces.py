@@ -60,7 +60,7 @@ def workspace(parent: Path) -> Iterator[Path]:
             if _lock(folder, stack):
                 yield folder
                 return
-    raise OSError(errno.EAGAIN, "other processes keep deleting its temporary folders")
+    raise OSError(errno.EAGAIN, "other processes keep deleting the temporary folders of the output")
 
 
 def is_in_workspace(path: str) -> bool:

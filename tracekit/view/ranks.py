@@ -102,8 +102,8 @@ def _find_job(captures: Sequence[Capture]) -> OpenSet | None:
     return OpenSet(found, [traces[member.path] for member in found])
 
 
-def _read_recorded(capture: Capture) -> members.Recorded:
-    return members.read_recorded(capture.trace, capture.trace.path or Path(capture.name))
+def _read_recorded(capture: Capture) -> members.RecordedFacts:
+    return members.read_recorded_facts(capture.trace, capture.trace.path or Path(capture.name))
 
 
 def ranks_of(captures: Captures, capture: Capture) -> OpenSet:

@@ -189,7 +189,7 @@ class _Timelines:
                 self._number += 1
                 path = Path(self._folder.name) / f"{self._number}.pftrace"
                 trace.select(time=(start, end + 1)).export(path, format="perfetto")
-                interrupts.reset()  # a complete file is not the end of this program
+                interrupts.mark_output_incomplete()  # a complete file is not the end of this program
                 self._paths[key] = path
                 while len(self._paths) > MAX_TRACES:
                     self._paths.popitem(last=False)[1].unlink(missing_ok=True)
