@@ -1,4 +1,4 @@
-"""Read reports through Nsight Systems itself. ``nsys export`` writes a temporary SQLite export, which is then read."""
+"""Read reports with Nsight Systems: ``nsys export`` writes a temporary SQLite export, which is then read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find imbalances between devices and between steps, and time spent on communication between devices."""
+"""Report imbalances between devices and between steps, and time spent on communication between devices."""
 
 from __future__ import annotations
 

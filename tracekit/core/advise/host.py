@@ -1,4 +1,4 @@
-"""Find time that GPUs lose while the CPU loads data, launches activities, synchronizes, or copies memory."""
+"""Report the time that GPUs lose while the CPU loads data, launches activities, synchronizes, or copies memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find very short kernels, and matrix products that could run on Tensor Cores."""
+"""Report very short kernels, and matrix products that could run on Tensor Cores."""
 
 from __future__ import annotations
 

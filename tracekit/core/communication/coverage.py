@@ -1,4 +1,4 @@
-"""Compute how much time intervals cover before given times."""
+"""Compute the total time that intervals cover before given times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decode the values of attributes. Each distinct value is decoded only once."""
+"""Decode the values of node attributes. Each distinct value is decoded only once."""
 
 from __future__ import annotations
 

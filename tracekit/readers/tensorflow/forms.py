@@ -1,4 +1,4 @@
-"""Detect which message a TensorFlow file contains.
+"""Detect which protobuf message a TensorFlow file contains.
 
 Protobuf has no magic number. Therefore, the head of the file is parsed as each of the possible messages.
 """
