@@ -107,7 +107,7 @@ def tracekit_reports() -> str:
 def _report_section(report: reports.Report, options: str = "") -> str:
     """Return a section with the description, options and columns of a report."""
     titles = ", ".join(f"`{c.title}`" for c in report.columns)
-    return f"### {report.name}\n\n{_escape_markdown(report.doc)}{options}\n\nColumns: {titles}\n"
+    return f"### {report.name}\n\n{_escape_markdown(report.doc)}{options}\n\nColumns of `{report.name}`: {titles}\n"
 
 
 def rule_list() -> str:
@@ -132,7 +132,7 @@ def _rule_section(rule: analyze.Rule) -> str:
     titles = ", ".join(f"`{c.title}`" for c in rule.columns)
     rows = [(f"`{name}`", str(option.default), option.doc) for name, option in rule.options.items()]
     options = "\n".join(_grid(("option", "default", "meaning"), rows))
-    return f"### {rule.name}\n\n{_escape_markdown(rule.doc)}\n\nColumns: {titles}\n\n{options}\n"
+    return f"### {rule.name}\n\n{_escape_markdown(rule.doc)}\n\nColumns of `{rule.name}`: {titles}\n\n{options}\n"
 
 
 def diff_metrics() -> str:
