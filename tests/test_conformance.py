@@ -160,6 +160,7 @@ def test_csv_holds_every_value(trace: tk.Trace, exported: Callable[[str], Path])
         assert read.drop(floats).equals(expected.drop(floats).collect()), name
 
 
+@pytest.mark.many(8)
 @pytest.mark.parametrize("format", [*WHOLE, *BY_TABLE])
 def test_exported_twice_it_is_the_same_bytes(
     again: tk.Trace, exported: Callable[[str], Path], tmp_path: Path, format: str

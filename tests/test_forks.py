@@ -62,7 +62,7 @@ def run(code: str) -> str:
 
 
 @needs_fork
-@pytest.mark.many(2)
+@pytest.mark.many(1)
 @pytest.mark.parametrize(
     "work",
     [

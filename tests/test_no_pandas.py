@@ -56,7 +56,7 @@ def test_the_mark_is_left(pandas: Path) -> None:
     assert (pandas / "imported").exists()
 
 
-@pytest.mark.many(2)
+@pytest.mark.many(1)
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_no_command_imports_it(pandas: Path, tmp_path: Path, capture: str) -> None:
     path = str(ROOT / "fixtures" / capture)

@@ -48,7 +48,7 @@ def sent(trace: tk.Trace) -> tk.Trace:
     return loaded
 
 
-@pytest.mark.many(5)
+@pytest.mark.many(3)
 @pytest.mark.parametrize("file", FILES)
 def test_a_file_is_opened_again(file: str) -> None:
     with tk.load(FIXTURES / file) as trace:
@@ -85,7 +85,7 @@ DONE = {
 }
 
 
-@pytest.mark.many(3)
+@pytest.mark.many(2)
 @pytest.mark.parametrize("done", DONE)
 def test_what_was_done_is_done_again(done: str) -> None:
     trace = DONE[done](tk.load(FIXTURES / "train_amp.sqlite"))
@@ -195,6 +195,7 @@ def kernels(trace: tk.Trace) -> tuple[int, int, list[str]]:
     return frame.height, os.getpid(), names.to_list()
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_processes_share_the_work(method: str) -> None:
     if method not in multiprocessing.get_all_start_methods():

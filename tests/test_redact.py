@@ -73,6 +73,7 @@ PATHS = {"stacks.module", "cpu_page_faults.module", "cpu_page_faults.source_file
 """Columns with paths, whose private folders are replaced."""
 
 
+@pytest.mark.many(2)
 @pytest.mark.parametrize("path", OWN, ids=named)
 def test_tables_stay_and_a_second_time_changes_nothing(path: Path, redacted: Any, tmp_path: Path) -> None:
     twice = tmp_path / f"twice{path.suffix}"
@@ -98,6 +99,7 @@ def test_nothing_private_is_left(path: Path, redacted: Any) -> None:
     assert remaining(path, out) == {}
 
 
+@pytest.mark.many(1)
 @pytest.mark.corpus
 @pytest.mark.skipif(not CORPUS, reason="no corpus beside the checkout")
 @pytest.mark.parametrize("number", range(len(CORPUS)))
@@ -118,6 +120,7 @@ def pairs() -> list[tuple[Path, Path]]:
     return [(p, q) for p in exports for s in SUFFIXES[1:] if (q := p.with_suffix(s)).exists()]
 
 
+@pytest.mark.many(1)
 @pytest.mark.corpus
 @pytest.mark.parametrize("number", range(len(pairs())))
 def test_both_forms_of_a_capture_lose_the_same_names(number: int, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_the_rows_of_public_captures_are_up_to_date() -> None:
     builds = {pair: support.build_of(pair) for pair in PUBLIC}
     written = {row["build"]: row for row in WRITTEN["public"]}
     assert written.keys() == set(builds.values())
-    chosen = written if ALL else random.Random(0).sample(list(written), 6)
+    chosen = written if ALL else random.Random(0).sample(list(written), 4)
     found = support.matrix(pair for pair in PUBLIC if builds[pair] in chosen)
     stale = [row["build"] for row in found if row != written[row["build"]]]
     assert stale == [], "run: python tests/support_matrix.py"

@@ -51,6 +51,7 @@ def harmless(shown: str) -> bool:
     return not {unicodedata.category(c) for c in bare} & UNSAFE
 
 
+@pytest.mark.many(11)
 @pytest.mark.parametrize("columns", [60, 300])
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 def test_a_terminal_gets_nothing_that_acts(show: Show, evil: Path, verb: list[str], columns: int) -> None:
@@ -59,6 +60,7 @@ def test_a_terminal_gets_nothing_that_acts(show: Show, evil: Path, verb: list[st
     assert harmless(shown)
 
 
+@pytest.mark.many(3)
 @pytest.mark.parametrize("style", ["csv", "json", "jsonl"])
 @pytest.mark.parametrize("verb", [VERBS[2], VERBS[8]], ids=" ".join)
 def test_data_on_a_terminal(show: Show, evil: Path, verb: list[str], style: str) -> None:
@@ -80,6 +82,7 @@ def test_bytes_do_not_go_to_a_terminal(show: Show, evil: Path, format: str) -> N
     assert shown.strip().endswith("Error: the output is binary and cannot be printed on a terminal: name a file")
 
 
+@pytest.mark.many(5)
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 def test_tables_for_people_are_harmless_in_a_file_too(run: Run, evil: Path, verb: list[str]) -> None:
     assert harmless(run(*(str(evil) if a == "IN" else a for a in verb)).text)

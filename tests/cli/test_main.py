@@ -63,6 +63,7 @@ def test_importing_tracekit_imports_nothing_heavy() -> None:
     assert not HEAVY & imported("import tracekit")
 
 
+@pytest.mark.many(6)
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([verb, "--help"] for verb in cli.COMMANDS)])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     code = f"sys.argv = ['tracekit', *{arguments}]\nfrom tracekit.cli import main\ntry: main()\nexcept SystemExit: pass"
@@ -169,7 +170,7 @@ def test_an_interruption_ends_in_130(run: Run, monkeypatch: pytest.MonkeyPatch, 
     assert run("info", TRAIN, status=130).stderr == "tracekit: interrupted\n"
 
 
-@pytest.mark.many(2)
+@pytest.mark.many(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_conversion_leaves_nothing(long_capture: Path, tmp_path: Path, number: signal.Signals) -> None:
     command = [*MODULE, "convert", str(long_capture), str(tmp_path / "out.json")]
@@ -217,6 +218,7 @@ def with_full_disk(*args: str | Path) -> subprocess.CompletedProcess[str]:
     return fork_server.run(command, cwd=ROOT, text=True)
 
 
+@pytest.mark.many(5)
 @pytest.mark.parametrize(
     ("name", "options"),
     [

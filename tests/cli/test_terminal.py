@@ -65,6 +65,7 @@ class TestLimits:
 class TestStats:
     """One line per row on a terminal, everything in files and pipes."""
 
+    @pytest.mark.many(10)
     @pytest.mark.parametrize("columns", [60, 80, 100, 120, 200])
     @pytest.mark.parametrize("report", ["cuda_gpu_kern_sum", "nvtx_sum", "cuda_gpu_trace", "cuda_kern_exec_trace"])
     def test_one_line_per_row(self, show: Show, report: str, columns: int) -> None:

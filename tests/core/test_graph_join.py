@@ -148,7 +148,7 @@ def test_each_way_of_matching() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.many(5)
+@pytest.mark.many(3)
 @pytest.mark.parametrize("capture", CAPTURES, ids=lambda p: p.name)
 def test_a_graph_made_of_a_capture_is_found_whole(capture: Path, tmp_path: Path) -> None:
     with tk.load(capture) as trace:

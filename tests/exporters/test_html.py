@@ -240,7 +240,7 @@ def test_communication_is_that_of_the_reports(tmp_path: Path) -> None:
         assert [r[2] for r in page.tables["MPI calls"][1:]] == [f"{t:,}" for t in calls["Total Time (ns)"]]
 
 
-@pytest.mark.many(4)
+@pytest.mark.many(2)
 @pytest.mark.parametrize(
     ("name", "titles"),
     [

@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 import tracekit as tk
-from tests.conftest import FIXTURES, SHARED
+from tests.conftest import ALL, FIXTURES, SHARED
 from tests.sets.made import kernel, nccl_init, write_capture
 from tracekit.errors import ExportError, TracekitWarning
 from tracekit.sets import timeline
@@ -253,10 +253,9 @@ def of_rank(rows: list[Row], rank: int) -> dict[str, tuple[int, int]]:
     return {name.removeprefix(prefix): (r["n"], r["ns"]) for name, r in plain if name.startswith(prefix)}
 
 
-@pytest.mark.many(1)
 @needs_more
 @pytest.mark.perfetto
-@pytest.mark.parametrize("name", ["mpi_rank", "straggler_rank"])
+@pytest.mark.parametrize("name", ["mpi_rank", *(["straggler_rank"] if ALL else [])])
 def test_perfetto_shows_every_slice_of_every_rank(name: str, tmp_path: Path, perfetto: Any) -> None:
     traces = tk.load_many(MORE / f"{name}*.nsys-rep")
     perfetto.load(traces.export(tmp_path / "all.json.gz"))

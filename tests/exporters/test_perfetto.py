@@ -240,12 +240,14 @@ def check(path: Path, target: Path, perfetto: Any) -> None:
 SUFFIXES = pytest.mark.parametrize("suffix", ["json.gz", "pftrace", "pftrace.gz"])
 
 
+@pytest.mark.many(2)
 @pytest.mark.perfetto
 @SUFFIXES
 def test_perfetto_shows_every_slice(suffix: str, capture: Path, tmp_path: Path, perfetto: Any) -> None:
     check(capture, tmp_path / f"trace.{suffix}", perfetto)
 
 
+@pytest.mark.many(1)
 @pytest.mark.perfetto
 @pytest.mark.corpus
 @pytest.mark.filterwarnings("ignore::tracekit.TracekitWarning")
@@ -259,7 +261,7 @@ def test_perfetto_shows_every_slice_of_public_captures(nth: int, tmp_path: Path,
         pytest.skip(f"cannot be read: {type(e).__name__}")
 
 
-@pytest.mark.many(2)
+@pytest.mark.many(1)
 @pytest.mark.perfetto
 @pytest.mark.skipif(not MORE.is_dir(), reason="no captures beside the checkout")
 @pytest.mark.parametrize("name", ["pystacks", "omp", "memory"])

@@ -27,14 +27,14 @@ CASES = {
     "tfevents": 600,
 }
 PART = {
-    "nsys_rep": 120,
-    "nsys_sqlite": 15,
-    "dlprof_db": 12,
-    "ncu_rep": 25,
+    "nsys_rep": 60,
+    "nsys_sqlite": 10,
+    "dlprof_db": 10,
+    "ncu_rep": 12,
     "ncu_csv": 10,
-    "kineto": 15,
-    "graphdef": 25,
-    "tfevents": 25,
+    "kineto": 10,
+    "graphdef": 12,
+    "tfevents": 12,
 }
 """The first cases, which ``make test`` runs."""
 AT_ONCE = {

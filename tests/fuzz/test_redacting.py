@@ -16,7 +16,7 @@ from tests.conftest import ALL
 from tests.fuzz.redacting import FORMATS, SECONDS
 from tests.fuzz.run import ROOT
 
-CASES = {"nsys_rep": 150, "nsys_sqlite": 100} if ALL else {"nsys_rep": 20, "nsys_sqlite": 12}
+CASES = {"nsys_rep": 150, "nsys_sqlite": 100} if ALL else {"nsys_rep": 12, "nsys_sqlite": 8}
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -19,6 +19,7 @@ def stats(names: list[str]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=STATS, orient="row").with_columns(Name=pl.Series(names))
 
 
+@pytest.mark.many(6)
 @pytest.mark.parametrize(
     ("recipe", "options", "names"),
     [

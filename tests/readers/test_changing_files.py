@@ -78,7 +78,7 @@ def test_a_report_that_changes_while_it_is_open(tmp_path: Path, format: str, cha
     assert found["said"].endswith(f"\nHint: {CHANGED_HINT}")
 
 
-@pytest.mark.many(12)
+@pytest.mark.many(6)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("format", REOPENED)
 def test_a_member_of_a_folder_that_changes(tmp_path: Path, format: str, change: str) -> None:
@@ -110,6 +110,7 @@ def test_columns_that_were_read_stay_as_they_were(tmp_path: Path, format: str, c
     assert (found["said"], found["given"]) == ("", 334)
 
 
+@pytest.mark.many(7)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("format", IN_MEMORY)
 def test_what_is_read_at_once_stays(tmp_path: Path, format: str, change: str) -> None:

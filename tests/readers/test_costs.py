@@ -20,7 +20,7 @@ def size_of(path: Path) -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="this system does not tell the memory held")
-@pytest.mark.many(4)
+@pytest.mark.many(2)
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_memory_and_time_are_bounded(bomb: str, tmp_path: Path) -> None:
     name, reader, make = BOMBS[bomb]

@@ -196,6 +196,7 @@ def test_text_that_is_not_utf8(tmp_path: Path) -> None:
     assert {r[0] for r in rows(made, "kernels", "name")} == {"g\ufffde"}
 
 
+@pytest.mark.many(5)
 @pytest.mark.parametrize(
     "table", [t for t in TABLES if t not in {"dictionary", "read_only_ops", "read_only_op_instances"}]
 )
@@ -273,6 +274,7 @@ def test_what_we_write_comes_back(written: Path, table: str) -> None:
         assert kept.count(table) == theirs.height
 
 
+@pytest.mark.many(2)
 @pytest.mark.parametrize("capture", ["ops/emit_nvtx", "ops/jax_scopes", "ddp2", "graph_node"])
 def test_ops_within_ops_keep_all_but_their_own_cpu_time(capture: str, tmp_path: Path) -> None:
     with tk.load(FIXTURES / f"{capture}.nsys-rep") as trace:

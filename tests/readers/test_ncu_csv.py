@@ -441,7 +441,7 @@ class TestSurroundings:
     @pytest.mark.parametrize(
         ("thousands", "point"), [(".", ","), ("\u00a0", ","), ("\u202f", ","), ("'", "."), ("\u2019", ".")]
     )
-    @pytest.mark.many(4)
+    @pytest.mark.many(2)
     @pytest.mark.parametrize("name", ["ncu_details.csv", "ncu_per_kernel.csv"])
     def test_locales(self, written: Written, name: str, thousands: str, point: str) -> None:
         details_columns = ["Metric Value", "Estimated Speedup"]

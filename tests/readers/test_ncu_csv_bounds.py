@@ -122,7 +122,7 @@ print(json.dumps([held("VmHWM") - before, said]))
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="this system does not tell the memory held")
-@pytest.mark.many(12)
+@pytest.mark.many(5)
 @pytest.mark.parametrize("name", FILES)
 def test_cost_is_bounded(name: str, tmp_path: Path) -> None:
     path = tmp_path / "file.csv"

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from tests.conftest import ALL
 from tests.readers.ncu_rep_files import FIXTURES, Block, made, report, sized, take_apart
 from tests.readers.test_nsys_rep_fuzz import changed, peak_bytes
 from tracekit import schemas
@@ -20,7 +21,7 @@ from tracekit.readers.ncu_rep.capture import RepCapture
 from tracekit.readers.ncu_rep.container import message_class
 from tracekit.source import Source
 
-CASES = 150
+CASES = 150 if ALL else 40
 SECONDS, BYTES = 2.0, 1 << 30
 SIZES = (0, 1, 2, 127, 1 << 16, 1 << 24, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
 

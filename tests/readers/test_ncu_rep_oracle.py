@@ -35,6 +35,7 @@ def test_our_own_captures(path: Path) -> None:
     assert wrong(found) == {}
 
 
+@pytest.mark.many(1)
 @pytest.mark.corpus
 @pytest.mark.skipif(not CORPUS, reason="no corpus beside the checkout")
 @pytest.mark.parametrize("number", range(len(CORPUS)))

@@ -112,7 +112,7 @@ def test_files_in_many_pieces(kind: str, tmp_path: Path, rows: int) -> None:
         assert_same(export, trace)
 
 
-@pytest.mark.many(2)
+@pytest.mark.many(1)
 @pytest.mark.parametrize("rows", [7, 64, 333, 334])
 def test_pieces_are_of_limited_size(kind: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []

@@ -26,7 +26,7 @@ from tests.readers.folders import KINDS, SUFFIXES, changed, copied, fixture, rea
 from tracekit.errors import CorruptTraceError, TracekitError, UnknownFormatError
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 1234567\n"
-CASES = int(os.environ.get("NSYS_FOLDERS_FUZZ", "250" if ALL else "160"))
+CASES = int(os.environ.get("NSYS_FOLDERS_FUZZ", "250" if ALL else "100"))
 SECONDS, BYTES = 2.0, 1 << 30
 NAMES = {"parquetdir": "Parquet", "arrowdir": "Arrow"}
 

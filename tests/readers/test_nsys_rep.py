@@ -121,6 +121,7 @@ def test_facts_are_those_of_the_export_but_its_own_version(export: Path) -> None
     assert mine == theirs
 
 
+@pytest.mark.many(1)
 @pytest.mark.corpus
 @needs_corpus
 @pytest.mark.parametrize("number", range(len(PUBLIC)))

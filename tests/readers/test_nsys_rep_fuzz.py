@@ -23,7 +23,7 @@ from tracekit.readers.nsys_rep.capture import RepCapture
 from tracekit.source import Source
 
 NAMES = ("cpu_only", "empty", "graph_node", "nvtx_features", "osrt_libs", "gpu_metrics", "omp", "um", "mpi_rank0")
-CASES = range(0, 150, 1 if ALL else 4)
+CASES = range(0, 150, 1 if ALL else 8)
 SECONDS, BYTES = 2.0, 1 << 30
 pytestmark = pytest.mark.skipif(not CAPTURES.is_dir(), reason="no captures beside the checkout")
 

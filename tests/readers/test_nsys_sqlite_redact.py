@@ -27,7 +27,7 @@ from tracekit.errors import CorruptTraceError, ExportError, TracekitError, Trace
 from tracekit.readers.common.redaction import KINDS
 from tracekit.readers.nsys_sqlite import redact, rewriting
 
-CASES = 60 if ALL else 24
+CASES = 60 if ALL else 12
 HOST = re.compile(r"redacted-[0-9a-f]{12}")
 Dump = dict[str, dict[int, tuple[object, ...]]]
 
@@ -532,12 +532,15 @@ def test_a_killed_process_leaves_nothing_unredacted(tmp_path: Path) -> None:
     (target / "out.sqlite").unlink()
     statuses = []
     for nth in range(1, MOMENTS):
-        statuses.append(run(whole * nth / MOMENTS)[0])
+        status, seconds = run(whole * nth / MOMENTS)
+        statuses.append(status)
+        whole = min(whole, seconds) if status == 0 else whole  # the first run was slower, as other programs ran
         assert holding_the_marker(target, temporary) == [], f"killed at {nth} of {MOMENTS}"
         (target / "out.sqlite").unlink(missing_ok=True)
     assert statuses.count(-signal.SIGKILL) > 2
 
 
+@pytest.mark.many(3)
 @pytest.mark.parametrize("mode", ["wal", "delete"])
 @pytest.mark.parametrize("vacuum", [0, 1, 2])
 def test_settings_of_the_file_are_kept(mode: str, vacuum: int, tmp_path: Path) -> None:

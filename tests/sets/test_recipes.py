@@ -43,6 +43,7 @@ def load(capture: Path) -> tk.TraceSet:
     return tk.load_many([capture], ranks={"pystacks.nsys-rep": 0} if capture.stem == "pystacks" else None)
 
 
+@pytest.mark.many(12)
 @pytest.mark.parametrize(("folder", "capture"), list(truths()))
 def test_tables_are_those_of_nsys(folder: Path, capture: Path, tmp_path: Path) -> None:
     tables = load(capture).recipe(folder.name, **OPTIONS.get(folder.name, {}))
