@@ -405,10 +405,12 @@ def find_first_rows(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
         numbered = table.with_columns(row=pl.int_range(pl.len())).unique(CALL, keep="first")
         return keys.join(numbered, on=CALL, how="left", maintain_order="left")["row"]
     lows = lows.with_columns(offset=pl.col("size").cum_sum() - pl.col("size"))
-    slots, key_slots = (_lookup_slots(f, lows) for f in (table, keys))
-    row_of_slot = pl.repeat(None, size, dtype=pl.Int64, eager=True)
-    backwards = slots.with_columns(row=pl.int_range(pl.len())).drop_nulls().reverse()
-    return row_of_slot.scatter(backwards["slot"], backwards["row"]).gather(key_slots["slot"])
+    row_of_slot = pl.repeat(None, size, dtype=pl.UInt32, eager=True)
+    for start in range(0, table.height, _BATCH_ROWS)[::-1]:
+        slots = _lookup_slots(table.slice(start, _BATCH_ROWS), lows).to_frame()
+        backwards = slots.with_row_index("row", start).drop_nulls().reverse()
+        row_of_slot = row_of_slot.scatter(backwards["slot"], backwards["row"])
+    return intervals.map_in_threads(lambda batch: row_of_slot.gather(_lookup_slots(batch, lows)).cast(pl.Int64), keys)
 
 
 def range_paths(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
@@ -456,8 +458,8 @@ def project_onto_gpu(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[
     return pl.DataFrame([_scatter(column, slices["row"], ranges.height) for column in projected])
 
 
-def _lookup_slots(keys: pl.DataFrame, lows: pl.DataFrame) -> pl.DataFrame:
-    """Return the index of each correlation id in a lookup array, as the column ``slot``.
+def _lookup_slots(keys: pl.DataFrame, lows: pl.DataFrame) -> pl.Series:
+    """Return the index of each correlation id in a lookup array.
 
     The array has consecutive slots for all ids from the smallest to the largest one of each process. The slot is null
     if the id is outside this interval or the process is unknown.
@@ -465,7 +467,8 @@ def _lookup_slots(keys: pl.DataFrame, lows: pl.DataFrame) -> pl.DataFrame:
     process, number = CALL
     joined = keys.join(lows, on=process, how="left", maintain_order="left")
     slot = pl.col(number) - pl.col("low")
-    return joined.select(slot=pl.when((slot >= 0) & (slot < pl.col("size"))).then(slot + pl.col("offset")))
+    inside = (slot >= 0) & (slot < pl.col("size"))
+    return joined.select(slot=pl.when(inside).then(slot + pl.col("offset"))).to_series()
 
 
 def _sum_by_stream(launches: pl.DataFrame) -> pl.DataFrame:

@@ -12,7 +12,7 @@ minimum.
 All functions except ``latest_end_before`` work on eager frames, because they need whole sorted columns.
 """
 
-from tracekit.core.intervals.axis import Axis, search_sorted
+from tracekit.core.intervals.axis import Axis, map_in_threads, search_sorted
 from tracekit.core.intervals.nesting import NestingIndex
 from tracekit.core.intervals.unions import (
     gaps_between,
@@ -28,6 +28,7 @@ __all__ = [
     "gaps_between",
     "intersection_of_unions",
     "latest_end_before",
+    "map_in_threads",
     "merge_intervals",
     "search_sorted",
     "union_duration",

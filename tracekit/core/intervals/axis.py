@@ -75,7 +75,7 @@ class Axis:
             One row per interval: ``row`` (UInt32, row number in ``intervals``), ``track`` (number of the track),
             ``start``, ``end`` (positions). Intervals with a null track or time are omitted.
         """
-        return self._positions(intervals, pl.col("end_ns"))
+        return self._positions(intervals, None)
 
     def nonempty_positions(self, intervals: pl.DataFrame) -> pl.DataFrame:
         """Return the positions of the intervals that are not empty, in the same order.
@@ -85,9 +85,7 @@ class Axis:
         Returns:
             The columns of ``positions``. Intervals that end at or before their start are omitted.
         """
-        return self._positions(intervals, pl.col("end_ns").fill_null(self.width - 1)).filter(
-            pl.col("start") < pl.col("end")
-        )
+        return self._positions(intervals, self.width - 1).filter(pl.col("start") < pl.col("end"))
 
     def point_positions(self, points: pl.DataFrame, time: str) -> pl.Series:
         """Return the position on the axis of each point in time.
@@ -128,25 +126,25 @@ class Axis:
             times = times.select(pl.lit(self.ranked_times).gather(pl.col(c)).alias(c) for c in _TIMES)
         return pl.DataFrame([*self.tracks.keys(self.track_numbers(positions["start"])), *times])
 
-    def _positions(self, intervals: pl.DataFrame, end: pl.Expr) -> pl.DataFrame:
+    def _positions(self, intervals: pl.DataFrame, open_end: int | None) -> pl.DataFrame:
         """Return the positions of intervals.
 
-        ``end`` is an expression for the end of an interval, relative to the start of its track.
+        ``open_end`` is the end of intervals without an end, relative to the start of their track. If it is None, they
+        are omitted.
         """
-        if self.ranked_times is None:
-            offsets = intervals.with_columns(pl.col(_TIMES) - self.first)
-        else:
+        first = self.first
+        if self.ranked_times is not None:
             ranks = [search_sorted(self.ranked_times, intervals[c], "left").alias(c) for c in _TIMES]
             ranks = [null_unless(intervals[c].is_not_null(), r) for c, r in zip(_TIMES, ranks, strict=True)]
-            offsets = intervals.with_columns(ranks)
+            intervals, first = intervals.with_columns(ranks), 0
         origin = pl.col("track") * self.width
         return (
-            self.tracks.with_track(offsets)
+            self.tracks.with_track(intervals)
             .select(
                 "track",
                 row=pl.int_range(pl.len(), dtype=pl.UInt32),
-                start=origin + pl.col("start_ns"),
-                end=origin + end,
+                start=origin + (pl.col("start_ns") - first),
+                end=origin + pl.coalesce(pl.col("end_ns") - first, pl.lit(open_end, pl.Int64)),
             )
             .drop_nulls()
         )

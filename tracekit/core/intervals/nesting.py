@@ -62,13 +62,16 @@ class NestingIndex:
             by: Columns that identify the track.
         """
         axis = Axis.from_intervals(intervals, by=by)
-        positions = axis.nonempty_positions(intervals).with_columns(pl.col("row").cast(pl.Int64))
-        ordered = positions.sort("start", "end", "row", descending=[False, True, False])
+        ordered = axis.nonempty_positions(intervals).sort("start", "end", "row", descending=[False, True, False])
+        ordered = ordered.with_columns(pl.col("row").cast(pl.Int64))
         ends = ordered["end"].sort()
-        row = pl.int_range(ordered.height, eager=True)
-        depth = row - search_sorted(ends, ordered["start"], "right")
+        row = pl.int_range(ordered.height, eager=True).alias("row")
+        depth = (row - search_sorted(ends, ordered["start"], "right")).alias("depth")
         rows_by_depth = (depth * ordered.height + row).sort()
-        frame = ordered.with_columns(depth=depth, parent=_last_at_depth(rows_by_depth, depth - 1, row))
+        parent = map_in_threads(
+            lambda batch: _last_at_depth(rows_by_depth, batch["depth"] - 1, batch["row"]), pl.DataFrame([depth, row])
+        )
+        frame = ordered.with_columns(depth=depth, parent=parent)
         crossing = _non_nested_tracks(frame)
         end_tree = MaximumTree.from_values(frame["end"] if len(crossing) else ends.clear())
         return cls(intervals, axis, frame, ends, rows_by_depth, crossing, end_tree)
@@ -181,9 +184,12 @@ def _non_nested_tracks(frame: pl.DataFrame) -> pl.Series:
 
     On a nested track, the last earlier interval whose depth is smaller by one contains each inner interval.
     """
-    outer = frame.select(pl.col("track", "end", "depth").gather(pl.col("parent")))
-    inside = (
-        (outer["track"] == frame["track"]) & (outer["end"] >= frame["end"]) & (outer["depth"] == frame["depth"] - 1)
-    )
-    broken = (frame["depth"] > 0) & ~inside.fill_null(False)  # noqa: FBT003
-    return frame["track"].filter(broken).unique()
+
+    def is_not_contained(rows: pl.DataFrame) -> pl.Series:
+        outer = frame.select(pl.col("track", "end", "depth").gather(rows["parent"]))
+        inside = (
+            (outer["track"] == rows["track"]) & (outer["end"] >= rows["end"]) & (outer["depth"] == rows["depth"] - 1)
+        )
+        return (rows["depth"] > 0) & ~inside.fill_null(False)  # noqa: FBT003
+
+    return frame["track"].filter(map_in_threads(is_not_contained, frame)).unique()
