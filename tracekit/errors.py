@@ -99,7 +99,7 @@ class ExportError(TracekitError):
 
 
 class TracekitWarning(UserWarning):
-    """Data was skipped, repaired or not understood. The message states its kind and its amount."""
+    """Data was skipped, repaired or not understood. The message states which data and how much."""
 
 
 def choices_hint(what: str, known: Iterable[str], name: str, *, quoted: bool = False) -> str:

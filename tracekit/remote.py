@@ -64,10 +64,10 @@ def expand_url(url: str, suffixes: Sequence[str]) -> list[str]:
         if not _PATTERN.search(path):
             if not system.isdir(path):
                 return [url]
-            found = [f for f in system.ls(path, detail=False) if f.endswith(tuple(suffixes))]
+            paths = [f for f in system.ls(path, detail=False) if f.endswith(tuple(suffixes))]
         else:
-            found = system.glob(path)
-        urls = sorted(system.unstrip_protocol(f) for f in found)
+            paths = system.glob(path)
+        urls = sorted(system.unstrip_protocol(f) for f in paths)
     if not urls:
         raise TracekitError("no file matches this pattern", path=public_name(url), hint="check the pattern")
     if len(urls) > _MAX_FILES:

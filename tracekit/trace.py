@@ -87,10 +87,10 @@ def load(
     if isinstance(path, str) and remote.is_url(path):
         return _load_remote(path, format, via)
     source = Source(path)
-    found = detection.detect_reader(source) if format is None else registry.reader(format)
+    reader = detection.detect_reader(source) if format is None else registry.reader(format)
     if not source.exists:
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
-    opened = OpenedFile.from_source(source, found, via, cache=uses_cache(cache))
+    opened = OpenedFile.from_source(source, reader, via, cache=uses_cache(cache))
     reader = opened.reader(source)
     recorded = RecordedTables(opened, opened=opened.open_with(reader, source), path=source.path)
     return Trace(Plan(recorded), path=source.path, format=reader.format)
@@ -185,8 +185,8 @@ class Trace:
             >>> tk.load("fixtures/osrt_libs.nsys-rep").undecoded["memory map"]
             Undecoded(count=89, bytes=4726)
         """
-        found = self._plan.source.undecoded()
-        return dict(sorted(found.items(), key=lambda item: (-item[1].count, item[0])))
+        undecoded = self._plan.source.undecoded()
+        return dict(sorted(undecoded.items(), key=lambda item: (-item[1].count, item[0])))
 
     @property
     def devices(self) -> pl.DataFrame:

@@ -58,7 +58,7 @@ class Entry:
     """The stored columns of one capture.
 
     Attributes:
-        folder: The folder of the entry.
+        folder: Folder that contains the columns.
         path: Path of the capture when its columns were stored.
         format: Format of the capture.
         bytes: Size of the stored columns in bytes.
@@ -98,7 +98,7 @@ class CacheFolder:
         self._current = self._versions / reader_version()
 
     def stored_digest(self, path: Path) -> str | None:
-        """Return the stored digest of a file without reading the file. Return None if it has changed or is unknown."""
+        """Return the digest that is stored for a file. Return None if there is none or the file has changed since."""
         try:
             status = FileStatus.from_path(path)
             known = json.loads((self._digest_path(path)).read_text("utf-8"))
@@ -152,12 +152,12 @@ class CacheFolder:
         """Memory-map those of the requested columns that an entry contains, and return them by name."""
         import pyarrow as pa
 
-        found: dict[str, pa.ChunkedArray] = {}
+        chunked: dict[str, pa.ChunkedArray] = {}
         for path in sorted(folder.glob(f"{table}.*{_COLUMNS_SUFFIX}")):
             with contextlib.suppress(OSError, pa.ArrowException):
-                stored = _map_columns(path, [name for name in columns if name not in found])
-                found |= dict(zip(stored.column_names, stored.columns, strict=True))
-        return found
+                stored = _map_columns(path, [name for name in columns if name not in chunked])
+                chunked |= dict(zip(stored.column_names, stored.columns, strict=True))
+        return chunked
 
     def store_columns(self, folder: Path, table: str, columns: pa.Table) -> None:
         """Store columns of a table in one file of an entry, unless the limit or the disk has too little space."""
@@ -173,8 +173,8 @@ class CacheFolder:
 
     def entries(self) -> list[Entry]:
         """Return the entries of all versions of tracekit, the most recently used one first."""
-        found = [entry for folder in _subfolders(self._versions) for entry in self._entries_of(folder)]
-        return sorted(found, key=lambda entry: entry.used, reverse=True)
+        entries = [entry for folder in _subfolders(self._versions) for entry in self._entries_of(folder)]
+        return sorted(entries, key=lambda entry: entry.used, reverse=True)
 
     def trim(self) -> None:
         """Delete the least recently used entries until the size of the cache is within its limit."""

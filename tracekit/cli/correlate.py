@@ -109,7 +109,7 @@ def _join_ncu(trace: Traces, measured: Trace, metrics: list[str] | None) -> Trac
     """Join the kernels of a trace with Nsight Compute results.
 
     Raises:
-        click.UsageError: There are several traces.
+        click.UsageError: ``trace`` is a set of several traces.
     """
     from tracekit.trace import Trace
 

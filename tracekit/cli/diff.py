@@ -207,7 +207,7 @@ def _diff_statistics(a: Path, b: Path, printing: Printing) -> None:
 
 
 def _print_conditions_that_hold(diff: Diff, conditions: Sequence[Condition]) -> int:
-    """Print the conditions that hold, and return their number."""
+    """Print the conditions of ``--fail-if`` that hold for the differences, and return their number."""
     failing = [condition for condition in conditions if condition.holds(diff)]
     for condition in failing:
         value = float(condition.value(diff))
@@ -228,7 +228,7 @@ def _print_diff(page: Page, diff: Diff, printing: Printing, rows: int) -> None:
 
 
 def _concat_kinds(diff: Diff, rows: int) -> pl.DataFrame:
-    """Return the rows of all kinds as one frame, with the column ``kind``."""
+    """Concatenate the differences of all kinds, with an additional first column ``kind``."""
     import polars as pl
 
     frames = [(k, f.head(rows) if rows else f) for k, f in diff.frames.items()]

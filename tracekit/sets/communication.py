@@ -28,9 +28,9 @@ def analyze(traces: TraceSet) -> Communication:
     """Analyze the communication between all ranks, and warn if collectives cannot align the clock of a rank."""
     from tracekit.core.communication import Communication, rank_tables
 
-    found = Communication(collect_rank_tables(traces, rank_tables))
-    warn_about_unaligned_clocks(found.clocks)
-    return found
+    analysis = Communication(collect_rank_tables(traces, rank_tables))
+    warn_about_unaligned_clocks(analysis.clocks)
+    return analysis
 
 
 def clock_conversions(traces: TraceSet) -> pl.DataFrame:

@@ -167,8 +167,8 @@ def find_engine(engine: Any) -> Engine:
     if engine is None or engine == "local":
         return LocalEngine()
     if hasattr(engine, "map") and hasattr(engine, "skips_errors"):
-        found: Engine = engine
-        return found
+        custom_engine: Engine = engine
+        return custom_engine
     if engine != "dask" and not hasattr(engine, "submit") and "://" not in str(engine):
         raise TracekitError(f"unknown engine {engine!r}", hint=choices_hint("engines", ENGINES, str(engine)))
     from tracekit.sets.dask_engine import DaskEngine

@@ -134,32 +134,34 @@ def figures(tables: Mapping[str, pl.DataFrame], prefix: str = "") -> dict[str, A
 
 
 def _gpu_time_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
-    found = tables["gpu_time_sum"]
-    rows = found["gpu_time"]
+    recipe_tables = tables["gpu_time_sum"]
+    rows = recipe_tables["gpu_time"]
     note = (
         "The time of a GPU is that from the first to the last activity of its rank. Communication is exposed while no "
         "other kernel runs. CUDA graphs count as computation."
     )
     shown = _optional_table("GPUs of all ranks", rows, _GPU_TIME)
     if shown:
-        yield Section("Ranks", "ranks", notes=[note], figures=figures(found), tables=shown)
+        yield Section("Ranks", "ranks", notes=[note], figures=figures(recipe_tables), tables=shown)
 
 
 def _iterations_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
-    found = tables["iteration_spread"]
-    shown = _optional_table("Stragglers and the phase in which they lose time", found["stragglers"], _STRAGGLERS)
-    shown += _optional_table("Iterations over all ranks", found["iterations"], _ITERATIONS)
+    recipe_tables = tables["iteration_spread"]
+    shown = _optional_table(
+        "Stragglers and the phase in which they lose time", recipe_tables["stragglers"], _STRAGGLERS
+    )
+    shown += _optional_table("Iterations over all ranks", recipe_tables["iterations"], _ITERATIONS)
     if shown:
-        yield Section("Iterations", "iterations", figures=figures(found), tables=shown)
+        yield Section("Iterations", "iterations", figures=figures(recipe_tables), tables=shown)
 
 
 def _communication_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
-    found = tables["comm_skew"]
-    shown = _optional_table("Waits and transfers of each rank", found["arrivals"], _ARRIVALS)
+    recipe_tables = tables["comm_skew"]
+    shown = _optional_table("Waits and transfers of each rank", recipe_tables["arrivals"], _ARRIVALS)
     shown += _optional_table("Collectives and messages", tables["comm_sum"]["summary"], _SUMMARY)
     if shown:
-        shown += _optional_table("Clocks of the ranks", found["clocks"], _CLOCKS)
-        yield Section("Communication", "communication", figures=figures(found), tables=shown)
+        shown += _optional_table("Clocks of the ranks", recipe_tables["clocks"], _CLOCKS)
+        yield Section("Communication", "communication", figures=figures(recipe_tables), tables=shown)
 
 
 def _utilization_section(tables: Mapping[str, Tables]) -> Iterator[Section]:

@@ -57,8 +57,8 @@ def run_all(
         progress: Callback, as for ``run``.
 
     Raises:
-        UnknownFormatError: As for ``run``.
-        MissingTableError: As for ``run``.
+        UnknownFormatError: A recipe or an option does not exist, or the value of an option is not allowed.
+        MissingTableError: The option ``align`` is ``yes``, but the start of a profile is not recorded.
     """
     recipes = {name: find_recipe(name) for name in requests}
     values = {name: option_values(recipes[name], options) for name, options in requests.items()}
@@ -69,14 +69,14 @@ def run_all(
         merged = {name: _merged_tables(recipe, traces, functions[name], progress) for name, recipe in recipes.items()}
     else:
         merged = _merged_tables_by_recipe(recipes, traces, functions, progress)
-    found = {name: _final_tables(recipe, merged[name], values[name]) for name, recipe in recipes.items()}
-    clocks = next((tables[CLOCKS] for tables in found.values() if CLOCKS in tables), None)
+    tables_by_recipe = {name: _final_tables(recipe, merged[name], values[name]) for name, recipe in recipes.items()}
+    clocks = next((tables[CLOCKS] for tables in tables_by_recipe.values() if CLOCKS in tables), None)
     if clocks is not None:
         from tracekit.sets.communication import warn_about_unaligned_clocks
 
         warn_about_unaligned_clocks(clocks)
     files = _file_table(traces)
-    return {name: {**tables, FILES: files} for name, tables in found.items()}
+    return {name: {**tables, FILES: files} for name, tables in tables_by_recipe.items()}
 
 
 def _final_tables(recipe: Recipe, tables: Tables, values: Mapping[str, Value]) -> Tables:

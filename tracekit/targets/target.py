@@ -135,7 +135,7 @@ class Target:
             return None
 
     def _error(self, message: str, hint: str) -> ExportError:
-        """Return an error that names the path as the user wrote it."""
+        """Return an ``ExportError`` about the target, which names its path as the user wrote it."""
         return ExportError(message, path=self.path, hint=hint)
 
 
