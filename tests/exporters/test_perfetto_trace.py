@@ -43,7 +43,8 @@ def packets_of(data: bytes) -> list[Any]:
 
 def decoded(data: bytes) -> list[Event]:
     """Return the packets of a file as dicts, with times and strings in place of differences and numbers."""
-    clocks: Counter[int] = Counter()
+    clocks: dict[tuple[int, int], int] = {}
+    default_clock: dict[int, int] = {}
     tables: defaultdict[tuple[int, str], dict[int, str]] = defaultdict(dict)
     found = []
     for packet in packets_of(data):
@@ -52,15 +53,21 @@ def decoded(data: bytes) -> list[Event]:
             new = {entry.iid: entry.text for entry in getattr(packet.interned_data, name)}
             assert not new.keys() & tables[number, name].keys()
             tables[number, name] |= new
+        if packet.sequence_flags == 1:
+            assert number not in default_clock
+        if packet.HasField("trace_packet_defaults"):
+            default_clock[number] = packet.trace_packet_defaults.timestamp_clock_id
+        clocks |= {(number, c.clock_id): c.timestamp for c in packet.clock_snapshot.clocks if c.is_incremental}
         if packet.HasField("track_event"):
-            clocks[number] += packet.timestamp
+            clock = number, default_clock[number]
+            clocks[clock] += packet.timestamp
             names, keys, values = (tables[number, name] for name in TABLES)
             event = packet.track_event
             args = {keys[a.name_iid]: _value(a, values) for a in event.debug_annotations}
             assert len(args) == len(event.debug_annotations)
             value = event.double_counter_value if event.HasField("double_counter_value") else event.counter_value
             found.append(
-                {"ts": clocks[number], "type": event.type, "track": event.track_uuid, "args": args}
+                {"ts": clocks[clock], "type": event.type, "track": event.track_uuid, "args": args}
                 | ({"name": names[event.name_iid]} if event.name_iid else {"value": value})
                 | {"flows": list(event.flow_ids)}
             )
@@ -229,41 +236,33 @@ def test_progress_comes_to_its_end(tmp_path: Path) -> None:
 numbers = st.integers(0, 2**64 - 1) | st.integers(0, 300)
 
 
-@given(st.lists(st.tuples(numbers, st.booleans(), numbers, st.binary(max_size=300)), min_size=1, max_size=20))
-def test_messages_are_those_of_the_runtime(rows: list[tuple[int, bool, int, bytes]]) -> None:
-    values, present, ids, tails = zip(*rows, strict=True)
-    mask = np.array(present)
-    annotation = [
+@given(st.lists(st.tuples(numbers, st.booleans(), numbers), min_size=1, max_size=20))
+def test_messages_are_those_of_the_runtime(rows: list[tuple[int, bool, int]]) -> None:
+    values, present, ids = zip(*rows, strict=True)
+    annotation: list[wire.Column] = [
         wire.Constant(wire.field_tag("DebugAnnotation", "uint_value")),
         wire.varints(np.array(values, np.uint64)),
     ]
-    text = "".join(t.hex() for t in tails).encode()
-    sizes = np.array([2 * len(t) for t in tails])
     event: list[wire.Column] = [
-        *wire.submessage(wire.field_tag("TrackEvent", "debug_annotations"), annotation, mask),
+        *wire.submessage(wire.field_tag("TrackEvent", "debug_annotations"), annotation, np.array(present)),
         wire.Constant(wire.field_tag("TrackEvent", "flow_ids")),
         wire.Fixed64s(np.array(ids, np.uint64)),
     ]
     columns = wire.submessage(
-        wire.field_tag("Trace", "packet"),
-        [
-            *wire.submessage(wire.field_tag("TracePacket", "track_event"), event),
-            *wire.submessage(
-                wire.field_tag("TracePacket", "track_descriptor"),
-                [
-                    wire.Constant(wire.field_tag("TrackDescriptor", "name")),
-                    wire.varints(sizes.astype(np.uint64)),
-                    wire.Tails(np.frombuffer(text, np.uint8), sizes),
-                ],
-            ),
-        ],
+        wire.field_tag("Trace", "packet"), wire.submessage(wire.field_tag("TracePacket", "track_event"), event)
     )
     read = schemas.message("perfetto", "Trace").FromString(bytes(wire.assemble(columns, len(rows))))
-    expected = [([v] if p else [], [i], t.hex()) for v, p, i, t in rows]
     assert [
-        ([a.uint_value for a in p.track_event.debug_annotations], list(p.track_event.flow_ids), p.track_descriptor.name)
-        for p in read.packet
-    ] == expected
+        ([a.uint_value for a in p.track_event.debug_annotations], *p.track_event.flow_ids) for p in read.packet
+    ] == [([v] if p else [], i) for v, p, i in rows]
+
+
+@given(st.lists(st.text(max_size=300), min_size=1, max_size=20), st.integers(1, 2**40), st.integers(0, 3))
+def test_strings_are_those_of_the_runtime(texts: list[str], first: int, skipped: int) -> None:
+    series = pl.Series(["skipped" * skipped, *texts]).slice(1)
+    data = bytes(strings.encode_strings(strings.StringBatch("event_names", first, series)))
+    read = schemas.message("perfetto", "InternedData").FromString(data)
+    assert [(e.iid, e.text) for e in read.event_names] == list(enumerate(texts, first))
 
 
 @given(st.lists(st.tuples(numbers, st.booleans(), st.integers(0, 4), numbers), min_size=1, max_size=20), st.data())
@@ -310,6 +309,31 @@ def test_many_arrows_begin_at_one_event(tmp_path: Path) -> None:
     check(trace(api_calls=[call(0, 9, correlation_id=1), call(9, 10)], kernels=kernels).correlate(), tmp_path)
 
 
+def test_strings_of_several_kinds_are_written_once(tmp_path: Path) -> None:
+    ranges = [push(10 * n, 10 * n + 9, f"range {n}") for n in range(5)]
+    calls = [call(10 * n + 1, 10 * n + 2, correlation_id=n + 1) for n in range(5)]
+    kernels = [kernel(10 * n + 3, 10 * n + 4, correlation_id=n + 1, short_name="k") for n in range(5)]
+    made = trace(nvtx_ranges=ranges, api_calls=calls, kernels=kernels).correlate()
+    check(made, tmp_path)
+    written = packets_of((tmp_path / "x.pftrace").read_bytes())
+    texts = {name: [e.text for p in written for e in getattr(p.interned_data, name)] for name in TABLES}
+    assert sorted(texts["event_names"]) == ["cudaLaunchKernel", "k", *(f"range {n}" for n in range(5))]
+    assert all(len(set(own)) == len(own) for name, own in texts.items() if name != "debug_annotation_string_values")
+
+
+def test_streams_have_clocks_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds_of_events = {"nvtx_ranges": [push(3, 9)], "kernels": [kernel(4, 5)], "api_calls": [call(0, 1)]}
+    whole = trace(**kinds_of_events).export(tmp_path / "a.pftrace").read_bytes()
+    monkeypatch.setattr(packets, "SEQUENCE_CLOCKS", range(64, 66))
+    few = trace(**kinds_of_events).export(tmp_path / "b.pftrace").read_bytes()
+    clocks = [
+        [p.trace_packet_defaults.timestamp_clock_id for p in packets_of(data) if p.HasField("trace_packet_defaults")]
+        for data in (whole, few)
+    ]
+    assert clocks == [[*range(64, 70)], [64, 65] * 3]
+    assert drawn(few) == drawn(whole)
+
+
 def test_batches_are_compressed_packets(tmp_path: Path) -> None:
     made = trace(kernels=[kernel(n, n + 2) for n in range(500)])
     compressed, gzipped = (made.export(tmp_path / f"x.{s}").read_bytes() for s in ("pftrace", "pftrace.gz"))
@@ -318,12 +342,6 @@ def test_batches_are_compressed_packets(tmp_path: Path) -> None:
     read, whole = packets_of(compressed), schemas.message("perfetto", "Trace").FromString(plain)
     assert read == list(whole.packet)
     assert not any(packet.HasField("compressed_packets") for packet in whole.packet)
-
-
-def test_messages_with_tails_are_never_absent() -> None:
-    tails = wire.Tails(np.zeros(0, np.uint8), np.zeros(1, np.int64))
-    with pytest.raises(TypeError, match="must be present in all rows"):
-        wire.submessage(b"", [tails], np.array([True]))
 
 
 COLUMNS = st.fixed_dictionaries(

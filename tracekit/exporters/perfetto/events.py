@@ -143,7 +143,7 @@ def make_events(
         kind: The kind of the events.
         rows: Columns of the table of the events, and ``lane_id``.
         times: The order and the starts of the events.
-        sequence: A new sequence.
+        sequence: The sequence of the packets.
         lane_uuids: The number of each lane, by lane id.
         flows: The arrows at the events, in the order of time.
     """
@@ -153,7 +153,7 @@ def make_events(
     keys = [["lane_id"], column_names(kind.name), *(column_names(*value_exprs(arg)) for arg in repeated)]
     codes, examples, chosen = repeated_combinations(rows, keys)
     row_args += [arg for nth, arg in enumerate(repeated, 2) if nth not in chosen]
-    args = [(sequence.annotation_name(arg.key), _number_strings(arg, rows, sequence)) for arg in row_args]
+    args = [(sequence.strings.annotation_name(arg.key), _number_strings(arg, rows, sequence)) for arg in row_args]
     names = None if 1 in chosen else sequence.strings.number(EVENT_NAMES, rows, kind.name)
     in_blobs = [arg for nth, arg in enumerate(repeated, 2) if nth in chosen]
     blobs = _encode_repeated(kind, examples, in_blobs, sequence, lane_uuids, has_name=names is None)
@@ -189,7 +189,7 @@ def _encode_repeated(
         names = sequence.strings.number(EVENT_NAMES, examples, kind.name)
         columns += [Constant(field_tag("TrackEvent", "name_iid")), varints(names.batch(rows))]
     for arg in args:
-        name = sequence.annotation_name(arg.key)
+        name = sequence.strings.annotation_name(arg.key)
         for value, numbers, present in _alternatives(_number_strings(arg, examples, sequence), examples, rows):
             columns += _annotation_columns(name, value, numbers, present)
     return encode_blobs(columns, examples.height)
@@ -210,7 +210,7 @@ def make_counters(
         kind: The kind of the events.
         rows: Columns of the table of the events, and ``lane_id``.
         times: The order and the times of the values.
-        sequence: A new sequence.
+        sequence: The sequence of the packets.
         lanes: The lanes.
         uuids: The numbers of tracks.
     """

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.errors import ExportError
 from tracekit.exporters.perfetto.events import EventTimes, deltas_of, encode_ends, make_counters, make_events
 from tracekit.exporters.perfetto.flows import FlowTable
 from tracekit.exporters.perfetto.packets import PacketCompression, Sequence, TrackUuids, clock_packet, track_packets
@@ -21,8 +20,6 @@ from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.batches import BatchFile
 from tracekit.exporters.timeline.columns import slice_duration, start_time
 from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_events
-from tracekit.exporters.timeline.parts import part_layout, retry_with_shift
-from tracekit.exporters.timeline.tracks import Numbering
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
     from tracekit.exporters.perfetto.wire import Numbers, Sizes, Times
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
-    from tracekit.interface import ManyTraces, Progress, View
+    from tracekit.interface import Progress, View
 
 BATCH_ROWS = 1 << 14
 
@@ -51,7 +48,7 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     total = sum(map(len, layout.lane_ids.values()))
     done = 0
     with BatchFile(path, PacketCompression()) as file:
-        writer = _Writer(file, origin)
+        writer = TraceWriter(file, origin)
         flows = FlowTable()
         flows.add_own(view, layout)
         for rows in writer.write_trace(view, layout, flows):
@@ -59,44 +56,15 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
             progress(done, total)
 
 
-def write_many(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str]) -> None:
-    """Write the events of several traces on some tracks to a Perfetto trace file.
-
-    Raises:
-        ExportError: The traces have no events with timestamps.
-    """
-    retry_with_shift(traces, functools.partial(_write_parts, traces, path, progress, tracks))
-
-
-def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift: int) -> None:
-    """Write the file with times that are shifted by ``shift`` ns on the shared clock."""
-    numbering, arrows = Numbering(), traces.links.height
-    with BatchFile(path, PacketCompression()) as file:
-        writer = _Writer(file, None if traces.origin_utc_ns is None else traces.origin_utc_ns - shift)
-        for number, part in enumerate(traces.parts):
-            with part.open() as view:
-                layout = part_layout(view, part, tracks, shift)
-                layout.lanes.add_to_file(f"{part.name} · ", numbering)
-                flows = FlowTable(arrows)
-                flows.add_own(view, layout)
-                for kind in layout.lane_ids:
-                    flows.add_shared(traces.links, number, kind, view)
-                for _ in writer.write_trace(view, layout, flows):
-                    pass
-                arrows = flows.count
-            progress(number + 1, len(traces.parts))
-        if not numbering.lanes:
-            raise ExportError("nothing to draw: the traces have no events with timestamps")
-
-
-class _Writer:
+class TraceWriter:
     """Writes traces to a file, and numbers their sequences and tracks."""
 
     def __init__(self, file: BatchFile, origin_utc_ns: int | None) -> None:
         self._file = file
         self._sequences = 0
         self._uuids = TrackUuids()
-        clock = clock_packet(self._new_sequence().number, origin_utc_ns)
+        self._sequence = self._new_sequence()
+        clock = clock_packet(self._sequence.number, origin_utc_ns)
         if clock:
             file.write(clock)
 
@@ -104,6 +72,7 @@ class _Writer:
         """Write the tracks, events and arrows of a trace, and yield the number of events of each kind."""
         self._file.write(track_packets(layout.lanes, self._new_sequence().number, self._uuids))
         lane_uuids = self._uuids.lanes(layout.lanes)
+        self._sequence = self._new_sequence()
         for _, stage in itertools.groupby(layout.lane_ids, key=lambda kind: kind.placement):
             yield from self._write_stage(view, layout, flows, list(stage), lane_uuids)
 
@@ -127,8 +96,7 @@ class _Writer:
         """Write the events of a kind, in the order of time. A slice precedes the slices that are nested in it."""
         order, starts = _in_order(kind, rows, layout)
         arrows = flows.flows(kind, order, rows.height)
-        times, sequence = EventTimes(order, deltas_of(starts)), self._new_sequence()
-        self._file.write(sequence.head())
+        times, sequence = EventTimes(order, deltas_of(starts)), self._begin_stream()
         if kind.phase == kinds.COUNTER:
             events, tracks = make_counters(kind, rows, times, sequence, lanes=layout.lanes, uuids=self._uuids)
             self._file.write(tracks)
@@ -143,13 +111,19 @@ class _Writer:
             return
         ordered = intervals.sort("end", maintain_order=True)
         deltas, tracks = deltas_of(ordered["end"].to_numpy()), lane_uuids[ordered["lane_id"].to_numpy()]
-        sequence = self._new_sequence()
-        self._file.write(sequence.head())
+        sequence = self._begin_stream()
 
         def encode(start: int, stop: int) -> memoryview:
             return encode_ends(sequence, deltas[start:stop], tracks[start:stop])
 
         self._file.write_jobs(_batches(encode, ordered.height))
+
+    def _begin_stream(self) -> Sequence:
+        """Begin a stream of packets, and return its sequence."""
+        if not self._sequence.has_clocks:
+            self._sequence = self._new_sequence()
+        self._file.write(self._sequence.begin_stream())
+        return self._sequence
 
     def _new_sequence(self) -> Sequence:
         self._sequences += 1

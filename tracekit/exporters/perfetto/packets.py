@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit import schemas
-from tracekit.exporters.perfetto.strings import ANNOTATION_NAMES, StringTable, encode_strings
+from tracekit.exporters.perfetto.strings import StringTable, encode_strings
 from tracekit.exporters.perfetto.wire import field_tag, sized, varint
 
 if TYPE_CHECKING:
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from tracekit.exporters.perfetto.wire import Numbers
     from tracekit.exporters.timeline.tracks import LaneRegistry, ShownThread
 
-UTC_CLOCK, SHOWN_CLOCK, SEQUENCE_CLOCK = 1, 6, 64
+UTC_CLOCK, SHOWN_CLOCK, SEQUENCE_CLOCKS = 1, 6, range(64, 128)
+_CLOCKS = [{"clock_id": SHOWN_CLOCK, "timestamp": 0}]
+_CLOCKS += [{"clock_id": clock, "timestamp": 0, "is_incremental": True} for clock in SEQUENCE_CLOCKS]
 _STATE_CLEARED = 1
 
 
@@ -100,35 +102,39 @@ class TrackUuids:
 
 
 class Sequence:
-    """A sequence of packets, with its own clock and strings.
+    """A sequence of packets with strings and clocks. It consists of streams, each of which has a clock of its own.
 
     Attributes:
+        number: The number of the sequence.
         strings: The strings of the sequence.
     """
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.strings = StringTable()
+        self._streams = 0
+
+    @property
+    def has_clocks(self) -> bool:
+        """Whether another stream can begin."""
+        return self._streams < len(SEQUENCE_CLOCKS)
 
     @property
     def fields(self) -> bytes:
         """The fields that are in every packet of the sequence."""
         return field_tag("TracePacket", "trusted_packet_sequence_id") + varint(self.number)
 
-    def annotation_name(self, key: str) -> int:
-        """Return the number of the name of an argument."""
-        return self.strings.add(ANNOTATION_NAMES, key)
-
-    def head(self) -> bytes:
-        """Return the packets that begin the sequence, whose clock begins at time 0."""
-        defaults = {"timestamp_clock_id": SEQUENCE_CLOCK}
-        clocks = [
-            {"clock_id": SEQUENCE_CLOCK, "timestamp": 0, "is_incremental": True},
-            {"clock_id": SHOWN_CLOCK, "timestamp": 0},
-        ]
+    def begin_stream(self) -> bytes:
+        """Return the packets that begin a stream, whose clock begins at time 0. All other streams have ended."""
         number = {"trusted_packet_sequence_id": self.number}
-        first = packet(**number, sequence_flags=_STATE_CLEARED, trace_packet_defaults=defaults)
-        return first + packet(**number, clock_snapshot={"clocks": clocks})
+        begin = (
+            b""
+            if self._streams
+            else packet(**number, sequence_flags=_STATE_CLEARED) + packet(**number, clock_snapshot={"clocks": _CLOCKS})
+        )
+        defaults = {"timestamp_clock_id": SEQUENCE_CLOCKS[self._streams]}
+        self._streams += 1
+        return begin + packet(**number, trace_packet_defaults=defaults)
 
     def string_jobs(self) -> Iterator[Callable[[], memoryview]]:
         """Yield jobs, each of which returns a packet with new strings."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     SizeMatrix = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
-SLOT_BYTES = 16
+SLOT_BYTES, COPIED_BYTES = 16, 64
 _SLOT = np.dtype(f"V{SLOT_BYTES}")
 _WORD_BYTES, _PAYLOAD_BITS, _CONTINUES = 8, 7, 0x80
 _MAX_WIDTH = 10
@@ -162,7 +162,10 @@ def encode_packets(sequence: bytes, event: Sequence[Slots], deltas: Numbers, gap
     rows = len(deltas)
     time = VarintSlots(field_tag("TracePacket", "timestamp"), deltas)
     event_sizes = _total(event) + gaps
-    parts: list[Slots] = [HeadSlots(sequence, event_sizes + time.sizes, event_sizes, rows), *event, time]
+    fields = sequence + field_tag("TracePacket", "track_event")
+    packet_sizes = len(fields) + fixed_width(event_sizes) + event_sizes + time.sizes
+    head = FixedSlots([(field_tag("Trace", "packet"), packet_sizes), (fields, event_sizes)], rows)
+    parts: list[Slots] = [head, *event, time]
     counts = [part.count for part in parts]
     content = np.empty((rows, sum(counts) * SLOT_BYTES), np.uint8)
     advances = np.empty((rows, sum(counts)), np.int64)
@@ -181,35 +184,44 @@ def encode_packets(sequence: bytes, event: Sequence[Slots], deltas: Numbers, gap
     return Packets(data[: int(ends[-1])], starts.reshape(advances.shape)[:, last] + ends_of_events)
 
 
-class HeadSlots:
-    """The beginning of each packet, in which lengths have a fixed number of bytes."""
+class FixedSlots:
+    """Integers of variable length that have an equal number of bytes in all rows, each after the same bytes."""
 
-    def __init__(self, fields: bytes, packet_sizes: Sizes | int, event_sizes: Sizes | int, rows: int) -> None:
-        """Encode the lengths.
+    def __init__(self, fields: Sequence[tuple[bytes, Sizes | int]], rows: int) -> None:
+        """Encode the integers.
 
         Args:
-            fields: The fields of each packet before its event.
-            packet_sizes: Number of bytes of each packet after the length of its event.
-            event_sizes: Number of bytes of each event.
-            rows: Number of packets.
+            fields: The bytes before each integer, and the integers.
+            rows: Number of rows.
         """
-        event_words, event_width = fixed_varints(event_sizes, rows)
-        fields += field_tag("TracePacket", "track_event")
-        packet_words, packet_width = fixed_varints(packet_sizes + len(fields) + event_width, rows)
-        self._fields: list[tuple[bytes, Numbers, int]] = [
-            (field_tag("Trace", "packet"), packet_words, packet_width),
-            (fields, event_words, event_width),
-        ]
-        self.sizes: Sizes | int = sum(len(tag) + width for tag, _, width in self._fields)
-        self.count = _slots(self.sizes + _WORD_BYTES)
+        self._fields = [(tag, *fixed_varints(values, rows)) for tag, values in fields]
+        self.width = sum(len(tag) + width for tag, _, width in self._fields)
+        self.sizes: Sizes | int = self.width
+        self.count = _slots(self.width + _WORD_BYTES)
 
     def fill(self, content: Matrix) -> None:
-        """Write the lengths of the packet and of the event, and the fields before each of them, to each row."""
+        """Write the integers, and the bytes before each of them, to each row of a matrix."""
         at = 0
         for tag, words, width in self._fields:
             content[:, at : at + len(tag)] = np.frombuffer(tag, np.uint8)
             _word_column(content, at + len(tag))[:] = words
             at += len(tag) + width
+
+
+def copy_bytes(source: Bytes, starts: Sizes, target: Bytes, offsets: Sizes, sizes: Sizes) -> None:
+    """Copy byte strings. Up to 63 bytes after each string are overwritten in the target, before the next one is copied.
+
+    Args:
+        source: The bytes of the strings, followed by at least 63 other bytes.
+        starts: Offset of each string in the source.
+        target: The bytes that are overwritten.
+        offsets: Offset of each string in the target, in ascending order.
+        sizes: Number of bytes of each string.
+    """
+    counts = -(-sizes // COPIED_BYTES)
+    positions = COPIED_BYTES * (np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts))
+    copied = chunks(source, COPIED_BYTES)[np.repeat(starts, counts) + positions]
+    chunks(target, COPIED_BYTES)[np.repeat(offsets, counts) + positions] = copied
 
 
 def chunks(data: Bytes, size: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
@@ -249,11 +261,14 @@ def _continuations() -> Numbers:
 
 def fixed_varints(values: Sizes | int, rows: int) -> tuple[Numbers, int]:
     """Return integers as words whose first bytes encode them with an equal number of bytes, and this number."""
-    if isinstance(values, int):
-        encoded = varint(values)
-        return np.full(rows, int.from_bytes(encoded, "little"), np.uint64), len(encoded)
-    width = len(varint(int(values.max(initial=0))))
-    return varint_words(values.astype(np.uint64), np.full(rows, width, np.uint8), width), width
+    width = fixed_width(values)
+    numbers = np.full(rows, values, np.uint64) if isinstance(values, int) else values.astype(np.uint64)
+    return varint_words(numbers, np.full(rows, width, np.uint8), width), width
+
+
+def fixed_width(values: Sizes | int) -> int:
+    """Return the number of bytes of the largest integer."""
+    return len(varint(values if isinstance(values, int) else int(values.max(initial=0))))
 
 
 def _word_column(content: Matrix, at: int) -> Numbers:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.exporters.perfetto.wire import Constant, Tails, assemble, field_tag, submessage, varints
+from tracekit.exporters.perfetto.slots import COPIED_BYTES, SLOT_BYTES, FixedSlots, chunks, copy_bytes, fixed_width
+from tracekit.exporters.perfetto.wire import field_tag
 from tracekit.exporters.timeline.columns import column_names
 from tracekit.exporters.timeline.combinations import combinations
 
 if TYPE_CHECKING:
-    from tracekit.exporters.perfetto.wire import Column, Numbers, Sizes
+    from tracekit.exporters.perfetto.wire import Numbers, Sizes
     from tracekit.exporters.timeline.combinations import Codes
 
 
@@ -44,32 +45,70 @@ class StringBatch(NamedTuple):
     texts: pl.Series
 
 
+class _CategoryNumbers(NamedTuple):
+    """The numbers of the strings that an expression returns for categories.
+
+    Attributes:
+        numbers: The number of the string of each category code, after the one for null. -1 if there is none yet.
+        column: A column without rows. Category codes are valid as long as a column with these categories exists.
+    """
+
+    numbers: Codes
+    column: pl.Series
+
+
 class StringTable:
     """The strings of a sequence, which are numbered from 1 in each of the three tables."""
 
     def __init__(self) -> None:
         self._counts = {EVENT_NAMES: 0, ANNOTATION_NAMES: 0, STRING_VALUES: 0}
         self._pending: list[StringBatch] = []
+        self._keys: dict[str, int] = {}
+        self._categories: dict[tuple[str, bytes], _CategoryNumbers] = {}
 
     def number(self, table: str, rows: pl.DataFrame, expression: pl.Expr) -> Numbered:
         """Number the strings of an expression, which is evaluated once per combination of the columns it uses.
+
+        Strings of a single categorical column that this expression has returned before keep their numbers.
 
         Args:
             table: The table of the strings.
             rows: The rows.
             expression: The expression, which is a function of the values in the same row.
         """
-        codes, examples = combinations(rows, column_names(expression))
-        texts = examples.select(expression).to_series()
+        names = list(dict.fromkeys(column_names(expression)))
+        codes, examples = combinations(rows, names)
+        if len(names) == 1 and examples[names[0]].dtype == pl.Categorical:
+            return Numbered(codes, self._category_numbers(table, examples, expression, names[0]))
+        return Numbered(codes, self._new_numbers(table, examples.select(expression).to_series()))
+
+    def annotation_name(self, key: str) -> int:
+        """Return the number of the name of an argument."""
+        if key not in self._keys:
+            self._add(ANNOTATION_NAMES, pl.Series([key]))
+            self._keys[key] = self._counts[ANNOTATION_NAMES]
+        return self._keys[key]
+
+    def _new_numbers(self, table: str, texts: pl.Series) -> Numbers:
+        """Return the numbers of new strings, or 0 for null."""
         present = texts.is_not_null().to_numpy()
         numbers = np.where(present, np.cumsum(present) + self._counts[table], 0).astype(np.uint64)
         self._add(table, texts.drop_nulls())
-        return Numbered(codes, numbers)
+        return numbers
 
-    def add(self, table: str, text: str) -> int:
-        """Return the number of a new string."""
-        self._add(table, pl.Series([text]))
-        return self._counts[table]
+    def _category_numbers(self, table: str, examples: pl.DataFrame, expression: pl.Expr, name: str) -> Numbers:
+        """Return the number of the string that an expression returns for each category. Categories are distinct."""
+        category = examples[name].to_physical().cast(pl.Int64).fill_null(-1).to_numpy() + 1
+        key = table, expression.meta.serialize()
+        known = self._categories[key].numbers if key in self._categories else np.zeros(0, np.int64)
+        missing = int(category.max(initial=0)) + 1 - len(known)
+        known = np.concatenate([known, np.full(max(missing, 0), -1, np.int64)])
+        is_new = known[category] < 0
+        texts = examples.filter(pl.Series(is_new)).select(expression).to_series()
+        known[category[is_new]] = self._new_numbers(table, texts)
+        self._categories[key] = _CategoryNumbers(known, examples[name].head(0))
+        numbers: Numbers = known[category].astype(np.uint64)
+        return numbers
 
     def batches(self) -> list[StringBatch]:
         """Return the strings that were numbered since the last call."""
@@ -91,12 +130,18 @@ def encode_strings(batch: StringBatch) -> memoryview:
     _, offsets, data = array.buffers()
     ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
     sizes = np.diff(ends)
-    content = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]]
-    entry: list[Column] = [
-        Constant(field_tag("InternedText", "iid")),
-        varints(np.arange(batch.first, batch.first + len(sizes), dtype=np.uint64)),
-        Constant(field_tag("InternedText", "text")),
-        varints(sizes.astype(np.uint64)),
-        Tails(content, sizes),
-    ]
-    return assemble(submessage(field_tag("InternedData", batch.table), entry), len(sizes))
+    content = np.zeros(ends[-1] - ends[0] + COPIED_BYTES, np.uint8)
+    content[:-COPIED_BYTES] = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]]
+    fields = (field_tag("InternedText", "iid"), field_tag("InternedText", "text"))
+    numbers = np.arange(batch.first, batch.first + len(sizes))
+    entry_sizes = sum(map(len, fields)) + fixed_width(numbers) + fixed_width(sizes) + sizes
+    tag = field_tag("InternedData", batch.table)
+    head = FixedSlots([(tag, entry_sizes), (fields[0], numbers), (fields[1], sizes)], len(sizes))
+    heads = np.empty((len(sizes), head.count * SLOT_BYTES), np.uint8)
+    head.fill(heads)
+    stops = np.cumsum(sizes + head.width)
+    offsets, size = stops - sizes - head.width, int(stops[-1])
+    encoded = np.empty(size + COPIED_BYTES, np.uint8)
+    copy_bytes(content, ends[:-1] - ends[0], encoded, offsets + head.width, sizes)
+    chunks(encoded, head.width)[offsets] = np.ascontiguousarray(heads[:, : head.width]).view(f"V{head.width}")[:, 0]
+    return memoryview(encoded[:size].data)

@@ -51,19 +51,7 @@ class Fixed64s(NamedTuple):
     present: Mask | None = None
 
 
-class Tails(NamedTuple):
-    """Bytes of any length at the end of each row. Nothing may follow them in the message, nor in those around it.
-
-    Attributes:
-        data: The bytes of all rows, one after another.
-        sizes: Number of bytes in each row.
-    """
-
-    data: Bytes
-    sizes: Sizes
-
-
-Column = Constant | Varints | Fixed64s | Tails
+Column = Constant | Varints | Fixed64s
 FIXED64_BYTES = 8
 
 
@@ -116,8 +104,6 @@ def varints(values: Numbers, present: Mask | None = None) -> Varints:
 
 def _restrict(column: Column, present: Mask) -> Column:
     """Return a column that is present in some rows only."""
-    if isinstance(column, Tails):
-        raise TypeError("a message that ends with bytes of any length must be present in all rows")
     return column._replace(present=present if column.present is None else column.present & present)
 
 
@@ -131,8 +117,6 @@ def row_sizes(columns: Sequence[Column]) -> int | Sizes:
 
 def _column_size(column: Column) -> int | Sizes:
     """Return the number of bytes of a column in each row, as one number if it is equal in all rows."""
-    if isinstance(column, Tails):
-        return column.sizes
     if isinstance(column, Varints):
         low, high = _extremes(column.widths)
         if column.present is None:
@@ -149,16 +133,14 @@ def _extremes(widths: Bytes) -> tuple[int, int]:
 
 def assemble(columns: Sequence[Column], rows: int) -> memoryview:
     """Return the bytes of all rows, one after another."""
-    tails = next((column for column in columns if isinstance(column, Tails)), None)
-    matrix_columns = [column for column in columns if not isinstance(column, Tails)]
-    ends = list(itertools.accumulate(map(_matrix_width, matrix_columns)))
+    ends = list(itertools.accumulate(map(_matrix_width, columns)))
     end = ends[-1]
     spans = list(zip([0, *ends], ends, strict=False))
     matrix = np.empty((rows, end), np.uint8)
-    matrix[:] = _template(matrix_columns, spans, end)
+    matrix[:] = _template(columns, spans, end)
     kept = np.ones((rows, end), np.bool_)
     ragged = False
-    for column, (start, stop) in zip(matrix_columns, spans, strict=True):
+    for column, (start, stop) in zip(columns, spans, strict=True):
         if isinstance(column, Varints):
             ragged |= _fill_varints(matrix[:, start:stop], kept[:, start:stop], column)
         elif isinstance(column, Fixed64s):
@@ -167,8 +149,6 @@ def assemble(columns: Sequence[Column], rows: int) -> memoryview:
             kept[:, start:stop] &= column.present[:, None]
             ragged = True
     flat = matrix[kept] if ragged else matrix.reshape(-1)
-    if tails is not None:
-        flat = _append_tails(flat, kept.sum(axis=1, dtype=np.int64), tails)
     return memoryview(np.ascontiguousarray(flat).data)
 
 
@@ -204,17 +184,3 @@ def _fill_varints(matrix: Matrix, kept: Kept, column: Varints) -> bool:
         if nth >= low:
             kept[:, nth] = widths > nth
     return low != high
-
-
-def _append_tails(
-    flat: Bytes,
-    sizes: Sizes,
-    tails: Tails,
-) -> Bytes:
-    """Return the bytes of all rows, each followed by its tail."""
-    lengths = np.stack([sizes, tails.sizes], axis=1).reshape(-1)
-    is_tail = np.repeat(np.tile([False, True], len(sizes)), lengths)
-    both = np.empty(len(is_tail), np.uint8)
-    both[is_tail] = tails.data
-    both[~is_tail] = flat
-    return both

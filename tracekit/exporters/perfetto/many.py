@@ -1,0 +1,53 @@
+"""Write several traces to one Perfetto trace file, on one clock and with arrows between them.
+
+One trace is open at a time.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from tracekit.errors import ExportError
+from tracekit.exporters.perfetto.export import TraceWriter
+from tracekit.exporters.perfetto.flows import FlowTable
+from tracekit.exporters.perfetto.packets import PacketCompression
+from tracekit.exporters.timeline.batches import BatchFile
+from tracekit.exporters.timeline.parts import part_layout, retry_with_shift
+from tracekit.exporters.timeline.tracks import Numbering
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from tracekit.interface import ManyTraces, Progress
+
+
+def write(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str]) -> None:
+    """Write the events of several traces on some tracks to a Perfetto trace file.
+
+    Raises:
+        ExportError: The traces have no events with timestamps.
+    """
+    retry_with_shift(traces, functools.partial(_write_parts, traces, path, progress, tracks))
+
+
+def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift: int) -> None:
+    """Write the file with times that are shifted by ``shift`` ns on the shared clock."""
+    numbering, arrows = Numbering(), traces.links.height
+    with BatchFile(path, PacketCompression()) as file:
+        writer = TraceWriter(file, None if traces.origin_utc_ns is None else traces.origin_utc_ns - shift)
+        for number, part in enumerate(traces.parts):
+            with part.open() as view:
+                layout = part_layout(view, part, tracks, shift)
+                layout.lanes.add_to_file(f"{part.name} · ", numbering)
+                flows = FlowTable(arrows)
+                flows.add_own(view, layout)
+                for kind in layout.lane_ids:
+                    flows.add_shared(traces.links, number, kind, view)
+                for _ in writer.write_trace(view, layout, flows):
+                    pass
+                arrows = flows.count
+            progress(number + 1, len(traces.parts))
+        if not numbering.lanes:
+            raise ExportError("nothing to draw: the traces have no events with timestamps")

@@ -1,0 +1,58 @@
+"""The exporter of a timeline format, which the formats share."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import TYPE_CHECKING
+
+from tracekit.exporters.timeline.options import OPTIONS, parse_tracks
+from tracekit.interface import Exporter
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+
+    from tracekit.interface import ManyTraces, Progress, View
+
+
+def timeline_exporter(package: str, name: str, description: str, suffixes: tuple[str, ...]) -> Exporter:
+    """Return an exporter that writes timelines to files, which are gzipped if their names end in ``.gz``.
+
+    Args:
+        package: The package of the format. The function ``write`` of its module ``export`` writes one trace to a file,
+            and that of its module ``many`` writes several traces to one file. The modules are imported on first use.
+        name: Name of the format.
+        description: One line about the format.
+        suffixes: The suffixes of files of the format.
+    """
+
+    def configure(values: Mapping[str, str]) -> Exporter:
+        """Return the exporter with the given options.
+
+        Raises:
+            UnknownFormatError: The value of an option is invalid.
+        """
+        tracks = parse_tracks(values)
+        return Exporter(
+            name,
+            description,
+            suffixes,
+            write=functools.partial(_write, package, tracks),
+            write_many=functools.partial(_write_many, package, tracks),
+            correlated=True,
+            options=OPTIONS,
+            configure=configure,
+        )
+
+    return configure({})
+
+
+def _write(package: str, tracks: Collection[str], view: View, path: Path, progress: Progress) -> None:
+    """Write the events of a trace on some tracks to a file."""
+    importlib.import_module(f"{package}.export").write(view, path, progress, tracks)
+
+
+def _write_many(package: str, tracks: Collection[str], traces: ManyTraces, path: Path, progress: Progress) -> None:
+    """Write the events of several traces on some tracks to one file, with a group of processes for each trace."""
+    importlib.import_module(f"{package}.many").write(traces, path, progress, tracks)
