@@ -12,8 +12,10 @@ import pytest
 import tracekit
 from hypothesis import given
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 from tracekit import schemas
 from tracekit.core.reports import ALIASES, REPORTS, Frames, ReportTable, run
+from tracekit.core.reports import nvtx as nvtx_reports
 from tracekit.errors import UnknownFormatError
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -506,6 +508,34 @@ def test_kernels_by_range_by_brute_force(ranges: list[Row], calls: list[Row], ke
     }
     columns = ("NVTX Range", "Style", "PID", "TID", "Kernel Name", "NVTX Inst", "Kern Inst", "Total Time (ns)")
     assert set(got.frame().select(columns).rows()) == (expected if ranges and calls else set())
+
+
+@given(all_ranges, all_calls, gpu_rows, st.integers(1, 3))
+def test_copied_events_are_summed_alike(ranges: list[Row], calls: list[Row], kernels: list[Row], copies: int) -> None:
+    kernels = [{k: v for k, v in s.items() if k != "thread_id"} for s in kernels]
+    tables = {"nvtx_ranges": ranges * copies, "api_calls": calls * copies, "kernels": kernels * copies}
+    shown = []
+    for limit in (-1, 1 << 40):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(nvtx_reports, "_MAX_PAIRS_PER_KERNEL", limit)
+            shown.append(of("nvtx_kern_sum", **tables).frame())
+    assert_frame_equal(*shown)
+
+
+def test_many_copies_of_events() -> None:
+    """All pairs of these ranges, calls and kernels would take more memory than any machine has."""
+    copies, thread = 2000, {"process_id": 7, "thread_id": 1}
+    ranges = [{"start_ns": 0, "end_ns": 100 + i, "name": "r", "kind": "push_pop", **thread} for i in (0, 1)]
+    calls = [{"start_ns": 10, "end_ns": 20, "correlation_id": 1, "name": "f", "name_id": 1, **thread}]
+    tables = {"nvtx_ranges": ranges * copies, "api_calls": calls * copies}
+    tables["kernels"] = [kernel(30, 40), kernel(50, 90)] * copies
+    row = of("nvtx_kern_sum", **tables).frame().row(0, named=True)
+    assert (row["NVTX Inst"], row["Kern Inst"]) == (2 * copies, 2 * copies)
+    assert row["Total Time (ns)"] == 50 * 2 * copies**3
+    assert (row["Avg (ns)"], row["Med (ns)"], row["Min (ns)"], row["Max (ns)"]) == (25.0, 25.0, 10, 40)
+    assert row["StdDev (ns)"] == 15.0
+    projected = of("nvtx_gpu_proj_sum", **tables).frame().row(0, named=True)
+    assert (projected["Range Instances"], projected["Total GPU Ops"]) == (2 * copies, 2 * copies)
 
 
 @given(all_ranges, all_calls, gpu_rows)

@@ -43,6 +43,7 @@ from tracekit.core.reports.summary import (
     statistics_exprs,
     summarize_by,
     summary_columns,
+    weighted_statistics_exprs,
 )
 from tracekit.core.reports.table import integer_column, mean_column, nanoseconds_column, text_column
 
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 
 _STYLE = pl.when(pl.col("kind") == "push_pop").then(pl.lit("PushPop")).otherwise(pl.lit("StartEnd")).alias("style")
 _ACTIVITIES = ("kernels", "memcpys", "memsets")
+_MAX_PAIRS_PER_KERNEL = 4
+_COPIES = pl.len().cast(pl.Int64)
 CHILDREN = pl.len().alias("children")
 
 
@@ -126,7 +129,9 @@ def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
     Times are summed over pairs of a range and a kernel, so a kernel in two nested ranges of the same name counts twice.
     """
     owners = read_owning_ranges(request.frames).collect()
-    grouped = pl.concat(_sum_kernels(owners, _kernel_launches(request)), how="diagonal").lazy()
+    kernels, calls = pl.collect_all([_kernels_to_sum(request), read_api_calls(request.frames)])
+    sums = _sum_repeated_kernels if _has_repeated_calls(kernels, calls) else _sum_kernels
+    grouped = pl.concat(sums(owners, kernels, calls), how="diagonal").lazy()
     style = pl.when(pl.col("kind").is_not_null()).then(_STYLE)
     order = [*map(pl.col, ("tag_order", *THREAD, "total", "style")), string_ranks(pl.col("name"))]
     descending = [False, False, False, True, False, False]
@@ -214,56 +219,90 @@ def add_child_aggregates(tree: pl.DataFrame, *aggregates: pl.Expr) -> pl.DataFra
     return tree.with_columns(pl.col(added).fill_null(0))
 
 
-def _kernel_launches(request: Request) -> pl.DataFrame:
-    """Join kernels to the API calls that launched them, with one row per pair.
+def _kernels_to_sum(request: Request) -> pl.LazyFrame:
+    """Read kernels: the columns of ``CALL_KEY``, ``name``, ``duration_ns``."""
+    return read_kernels(request, *CALL_KEY, "start_ns", "end_ns").select(*CALL_KEY, "name", DURATION)
+
+
+def _has_repeated_calls(kernels: pl.DataFrame, calls: pl.DataFrame) -> bool:
+    """Return whether the API calls repeat correlation ids so often that most pairs of a kernel and a call are repeated.
+
+    This is the case if the events of a capture were copied. nsys joins each copy of a kernel to each copy of its call.
+    """
+    counts = calls.group_by(CALL_KEY).len("calls").filter(pl.col("calls") > 1)
+    pairs = kernels.select(CALL_KEY).join(counts, on=CALL_KEY, how="inner")["calls"].sum()
+    return bool(pairs > _MAX_PAIRS_PER_KERNEL * kernels.height)
+
+
+def _join_calls(kernels: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Join kernels to the API calls that launched them, with one row per pair and the columns of both.
 
     A kernel without a call has one row with a null thread.
     """
-    rows = (
-        read_kernels(request, *CALL_KEY, "start_ns", "end_ns")
-        .select(*CALL_KEY, "name", DURATION)
-        .with_row_index("kernel")
-    )
-    launches = read_api_calls(request.frames).with_columns(pl.col("process_id").alias("caller"))
-    joined = rows.join(launches, on=CALL_KEY, how="left")
-    columns = ("kernel", "name", "duration_ns", "thread_id", "start_ns", "end_ns")
-    return joined.select(*columns, process_id="caller").collect()
+    joined = kernels.join(calls.with_columns(pl.col("process_id").alias("caller")), on=CALL_KEY, how="left")
+    return joined.drop("process_id", "correlation_id").rename({"caller": "process_id"})
 
 
-def _sum_kernels(owners: pl.DataFrame, launches: pl.DataFrame) -> list[pl.DataFrame]:
+def _sum_kernels(owners: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame) -> list[pl.DataFrame]:
     """Sum the durations of kernels by name, separately for kernels inside and outside of ranges.
 
     The first frame has the kernels in ranges by range, and the second frame the kernels outside all ranges by thread.
     """
+    launches = _join_calls(kernels.with_row_index("kernel"), calls)
     pairs = range_launch_pairs(owners, launches)
-    groups = _group_ranges(owners, pairs["row"].unique())
+    groups, group = _group_ranges(owners, pairs["row"])
+    owned = launches.select("kernel", "name", "duration_ns")[pairs["member"]]
+    owned = owned.with_columns(pairs["row"].alias("range"), group)
+    statistics = [*statistics_exprs("duration_ns"), pl.col("kernel").n_unique().alias("kernels")]
+    inside = owned.group_by("group", "name").agg(*statistics, pl.col("range").n_unique().alias("ranges"))
+    alone = launches.with_row_index("member").join(pairs.select("member"), on="member", how="anti")
+    outside = alone.group_by(*THREAD, "name").agg(*statistics, pl.lit(0, pl.UInt32).alias("ranges"))
+    return [inside.join(groups, on="group", how="left").drop("group"), outside]
+
+
+def _sum_repeated_kernels(owners: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame) -> list[pl.DataFrame]:
+    """Return what ``_sum_kernels`` returns. Equal ranges, kernels and calls are processed once, with their number."""
+    owners = owners.group_by("domain", "name", "kind", *THREAD, "start_ns", "end_ns").agg(range_copies=_COPIES)
+    kernels = kernels.group_by(*CALL_KEY, "name", "duration_ns").agg(kernel_copies=_COPIES).with_row_index("kernel")
+    calls = calls.group_by(*CALL_KEY, "thread_id", "start_ns", "end_ns").agg(call_copies=_COPIES)
+    launches = _join_calls(kernels, calls)
+    launches = launches.with_columns(copies=pl.col("kernel_copies") * pl.col("call_copies").fill_null(1))
+    launches = launches.sort("duration_ns")
+    pairs = range_launch_pairs(owners, launches).sort("member")
+    groups, group = _group_ranges(owners, pairs["row"])
+    owned = launches.select("kernel", "name", "duration_ns", "kernel_copies", "copies")[pairs["member"]]
+    owned = owned.with_columns(pairs["row"].alias("range"), group, owners["range_copies"].gather(pairs["row"]))
+    owned = owned.with_columns(pl.col("copies") * pl.col("range_copies"))
+    copies = pl.col("kernel_copies").filter(pl.col("kernel").is_first_distinct()).sum()
+    ranges = pl.col("range_copies").filter(pl.col("range").is_first_distinct()).sum()
+    statistics = [*weighted_statistics_exprs("duration_ns", "copies"), copies.alias("kernels")]
+    inside = owned.group_by("group", "name").agg(*statistics, ranges.alias("ranges"))
+    alone = launches.with_row_index("member").join(
+        pairs.select("member"), on="member", how="anti", maintain_order="left"
+    )
+    outside = alone.group_by(*THREAD, "name").agg(*statistics, pl.lit(0, pl.Int64).alias("ranges"))
+    return [inside.join(groups, on="group", how="left").drop("group"), outside]
+
+
+def _group_ranges(owners: pl.DataFrame, rows: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+    """Group ranges by name, kind and thread.
+
+    Args:
+        owners: The ranges.
+        rows: Row numbers of ranges, which may repeat.
+
+    Returns:
+        One row per group: ``group``, ``tag``, ``kind``, the columns of the thread, and ``tag_order``. Then the column
+        ``group`` with the group of the range of each row number.
+    """
+    used = rows.unique()
+    tagged = owners[used].select(range_tag(), "kind", *THREAD, used.alias("range"))
+    groups = tagged.group_by("tag", "kind", *THREAD).agg("range").sort("tag")
+    groups = groups.with_columns(pl.col("tag").rle_id().alias("tag_order")).with_row_index("group")
     members = groups.select("group", "range").explode("range")
     group = np.zeros(owners.height, np.uint32)
     group[members["range"]] = members["group"]
-    owned = launches.select("kernel", "name", "duration_ns")[pairs["member"]]
-    owned = owned.with_columns(pairs["row"].alias("range"), pl.Series("group", group[pairs["row"]]))
-    inside = owned.group_by("group", "name").agg(
-        *_kernel_statistics_exprs(), pl.col("range").n_unique().alias("ranges")
-    )
-    alone = launches.with_row_index("member").join(pairs.select("member"), on="member", how="anti")
-    outside = alone.group_by(*THREAD, "name").agg(*_kernel_statistics_exprs(), pl.lit(0, pl.UInt32).alias("ranges"))
-    return [inside.join(groups.drop("range"), on="group", how="left").drop("group"), outside]
-
-
-def _group_ranges(owners: pl.DataFrame, rows: pl.Series) -> pl.DataFrame:
-    """Group ranges by name, kind and thread.
-
-    Returns:
-        One row per group: ``group``, ``tag``, ``kind``, the columns of the thread, ``tag_order`` and ``range`` (list of
-        the row numbers of the ranges).
-    """
-    used = owners[rows].select(range_tag(), "kind", *THREAD, rows.alias("range"))
-    groups = used.group_by("tag", "kind", *THREAD).agg("range").sort("tag")
-    return groups.with_columns(pl.col("tag").rle_id().alias("tag_order")).with_row_index("group")
-
-
-def _kernel_statistics_exprs() -> list[pl.Expr]:
-    return [*statistics_exprs("duration_ns"), pl.col("kernel").n_unique().alias("kernels")]
+    return groups.drop("range"), pl.Series("group", group[rows])
 
 
 def range_launch_pairs(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
@@ -350,6 +389,11 @@ def _count_distinct_launches(
     range_positions: pl.DataFrame, launch_positions: pl.DataFrame, launches: pl.DataFrame
 ) -> pl.DataFrame:
     """Count the distinct correlation ids of the launches in each range: ``row``, ``ops``."""
-    pairs = _containment_pairs(range_positions, launch_positions)
+    activity = launches["activity"].gather(launch_positions["row"]).alias("activity")
+    distinct_launches = launch_positions.with_columns(activity).unique(["start", "end", "activity"])
+    distinct_ranges = range_positions.unique(["start", "end"])
+    pairs = _containment_pairs(distinct_ranges, distinct_launches)
     activity = launches["activity"].gather(pairs["member"]).alias("ops")
-    return pairs.with_columns(activity).group_by("row").agg(pl.col("ops").n_unique().cast(pl.Int64))
+    counts = pairs.with_columns(activity).group_by("row").agg(pl.col("ops").n_unique().cast(pl.Int64))
+    bounds = distinct_ranges.join(counts, on="row").select("start", "end", "ops")
+    return range_positions.join(bounds, on=["start", "end"]).select("row", "ops")

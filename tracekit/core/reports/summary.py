@@ -38,6 +38,29 @@ def statistics_exprs(value: str, prefix: str = "") -> list[pl.Expr]:
     return [e.alias(prefix + name) for name, e in aggregates.items()]
 
 
+def weighted_statistics_exprs(value: str, weight: str) -> list[pl.Expr]:
+    """Return expressions for the statistics of ``statistics_exprs``, where each row counts several times.
+
+    Args:
+        value: Name of a column of integers, without nulls. It is in ascending order within each group.
+        weight: Name of the column with the number of times that each row counts.
+    """
+    x, n = pl.col(value), pl.col(weight)
+    count, total, passed = n.sum(), (x * n).sum(), n.cum_sum()
+    mean = total.cast(pl.Float64) / count
+    middle = [x.filter(passed >= (count + extra) // 2).first() for extra in (1, 2)]
+    squares = ((x - mean).pow(2) * n).sum()
+    aggregates = {
+        "total": total,
+        "mean": mean,
+        "median": (middle[0] + middle[1]) / 2,
+        "min": x.first(),
+        "max": x.last(),
+        "deviation": pl.when(count > 1).then((squares / (count - 1)).sqrt()).otherwise(0.0),
+    }
+    return [e.alias(name) for name, e in aggregates.items()]
+
+
 def summarize_by(rows: pl.LazyFrame, keys: Sequence[str], value: str = "duration_ns") -> pl.LazyFrame:
     """Aggregate a column into one row per group, with ``count``, ``share`` and statistics, in no particular order."""
     grouped = rows.group_by(*keys).agg(*statistics_exprs(value), pl.len().alias("count"))
