@@ -15,13 +15,16 @@ _METRIC_NAME = re.compile(r"[\w.:]*[A-Za-z]__\w+[\w.:]*")
 def metric_and_label(section: str | None, printed: str) -> tuple[str | None, str | None]:
     """Return the name of a metric and its label, given the name that Nsight Compute prints.
 
+    Nsight Compute prints either the name of a metric, such as ``gpu__time_duration.sum``, or its label, such as
+    ``Duration``.
+
     Args:
         section: Display name of the section that contains the printed name, or None outside of sections.
         printed: The printed name.
 
     Returns:
-        The name of the metric, which is None if the label is unknown, and the label, which is None if the printed name
-        is the name of the metric.
+        The name of the metric, which is None if the printed label is unknown, and the label, which is None if the name
+        of the metric is printed.
     """
     if section in (None, COMMAND_LINE) or _METRIC_NAME.fullmatch(printed):
         return printed, None

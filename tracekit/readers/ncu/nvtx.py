@@ -4,9 +4,10 @@ A cell holds quoted entries separated by blanks. A push/pop cell begins with the
 
     3332  "<default domain>:Batch 0:none:none:none:none:none:none"  "<default domain>:Forward:none:none:…"
 
-An entry is ``Domain:Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg``. Start/end ranges are preceded by their
-number, and summaries by range omit the domain. Nothing is escaped, so names may contain colons and quotes, too. The
-message of an entry repeats the name of the range, which shows where the domain ends.
+An entry is ``Domain:Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg``. In cells of start/end ranges, each entry is
+preceded by the number of the range. In cells of summaries by range, entries have no domain. Nothing is escaped, so
+names may contain colons and quotes, too. The message of an entry repeats the name of the range. Therefore, the message
+shows where the domain ends.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def parse_cells(cells: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
         cell_kind: Which of the three CSV columns with NVTX state the cells come from.
 
     Returns:
-        The other columns and the columns of ``ncu_nvtx_ranges`` except ``launch_id``.
+        The columns of ``cells`` except ``text``, and the columns of ``ncu_nvtx_ranges`` except ``launch_id``.
     """
     body = pl.col("text").str.extract(r'(?s)"(.*)"').str.replace_all(_SEPARATOR, "", literal=True)
     entries = (
@@ -72,7 +73,11 @@ def parse_cells(cells: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
 
 
 def _rejoin_names(entries: pl.DataFrame) -> pl.DataFrame:
-    """Rejoin entries that were split at quotes inside a name. Only complete entries end with attributes."""
+    """Rejoin entries that were split at quotes inside a name.
+
+    An entry is complete if it ends with attributes. If it does not, it is joined with the entries that follow it, up to
+    the next one that does.
+    """
     ends = (
         pl.col("entry").str.ends_with(_PLAIN)
         | pl.col("entry").str.contains(_TYPED)
@@ -162,13 +167,14 @@ def _payload_and_color_exprs() -> tuple[pl.Expr, ...]:
 
 
 def range_paths(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return the name of the innermost push/pop range around each launch, its path and its depth.
+    """Return the name, path and depth of the innermost push/pop range around each launch.
 
     Args:
         ranges: The columns ``launch_id``, ``kind``, ``depth`` and ``name`` of ``ncu_nvtx_ranges``.
 
     Returns:
-        One row per launch inside a push/pop range: ``launch_id``, ``range_name``, ``range_path`` and ``range_depth``.
+        One row per launch inside a push/pop range: ``launch_id``, ``range_name``, ``range_path`` and ``range_depth``. A
+        path joins the names of all enclosing ranges with slashes, outermost first. The depth is their number.
     """
     name = pl.col("name").cast(pl.String)
     return (

@@ -53,7 +53,7 @@ def devices_table(session: SessionPage, launches: pl.DataFrame, metrics: Metrics
 
 
 def processes_table(session: SessionPage, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per process that launched a kernel or is listed on the session page."""
+    """Return one row per process that launched a kernel or is listed on the session page, ordered by process id."""
     launched = launches.select("process_id", "process_name").drop_nulls("process_id").unique("process_id", keep="first")
     names = {process: re.split(r"[/\\]", path)[-1] for process, path in session.processes.items()} | dict(
         launched.rows()
@@ -62,7 +62,7 @@ def processes_table(session: SessionPage, launches: pl.DataFrame) -> pl.DataFram
 
 
 def _attributes_by_device(first_launches: pl.DataFrame, metrics: Metrics) -> Attributes:
-    """Return the attributes of each device that were recorded with its first launch."""
+    """Return the attributes of each device, which ncu recorded as metrics of the first launch on the device."""
     rows = metrics.select(lambda name: name.startswith(ATTRIBUTE_PREFIX)).join(
         first_launches, "launch_id", maintain_order="left"
     )

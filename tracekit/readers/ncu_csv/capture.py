@@ -1,4 +1,4 @@
-"""Build all declared tables of an Nsight Compute CSV file at once, because they come from the same rows."""
+"""Build all declared tables of an Nsight Compute CSV file at once, because they come from the same rows of the file."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _explain_missing_rows(messages: frame.NcuMessages, content: str) -> tuple[st
 
     Args:
         messages: Messages that ncu printed.
-        content: Description of the other content of the file.
+        content: Description of what the file contains instead of rows.
     """
     counts = messages.counts
     if counts[frame.PERMISSION]:
@@ -133,7 +133,10 @@ def _durations(metrics: Metrics) -> pl.DataFrame:
 
 
 def _add_range_columns(typed: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
-    """Add the columns of launches that describe the NVTX ranges around each launch."""
+    """Add the columns of ``ncu_launches`` that describe the NVTX ranges around each launch.
+
+    The range that ncu may have added to the name of a kernel is removed.
+    """
     return typed.join(nvtx.range_paths(ranges), "launch_id", how="left", maintain_order="left").with_columns(
         launches.name_without_range_expr(pl.col("name"), pl.col("range_name")).alias("name"),
         pl.col("range_depth").fill_null(0),
@@ -158,6 +161,6 @@ def _rules_table(rules: pl.DataFrame, launch_of_run: pl.Series, style: NumberSty
 
 
 def _add_missing_columns(name: str, rows: pl.DataFrame) -> pa.Table:
-    """Add the declared columns that a table lacks, filled with null."""
+    """Convert a frame to a declared table. Declared columns that the frame lacks are null."""
     declared = schemas.polars_schema(schemas.table(name))
     return rows.with_columns(pl.lit(None, t).alias(c) for c, t in declared.items() if c not in rows.columns).to_arrow()

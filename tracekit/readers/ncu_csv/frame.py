@@ -78,11 +78,11 @@ class Page:
 
 @dataclass(slots=True)
 class NcuMessages:
-    """Statistics of the output around the tables of a file.
+    """Statistics of the output of ncu that is not part of a table.
 
     Attributes:
         counts: Number of messages of ncu of each kind, and number of messages that mention each known cause of failure.
-        has_printed_page: Whether the file has a page that ncu printed as text.
+        has_printed_page: Whether the file has a page that ncu printed as plain text instead of CSV.
         incomplete: Number of rows that were skipped because they are incomplete.
     """
 
@@ -91,7 +91,7 @@ class NcuMessages:
     incomplete: int = 0
 
     def add(self, text: bytes) -> None:
-        """Count the messages of ncu in the given lines, and detect pages that are printed as text."""
+        """Count the messages of ncu in the given lines, and detect pages that are not printed as CSV."""
         self.has_printed_page = self.has_printed_page or _PRINTED_PAGE.search(text) is not None
         for message in _MESSAGE.finditer(text):
             self.counts[message[1].decode()] += 1
@@ -259,9 +259,10 @@ def iter_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[Page, b
 
 
 def _find_headers(text: bytes) -> Iterator[tuple[int, list[str], str]]:
-    """Yield the offset, columns and layout of each header in a block.
+    """Yield the offset, the columns and the layout of each header in a block.
 
-    A header may follow other output on the same line. At most ``MAX_COLUMNS`` + 1 of its columns are returned.
+    A header may follow other output on the same line. Of a header with more than ``MAX_COLUMNS`` columns, only
+    ``MAX_COLUMNS`` + 1 columns are yielded, so that the caller can detect that there are too many.
     """
     data, starts = line_starts(text)
     starts = starts[np.diff(starts, append=len(data)) > MIN_HEADER_BYTES]
@@ -279,7 +280,7 @@ def _find_headers(text: bytes) -> Iterator[tuple[int, list[str], str]]:
 
 
 def _parse_header(text: bytes, start: int, end: int) -> list[str]:
-    """Split a header into its cells, and return at most ``MAX_COLUMNS`` + 1 of them."""
+    """Split a header into its cells. At most ``MAX_COLUMNS`` + 1 cells are returned, even if there are more."""
     too_many = text.count(b",", start, end) > MAX_COLUMNS
     row = text[start:end].split(b",", MAX_COLUMNS + 1)[:-1] if too_many else [text[start:end]]
     return parse_csv_line(b",".join(row).decode("utf-8", "replace"))
@@ -297,7 +298,10 @@ def line_starts(text: bytes) -> tuple[ByteArray, Offsets]:
 
 
 def _extract_rows(text: bytes, page: Page | None, messages: NcuMessages, *, final: bool) -> tuple[bytes, bytes]:
-    """Return the rows of a table in the given lines, and the beginning of a row that continues in the next block."""
+    """Return the rows of a table in the given lines, and the beginning of a row that continues in the next block.
+
+    The other output in the lines is added to ``messages``. If ``page`` is None, all lines are such output.
+    """
     if page is None:
         messages.add(text)
         return b"", b""
@@ -383,7 +387,7 @@ class _RowExtractor:
             self._rows.append(self._text[self._starts[first] : self._ends[end - 1]])
 
     def _append_row(self, first: int, last: int) -> tuple[int, bool]:
-        """Append consecutive lines as one row, unless the last line is in the next block.
+        """Append the lines from ``first`` to ``last`` as one row, unless the last line is in the next block.
 
         Returns:
             The next line to process, and whether this line begins a row that continues in the next block.
@@ -417,19 +421,23 @@ class _RowExtractor:
         return self._row_start.match(self._text, self._starts[line]) is not None
 
     def _join_lines(self, first: int, last: int) -> bytes:
-        """Join consecutive lines to one row, in which ``NEWLINE`` replaces the newlines between them."""
+        """Join the lines from ``first`` to ``last`` to one row. ``NEWLINE`` replaces the newlines between them."""
         record = self._text[self._starts[first] : self._ends[last] - 1]
         return record.replace(b"\n", NEWLINE.encode()) + b"\n"
 
     def _is_complete(self, first: int, last: int) -> bool:
-        """Return whether the given lines contain enough cells for a row and end like a row."""
+        """Return whether the lines from ``first`` to ``last`` contain enough cells for a row and end like a row."""
         return _is_complete_row(self._text[self._starts[first] : self._ends[last]], self._page)
 
     def _end_of_previous_row(self, line: int) -> int | None:
-        """Return the last line of the row that begins at the previous line, if the given line continues this row.
+        """Return the last line of the row that begins one line earlier, if the given line continues this row.
 
-        A newline and a quote inside a name can leave the previous line with an even number of quotes. The result is
-        None if the line does not continue a row. It is the number of lines if the row may end in the next block.
+        Usually, a line with an odd number of quotes shows that a row continues. However, a name that contains both a
+        newline and a quote can leave an even number of quotes in the first line of the row.
+
+        Returns:
+            The number of the last line, or the number of lines in the block if the row may end in the next block. None
+            if the given line does not continue a row.
         """
         if self._text[self._starts[line]] == ord('"') or self._is_complete(line - 1, line - 1):
             return None
@@ -447,8 +455,10 @@ class _RowExtractor:
     def _closing_line(self, line: int) -> int | None:
         """Return the line that contains the closing quote of a cell that begins in the given line.
 
-        The result is None if another row begins before the closing quote, or if none of the next ``MAX_RECORD_LINES``
-        lines contains it. It is the number of lines if the closing quote may be in the next block.
+        Returns:
+            The number of that line, or the number of lines in the block if the closing quote may be in the next block.
+            None if another row begins before the closing quote, or if none of the next ``MAX_RECORD_LINES`` lines
+            contains it.
         """
         for k in range(line + 1, min(line + MAX_RECORD_LINES, self._count)):
             if self._row_start.match(self._text, self._starts[k]):

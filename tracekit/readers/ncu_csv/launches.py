@@ -1,4 +1,4 @@
-"""Identify the launches that CSV rows describe, and build the columns of ``ncu_launches`` and ``ncu_nvtx_ranges``."""
+"""Identify the launches that CSV rows describe, and build the tables ``ncu_launches`` and ``ncu_nvtx_ranges``."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def number_launches(runs: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     Runs with equal identifying columns belong to the same launch or group.
 
     Args:
-        runs: One row per run, which consists of consecutive rows of the same launch or group, in file order.
+        runs: One row per run, in file order. A run consists of consecutive rows of the same launch or group.
 
     Returns:
-        The first run of each launch with its ``launch_id``, and the ``launch_id`` of every run.
+        The first run of each launch or group with its ``launch_id``, and the ``launch_id`` of every run.
     """
     group = pl.col("scope") != "launch"
     keys = runs.select(

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
 
 class MetricKind(NamedTuple):
-    """The section, name and unit that are printed with a value, and the identifiers that are looked up for them."""
+    """The section, name and unit that are printed with a value, and the identifiers that are looked up for them.
+
+    Attributes:
+        metric: Name of the metric, or None if its label is unknown.
+        label: Label that is printed instead of the name of the metric, or None if the name is printed.
+        section: Display name of the section, or None outside of sections.
+        section_id: Identifier of the section, or None if it is unknown.
+        unit: Base unit, or None for values without a unit.
+        printed_unit: Unit as printed, or None if no unit is printed.
+    """
 
     metric: str | None
     label: str | None
@@ -32,7 +41,7 @@ class MetricKind(NamedTuple):
 
     @classmethod
     def from_printed(cls, section: str | None, name: str, unit: str | None) -> MetricKind:
-        """Look up the metric and section that a printed section, name and unit identify, and the base unit."""
+        """Look up the name of the metric, the section identifier and the base unit for what is printed with a value."""
         metric, label = metric_and_label(section or None, name)
         return cls(metric, label, section or None, section_id(section), parse_unit(unit or "")[0], unit or None)
 
@@ -46,7 +55,10 @@ class Metrics:
         self._kinds = [MetricKind.from_printed(*key) for key in rows.kinds]
 
     def select(self, matches: Callable[[str], bool]) -> pl.DataFrame:
-        """Return the values of the metrics whose names match, with additional columns ``launch_id`` and ``metric``."""
+        """Return the values of the metrics for whose name ``matches`` returns True.
+
+        The result also has the columns ``launch_id`` and ``metric``, the name of the metric.
+        """
         names = {n: k.metric for n, k in enumerate(self._kinds) if k.metric is not None and matches(k.metric)}
         matching = pl.col("kind").is_in(list(names))
         values = pl.concat([batch.select(METRICS.names()).filter(matching) for batch in self._batches])

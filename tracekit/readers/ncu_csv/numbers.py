@@ -18,19 +18,22 @@ _TENS = np.array([float(f"1e{n}") for n in range(23)])
 
 @dataclass(frozen=True, slots=True)
 class NumberStyle:
-    """Regular expressions for the thousands separator and the decimal point of a locale."""
+    """The thousands separator and the decimal point of a locale, as regular expressions."""
 
     thousands: str
     decimal_point: str
 
     @property
     def number_pattern(self) -> str:
-        """Pattern of a number whose thousands are grouped correctly or not at all."""
+        """Regular expression for a number whose thousands are grouped in threes or not grouped."""
         return rf"-?(?:\d{{1,3}}(?:{self.thousands}\d{{3}})+|\d+)(?:{self.decimal_point}\d+)?"
 
     @property
     def distinctive_pattern(self) -> str:
-        """Pattern of numbers that indicate the style. It does not match ``1,234``, which several styles allow."""
+        """Regular expression for numbers that indicate this style.
+
+        It does not match ``1,234``, for example, which is 1234 in some styles and 1.234 in others.
+        """
         both = (
             rf"\d{{1,3}}(?:{self.thousands}\d{{3}})+{self.decimal_point}\d+|\d{{1,3}}(?:{self.thousands}\d{{3}}){{2,}}"
         )
@@ -40,7 +43,7 @@ class NumberStyle:
 
     @property
     def grouped_pattern(self) -> str:
-        """Pattern of a number with grouped thousands."""
+        """Regular expression for a number with grouped thousands."""
         return rf"^-?\d{{1,3}}(?:{self.thousands}\d{{3}})+(?:{self.decimal_point}\d+)?$"
 
 
@@ -70,12 +73,13 @@ def parse_numbers(cells: pl.Series, powers: np.ndarray, style: NumberStyle) -> p
 
     Args:
         cells: The cells as printed.
-        powers: The exponent of the power of ten that converts each cell to base units.
+        powers: For each cell, the exponent of the power of ten by which its number is multiplied to get base units.
         style: The style in which numbers are printed.
 
     Returns:
-        The columns ``value`` (in base units), ``text`` (the cell, if it is more than a number), ``resolution`` (the
-        value of the last printed digit) and ``instances`` (the number of instance values in parentheses).
+        The columns ``value`` (in base units, null if the cell has no number), ``text`` (the cell, if it is not only a
+        number), ``resolution`` (the value of one unit of the last printed digit) and ``instances`` (the number of
+        instance values in parentheses, null without parentheses).
     """
     split = _split_instances(cells, style)
     digits = _normalize_separators(split["number"], style)
@@ -102,7 +106,7 @@ def parse_numbers(cells: pl.Series, powers: np.ndarray, style: NumberStyle) -> p
 
 
 def _split_instances(cells: pl.Series, style: NumberStyle) -> pl.DataFrame:
-    """Split cells such as ``12 (3; 4; 5)`` into the ``number`` 12 and the count of ``instances``."""
+    """Split cells such as ``12 (3; 4; 5)`` into the columns ``number`` (12) and ``instances`` (their count, 3)."""
     number = pl.col("cell")
     count = pl.lit(None, pl.Int32)
     if cells.str.contains("(", literal=True).any():
@@ -127,7 +131,16 @@ def _normalize_separators(numbers: pl.Series, style: NumberStyle) -> pl.Series:
 
 
 def _multiply_by_powers(digits: pl.Series, value: pl.Series, powers: np.ndarray, decimals: np.ndarray) -> pl.Series:
-    """Multiply numbers by powers of ten. The result is rounded only once if a double represents the digits exactly."""
+    """Multiply numbers by powers of ten.
+
+    If a double represents the printed digits exactly, the result is rounded only once.
+
+    Args:
+        digits: The numbers as strings.
+        value: The numbers as doubles.
+        powers: Exponent of the power of ten for each number.
+        decimals: Number of digits after the decimal point of each number.
+    """
     rows = np.flatnonzero(powers)
     if not len(rows):
         return value

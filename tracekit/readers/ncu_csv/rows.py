@@ -1,7 +1,7 @@
 """Collect the rows of all tables as strings, and convert batches of them to launches, metrics and rules.
 
-Consecutive rows of one launch form a *run*. Runs are assigned to launches after the whole file has been read, because
-another page of the same report may contain the same launches again.
+Consecutive rows of one launch form a *run*. Runs are assigned to launches only after the whole file has been read,
+because rows of the same launch may also be on another page of the file.
 """
 
 from __future__ import annotations
@@ -85,15 +85,15 @@ _FIRST_NUMBER = re.compile(rb'^"?\d+"?(?:,|$)', re.MULTILINE)
 
 @dataclass(slots=True)
 class RowCollector:
-    """The values and rules in the rows of a file, collected in batches.
+    """The metric values and rule messages in the rows of a file, collected in batches.
 
     Attributes:
         path: The file.
         runs: Batches of runs, with the columns that identify the launch of each run.
-        metrics: Batches of metric values with the columns of ``METRICS``. Batches of summaries also have the columns
-            minimum and maximum.
+        metrics: Batches of metric values with the columns of ``METRICS``. Batches from pages that summarize several
+            launches also have the columns ``minimum`` and ``maximum``.
         rules: Batches of messages of rules with the columns of ``RULES``.
-        kinds: Index of each combination of section, printed name and printed unit, to which the column kind refers.
+        kinds: Index of each combination of section, printed name and printed unit, to which the column ``kind`` refers.
         invalid_rows: Number of rows that were skipped because they do not match their header.
         has_unitless_page: Whether a raw page lacks the row of units.
         number_style: The style in which numbers are printed, or None before it has been determined.
@@ -157,8 +157,8 @@ class RowCollector:
     def _drop_short_rows(self, page: Page, text: bytes) -> bytes:
         """Drop the rows with too few cells if parsing all rows would create more cells than allowed.
 
-        When a row is parsed, it takes as much memory as a complete row, even if it has no cells. Dropped rows are
-        counted as invalid unless they look like other output.
+        A row with few cells takes as much memory as a complete row when it is parsed. The dropped rows are counted as
+        invalid unless they look like other output.
 
         Raises:
             CorruptTraceError: Parsing the remaining rows would still create more cells than allowed.
@@ -203,7 +203,10 @@ class RowCollector:
             self._add_listed_metrics(pages[0], table, run)
 
     def style(self, cells: pl.Series) -> NumberStyle:
-        """Return the number style of the file, or ``ENGLISH`` if no earlier or given cell determines it."""
+        """Return the number style of the file, which the given cells may determine unless earlier cells did.
+
+        If no cells determine it, ``ENGLISH`` is returned.
+        """
         self.number_style = self.number_style or detect_style(cells.head(STYLE_CELLS)) or detect_style(cells)
         return self.number_style or ENGLISH
 
@@ -229,7 +232,10 @@ class RowCollector:
         return table
 
     def _extract_units(self, pages: list[Page], table: pl.DataFrame) -> pl.DataFrame:
-        """Remove the row of units, which has no ID, from the rows of each raw page, and store the units in the page."""
+        """Remove the row of units from the rows of each raw page, and store the units in the page.
+
+        The row of units is the row whose ID is empty.
+        """
         of_units = pl.col("0") == ""
         first = table.filter(of_units).unique(_PAGE, keep="first", maintain_order=True)
         units = dict(zip(first[_PAGE], first.drop(_PAGE).iter_rows(), strict=True))
@@ -240,7 +246,10 @@ class RowCollector:
         return table.filter(~of_units.fill_null(value=False))
 
     def _matching_rows(self, page: Page, table: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows that match the header. Others are counted as invalid unless they look like other output."""
+        """Return the rows that match the header of the page.
+
+        All other rows are counted as invalid unless they look like other output.
+        """
         width = len(page.header)
         fits = pl.col(str(_last_required_cell(page))).is_not_null() & pl.col(str(width)).is_null()
         identified = (

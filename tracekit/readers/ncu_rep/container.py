@@ -49,7 +49,7 @@ class MessageLocation:
     """The location of a result, or of the code of a module, in a report file.
 
     Attributes:
-        kind: What was profiled: ``kernel``, ``range``, ``cmdlist`` or ``graph``. The kind of a module is ``source``.
+        kind: What was profiled: ``kernel``, ``range``, ``cmdlist`` or ``graph``. For the code of a module, ``source``.
         message: Name of the message type.
         offset: Offset of the first byte of the message.
         size: Size of the message in bytes.
@@ -68,11 +68,12 @@ class SessionInfo:
     """Facts about the capture that are collected from all block headers.
 
     Attributes:
-        process_id: The first process id of a session, which applies to all blocks without a process id.
-        created_s: Start of the capture, in seconds since 1970.
+        process_id: The first process id of a session, which applies to all blocks without a process id. None if no
+            session has a process id.
+        created_s: Start of the capture, in seconds since 1970, or None if it is unknown.
         devices: Messages that describe GPUs.
         versions: Version of each Nsight Compute component, by name.
-        processes: Path of the executable, by process id.
+        processes: Path of the executable of each process, by process id.
     """
 
     process_id: int | None = None
@@ -86,7 +87,7 @@ class ReportFile:
     """An open Nsight Compute report file.
 
     Attributes:
-        path: The file.
+        path: Path of the file.
         file: The open file.
         results: Location of each result, in file order.
         sources: Location of the code of each module, in file order.
@@ -218,7 +219,12 @@ class ReportFile:
 
 
 def _check_message_count(number: int, offset: int, label: str) -> None:
-    """Raise an error if the part of a file up to an offset contains implausibly many results or sources.
+    """Check that the bytes of a file up to an offset do not contain implausibly many results or sources.
+
+    Args:
+        number: Number of results or sources up to the offset.
+        offset: The offset.
+        label: Word for the results or sources in the error.
 
     Raises:
         Damage: The number exceeds ``MAX_RESULTS``, or it exceeds ``UNCHECKED_RESULTS`` and the mean size of the

@@ -50,11 +50,11 @@ def read_instances(report: ReportFile) -> pa.Table:
 
 
 def _iter_batches(report: ReportFile) -> Iterator[tuple[list[tuple[int, int, int]], list[bytes]]]:
-    """Yield batches of encoded instance values.
+    """Yield the encoded instance values of all metrics in batches.
 
     Yields:
-        The launch id, the dictionary code of the metric and the number of instance values for each metric, and the
-        encoded instance values of all these metrics.
+        A tuple for each metric of the batch (its launch id, its dictionary code and its number of instance values), and
+        the encoded instance values of all these metrics, in order.
     """
     owners: list[tuple[int, int, int]] = []
     messages: list[bytes] = []
@@ -115,7 +115,7 @@ def _decode_batch(owners: list[tuple[int, int, int]], messages: list[bytes]) -> 
 
 
 def _decode_integers(buffer: Buffer, field: Field | None, total: int) -> pa.Array:
-    """Decode integer values without loss of precision. Values of other types become null."""
+    """Decode the integers in a field without loss of precision. Values of other types are null."""
     numbers, missing = np.zeros(total, np.uint64), np.ones(total, np.bool_)
     if field is not None:
         inner = decode(buffer, *field.spans(), (INT32, INT64))

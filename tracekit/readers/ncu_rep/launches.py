@@ -92,7 +92,10 @@ def _grid_and_block(result: Any) -> Row:
 
 
 def _values_of_metrics(report: ReportFile, metrics: pa.Table, columns: Sequence[str]) -> dict[str, list[float]]:
-    """Return columns that are read from metrics, as lists with one element per result. Missing values are NaN."""
+    """Return the columns of ``ncu_launches`` that are read from metrics, as lists with one element per result.
+
+    Missing values are NaN.
+    """
     launches, names, values = (metrics[c].to_numpy() for c in ("launch_id", "name", "value"))
     values_by_column = {column: np.full(len(report.results), math.nan) for column in columns}
     for column, column_values in values_by_column.items():

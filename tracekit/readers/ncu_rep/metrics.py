@@ -86,7 +86,7 @@ def read_metrics(report: ReportFile) -> pa.Table:
 
 
 def metric_columns(metrics: pa.Table, names: pa.Array) -> dict[str, pa.Array | pa.ChunkedArray]:
-    """Convert the rows of ``read_metrics`` to columns of ``ncu_metrics``, which include names and base units."""
+    """Convert the table that ``read_metrics`` returns to columns of ``ncu_metrics``, with names and base units."""
     units = [unit_of_metric(name) for name in names.to_pylist()]
     distinct_units = sorted({u for u in units if u is not None})
     codes_by_unit = {u: i for i, u in enumerate(distinct_units)}
@@ -120,7 +120,7 @@ def decode_batch(batch: MetricBatch, names: npt.NDArray[np.int32]) -> pa.Table:
 
     Args:
         batch: The encoded metrics.
-        names: Dictionary code of each name of the report.
+        names: Dictionary code of each metric name of the report, by the index with which metrics refer to it.
 
     Returns:
         One row per metric with the columns of ``read_metrics``. If a result contains a metric twice, only the last one
@@ -162,7 +162,8 @@ def decode_metric_values(
     """Decode the values of metrics.
 
     Returns:
-        A mask of the values that are numbers, the numbers, and the strings (null where the value is a number).
+        A mask of the values that are numbers, the numbers (0 where the value is not a number), and the strings (null
+        where the value is not a string).
     """
     numbers, is_number = np.zeros(total), np.zeros(total, np.bool_)
     if field is None:
@@ -201,7 +202,7 @@ def _decode_strings(buffer: Buffer, field: Field | None, outer: Int64Array, tota
 def _may_have_instances(buffer: Buffer, value: Field | None, stops: Int64Array) -> Mask:
     """Return a mask of the metrics that may have instance values.
 
-    A metric has no instance values if its value is followed by nothing or only by a category.
+    A metric has no instance values if the message ends after its value, or after a category that follows the value.
     """
     if value is None or value.stops is None:
         return np.ones(len(stops), np.bool_)
@@ -230,5 +231,11 @@ def _last_row_of_each_key(keys: Int64Array) -> Int64Array | None:
 
 
 def _units_of_numbers(texts: pa.ChunkedArray, codes: pa.ChunkedArray, units: pa.Array) -> pa.ChunkedArray:
-    """Return the dictionary code of the unit of each metric. The code is null where the value is a string."""
+    """Return the dictionary code of the unit of each metric, null for metrics whose value is a string.
+
+    Args:
+        texts: The string of each metric, null for other values.
+        codes: Dictionary code of the name of each metric.
+        units: Dictionary code of the unit of each name.
+    """
     return pc.if_else(texts.is_null(), units.take(codes), pa.scalar(None, pa.int32()))

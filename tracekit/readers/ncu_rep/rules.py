@@ -35,7 +35,7 @@ def rule_rows(report: ReportFile) -> Iterator[Row]:
 
 
 def resolve_links(message: str) -> str:
-    """Replace the links in a message with their text, as Nsight Compute does. Web links keep their address, too."""
+    """Replace the links in a message with their text, as Nsight Compute does. For web links, the address is added."""
     return _LINK.sub(_resolve_link, message)
 
 
@@ -46,7 +46,7 @@ def _section_names(result: Any) -> dict[bytes, str]:
 
 
 def _message_rows(rule: Any) -> Iterator[Row]:
-    """Yield one row per message of a rule. A speedup belongs to the message that precedes it."""
+    """Yield one row per message of a rule. A speedup in the rule belongs to the message that precedes it."""
     row: Row | None = None
     rule_columns = _rule_columns(rule)
     for item in check_count(rule.body.items, MAX_ITEMS, "items of a rule"):

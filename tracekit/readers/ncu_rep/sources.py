@@ -1,7 +1,8 @@
 """Read the code of the profiled modules as cubins, PTX and source files.
 
-Payloads stay in memory only if the column ``data`` is requested. Otherwise, only one message is in memory at a time.
-Because payloads are not compressed, they never take more memory than the size of the file.
+Payloads are the cubins, the PTX and the contents of the source files. All payloads are in memory together only if the
+column ``data`` is requested. Otherwise, only one message is in memory at a time. Because payloads are not compressed,
+they never take more memory than the size of the file.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def source_rows(report: ReportFile, columns: Sequence[str]) -> Iterator[Row]:
 
 
 def _launches_by_module(report: ReportFile) -> dict[Module, list[int]]:
-    """Return the indices of the kernel launches that refer to each module, by process id and module number."""
+    """Return the launch ids of the results that refer to each module, by process id and module number."""
     launches: dict[Module, list[int]] = defaultdict(list)
     for number, result in iter_results(report):
         process = report.process_id_of(report.results[number])
@@ -68,7 +69,10 @@ def _module_numbers(number: int, result: Any) -> set[int]:
 
 
 def _module_payloads(source: Any, number: int) -> Iterator[Payload]:
-    """Yield the kind, the name and the bytes of each payload of a module. The bytes of a source file may be None."""
+    """Yield the kind, the name and the bytes of each payload of a module.
+
+    The name is None for code that is not a source file. The bytes are None for a source file without content.
+    """
     for kind in KINDS:
         if data := getattr(source, kind):
             yield kind, None, data

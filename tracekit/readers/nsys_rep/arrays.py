@@ -63,14 +63,14 @@ def decode_columns(
 
     Args:
         events: Fields of the events, including all fields that ``needed_fields`` returns.
-        chosen: The same events, with the running totals of this table.
+        chosen: The same events as in ``events``, with the running totals of the rows of this table in earlier batches.
         table: Source table that the columns belong to.
         names: Names of the columns to decode.
         budget: Memory budget for the columns.
-        skipped: Counter that is updated with the number of skipped events of unknown types, by name. These events may
-            be rows of the table.
+        skipped: Counter to which the number of skipped events of unknown types is added, by the name of the type. It is
+            unknown whether such events are rows of the table.
         types: Event types of the events to decode. If it is empty, events of all types are decoded.
-        exclusion: Filter that selects further events to skip.
+        exclusion: Filter that selects additional events to skip.
 
     Raises:
         Damage: A message is invalid, or the columns exceed the memory budget.
@@ -170,7 +170,10 @@ class DecodedFields:
             self._fields |= {(outer, *path): field for path, field in nested.items()}
 
     def field(self, path: tuple[int, ...]) -> Field | None:
-        """Return the field at a path with one value per row of the table, or None if no row has the field."""
+        """Return a field that ``decode`` has decoded, given its path, or None if no row has the field.
+
+        The field has one value per row of the table.
+        """
         return self._fields[path]
 
     def top_field(self, number: int) -> Field | None:
@@ -182,7 +185,9 @@ class DecodedFields:
 def nested_fields(
     buffer: Buffer, part: Field | None, paths: Collection[tuple[int, ...]]
 ) -> dict[tuple[int, ...], Field | None]:
-    """Decode fields inside a nested message. Each field has one value per row of ``part``, or is None if it is absent.
+    """Decode fields inside a nested message, and return them by path. A field that no row has is None.
+
+    Each field has one value per row of ``part``.
 
     Args:
         buffer: Buffer that holds the messages.
@@ -226,7 +231,7 @@ def _row_indices(
 
 
 def _expand_to_all_rows(field: Field, rows: Int64Array, total: int) -> Field:
-    """Expand a field with values for some rows to all rows of a table. The other rows have no value."""
+    """Expand a field with values for some rows to all rows of a table. In all other rows, the field is absent."""
     values, valid = np.zeros(total, np.uint64), np.zeros(total, np.bool_)
     values[rows] = field.values
     valid[rows] = True if field.valid is None else field.valid

@@ -91,8 +91,9 @@ class RawData:
     def decompress(self, block: Block) -> memoryview:
         """Decompress a block and return the message in it.
 
-        The decompressor does not return how many bytes it wrote. But an LZ4 block always ends in literal bytes. If
-        these bytes are at the end of the result, the result is complete.
+        The decompressor does not report how many bytes it wrote. However, an LZ4 block always ends with bytes that are
+        copied unchanged to the end of the result. If the result ends with the same bytes, the whole block was
+        decompressed.
 
         Raises:
             Damage: The block cannot be decompressed, or its size differs from the declared size.
@@ -128,7 +129,7 @@ class RawData:
 
     @functools.cached_property
     def strings(self) -> pa.BinaryArray:
-        """The strings of the report as bytes. The index of a string is its id."""
+        """The strings of the report as a binary array. The id of a string is its index in this array."""
         return self._strings_and_end[0]
 
     @functools.cached_property
@@ -311,14 +312,14 @@ class _StringBuilder:
         return self._arrays[0] if len(self._arrays) == 1 else pa.concat_arrays(self._arrays)
 
     def _append_edges(self, data: bytes, max_edges: int) -> int:
-        """Read the strings of a block, and append their start and end offsets to ``_edges``.
+        """Find the strings of a block, and append the start and end offset of each string to ``_edges``.
 
-        Reading stops after the string whose offsets exceed ``max_edges``, so that the caller can detect that there are
-        too many strings. It also stops at an invalid field.
+        The search stops at an invalid field, and after the first string with which ``_edges`` has more than
+        ``max_edges`` elements. The excess shows the caller that the block has too many strings.
 
         Args:
             data: The decompressed block, followed by a zero byte that is not part of the block.
-            max_edges: Maximum number of offsets, including the offsets of earlier blocks.
+            max_edges: Maximum number of elements of ``_edges``, including the offsets of strings in earlier blocks.
 
         Returns:
             The offset at which the last field that was read ends.

@@ -22,7 +22,7 @@ class RepCapture(NsysCapture):
         super().__init__(self.report)
 
     def count_undecoded(self) -> Mapping[str, Undecoded]:
-        """Return the number and the bytes of the events in the report that no declared table contains, by class."""
+        """Return the number and size in bytes of the events that no declared table contains, by class."""
         return self.undecoded
 
     @property

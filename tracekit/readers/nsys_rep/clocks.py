@@ -23,7 +23,7 @@ class TimeExtent:
     """The start time and duration of a capture.
 
     Attributes:
-        origin_utc_ns: UTC time in nanoseconds at which the time of events is 0, or None if it is unknown.
+        origin_utc_ns: UTC time in ns since 1970 of an event whose recorded time is 0, or None if it is unknown.
         duration_ns: Time from the start to the stop of the capture in nanoseconds, or None if it is unknown.
     """
 
@@ -77,7 +77,7 @@ def _parse_offset(text: str | None) -> int:
 def _origin_from_segments(conversions: Message) -> tuple[int | None, int | None]:
     """Return the UTC time and the system time in ns at event time 0, from the segments of clock conversions.
 
-    Both are None if they are unknown.
+    If either of the times is missing in the conversions, both are None.
     """
     kinds = _clock_kinds(conversions)
     segments = {}
@@ -99,7 +99,12 @@ def _clock_kinds(conversions: Message) -> dict[bytes, int]:
 
 
 def _last_points(conversions: Message) -> Iterator[tuple[bytes, bytes, tuple[int, int]]]:
-    """Yield the UUIDs of both clocks of each conversion, and the times of both at the start of the last segment."""
+    """Yield the start of the last segment of each conversion between two clocks.
+
+    Yields:
+        The UUIDs of the source clock and the target clock, and the times in ns of both clocks at the start of the
+        segment.
+    """
     field, point = fields_of("Conversion"), fields_of("ConversionPoint")
     listed = conversions.message(fields_of("TimeConversions").conversions)
     for conversion in listed.messages(fields_of("Conversions").conversions):

@@ -70,7 +70,7 @@ class CounterField:
     kind: int
 
     def integers(self, words: UInt64Array) -> Int64Array:
-        """Return the integer values of the field, given the 64-bit word at its offset in each sample."""
+        """Return the integer value of the field in each sample, given the 64-bit word that starts there."""
         unused = 8 * (WORD - self.size)
         shifted = words << np.uint64(unused)
         return (
@@ -78,7 +78,7 @@ class CounterField:
         )
 
     def floats(self, words: UInt64Array) -> Float64Array:
-        """Return the floating-point values of the field, given the 64-bit word at its offset in each sample."""
+        """Return the floating-point value of the field in each sample, given the 64-bit word that starts there."""
         if self.kind == DOUBLE:
             return words.view(np.float64)
         return words.astype(np.uint32).view(np.float32).astype(np.float64)
@@ -122,13 +122,14 @@ def _are_supported(fields: list[CounterField]) -> bool:
 def decode_values(
     types: Mapping[int, list[CounterField]], chosen: SelectedEvents, budget: Budget, skipped: Counter[str]
 ) -> dict[str, pa.Array]:
-    """Decode generic events into columns with one row per sample and value, in event order, including ``rowid``.
+    """Decode generic events into columns with one row per sample and field, in event order, including ``rowid``.
 
     Args:
-        types: Fields of the samples of each event type.
+        types: Fields of the samples of each event type. Events of other types are ignored.
         chosen: Generic events to decode.
         budget: Memory budget for the rows.
-        skipped: Counter that is updated with the number of samples without a time or without values.
+        skipped: Counter to which the number of samples without a time or without data is added, by the key
+            ``INCOMPLETE``.
 
     Raises:
         Damage: A sample is shorter than its values, or the rows exceed the memory budget.
@@ -148,7 +149,7 @@ def decode_values(
 def _complete_events(
     types: Mapping[int, list[CounterField]], top: Mapping[int, Field], skipped: Counter[str]
 ) -> Int64Array:
-    """Return the indices of the counter samples with a time and values, and count the other samples in ``skipped``."""
+    """Return the indices of the counter samples that have a time and data. Count incomplete samples in ``skipped``."""
     if _EVENT.type_id not in top:
         return np.zeros(0, np.int64)
     field = top[_EVENT.type_id]
@@ -161,7 +162,7 @@ def _complete_events(
 
 
 def _presence_mask(field: Field | None) -> Mask:
-    """Return a mask of the messages that have a field. A mask with a single element applies to all messages."""
+    """Return a mask of the messages that have a field. A mask of one element stands for all messages."""
     if field is None:
         return np.zeros(1, np.bool_)
     return np.ones(1, np.bool_) if field.valid is None else field.valid

@@ -100,7 +100,7 @@ class Entries:
         return np.cumsum(self.mask(Selection(selection.payload)))[rows] - 1
 
     def types(self, rows: Int64Array, indices: Int64Array) -> Kinds:
-        """Return the event types of entries, none of which may be a generic event or an event of unknown kind.
+        """Return the event types of some entries, which must not be generic events or events of unknown kind.
 
         Args:
             rows: Indices of entries.
@@ -210,7 +210,7 @@ def count_entries(body: memoryview) -> int:
 def entry_counter() -> Callable[[memoryview], int]:
     """Return a function that counts the events in a decompressed block.
 
-    The function reuses its memory between calls, so that only one thread may call it.
+    The function reuses its memory between calls. Therefore, it must not be called by several threads at once.
     """
     buffers: list[Buffer] = []
 

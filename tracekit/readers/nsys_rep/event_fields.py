@@ -1,8 +1,8 @@
-"""Decode the event fields of a batch once, and share them between all tables with the same payload.
+"""Decode the event fields of a batch once, and share them between all tables with the same payload field.
 
-All function calls have the same payload field, and so have all GPU activities. The table of an event is determined by
-its class, its event type or a message inside the payload. Tables that are read together share the decoded fields, and
-each table selects its rows.
+All function calls are stored in one payload field, and all GPU activities in another. The table of an event is
+determined by its class, its event type or a message inside the payload. Tables that are read together share the decoded
+fields, and each table selects its own rows.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class NeededFields:
 
     Attributes:
         numbers: Numbers of the fields.
-        frames: Number of the field whose values are decoded together as one byte range, or None. It is also in
-            ``numbers``.
+        frames: Number of the repeated field that contains the frames of a call stack, or None. All frames of an event
+            are decoded as one range of bytes. The number is also in ``numbers``.
     """
 
     numbers: frozenset[int] = frozenset()
@@ -149,7 +149,11 @@ class EventFields:
         return self._unknown_calls[types]
 
     def _find_parts(self, outer: int, table: EventTable, budget: Budget) -> dict[int, Int64Array]:
-        """Map the field number of each message nested in a field to the indices of the events that contain it."""
+        """Find the messages nested in a field that identify rows, in the events that have an event class of the table.
+
+        Returns:
+            The indices of the events that contain each nested message, by its field number.
+        """
         field = self.decode(budget).get(outer)
         if field is None:
             return {}

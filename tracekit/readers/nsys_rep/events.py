@@ -49,12 +49,12 @@ class SelectedEvents:
         buffer: Buffer that holds the decompressed blocks.
         starts: Start offset of each payload in the buffer.
         stops: End offset of each payload in the buffer.
-        ranks: Function that returns the position of each event among all events of the batch with the same payload
-            field, counted from 0.
+        ranks: Function that returns, for each selected event, its position among all events of the batch with the same
+            payload field, counted from 0.
         total: Number of all events of the batch with the same payload field, including events that are not selected.
         types: Function that returns the event types of the selected events at the given indices.
-        prefix_totals: Function that takes the totals of this batch and returns the totals of all earlier batches. It
-            must not be called twice.
+        prefix_totals: Function that takes the totals of this batch by name and returns the sums of the totals of all
+            earlier batches. It must not be called twice.
     """
 
     buffer: Buffer
@@ -103,14 +103,17 @@ class Events:
         yield from map_in_order(process_batch, range(len(self._batches)), THREADS)
 
     def counts(self) -> Counter[int]:
-        """Return the number of events of each kind."""
+        """Return the number of events of each kind. A kind is a number that ``event_kind`` computes."""
         total: Counter[int] = Counter()
         for counted in map_in_order(self._count_batch, range(len(self._batches)), THREADS):
             total.update(counted)
         return total
 
     def sizes(self) -> dict[int, tuple[int, int]]:
-        """Return the number of events of each kind, and the total size of their payloads in bytes."""
+        """Return the number of events of each kind, and the total size of their payloads in bytes.
+
+        A kind is a number that ``event_kind`` computes.
+        """
         totals: Counter[int] = Counter()
         counts = self.counts()
         for batch in self._entries:
@@ -169,8 +172,8 @@ class Events:
         """Decompress some blocks of a batch into one buffer.
 
         Returns:
-            The buffer, and the offset of each block, followed by the end of the last block. Skipped blocks have the
-            offset 0.
+            The buffer, and the offset in the buffer of each block of the batch, followed by the end of the last block.
+            The offset is 0 for blocks that are not decompressed.
         """
         blocks = [self._raw.blocks[i] for i in self._batches[nth]]
         buffer = self._buffers.acquire(sum(blocks[i].size for i in which))
@@ -230,7 +233,7 @@ def _batch_blocks(blocks: Sequence[Block], events: int) -> Iterator[range]:
     """Yield the indices of the blocks of each batch.
 
     Each batch except for the last one has at least ``BATCH_BYTES``, or about ``BATCH_EVENTS`` events if the events are
-    small. A block with an unusually high compression ratio counts as larger than it is, so that its batch has fewer
+    small. The size of a block with an unusually high compression ratio is overestimated, so that its batch has fewer
     blocks.
 
     Args:

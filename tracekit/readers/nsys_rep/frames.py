@@ -58,7 +58,7 @@ def decode_stacks(stacks: pa.BinaryArray, number: int, budget: Budget) -> pa.Lis
     Args:
         stacks: Encoded stacks, none of which is null.
         number: Number of the repeated field that contains the frames.
-        budget: Memory budget that limits the number of frames. No memory is reserved.
+        budget: Memory budget that the frames must not exceed. Their memory is not deducted from the budget.
 
     Returns:
         The frames of each stack, as described for ``StackTables.decode_stacks``.

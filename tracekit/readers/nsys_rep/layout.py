@@ -39,10 +39,11 @@ class SourceColumn:
         path: Path of the field that holds the values: the number of a payload field, or the numbers of a payload field
             and of a field nested in it.
         kind: Way in which the values are decoded.
-        fallbacks: Paths of the fields that are used, in order, where the first field is absent.
-        default: Value where the fields are absent, or None for null.
+        fallbacks: Paths of alternative fields. Where the field at ``path`` is absent, the first of them that is present
+            is used.
+        default: Value where the field and all alternative fields are absent, or None for null.
         since: Year and minor version of the first nsys whose exports have the column.
-        first_chain: Number of the first call chain, for columns of the kind ``CHAIN``.
+        first_chain: Number from which call chains are counted (0 or 1), for columns of the kind ``CHAIN``.
     """
 
     path: tuple[int, ...]
@@ -100,7 +101,7 @@ def _column(
 
 
 def _columns(message: str, *names: str, inside: str = "") -> dict[str, SourceColumn]:
-    """Return the definitions of integer columns by name. Each field has the name of its column in snake case.
+    """Return the definitions of integer columns by column name. Each field is named like its column, in snake case.
 
     The argument ``inside`` is the path of the message that contains the fields, followed by a dot.
     """

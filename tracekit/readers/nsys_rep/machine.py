@@ -35,7 +35,7 @@ NETWORK_CARDS = 910
 
 
 def _numbers_by_column(message: str, *columns: str) -> dict[str, int]:
-    """Return the field number of each column by name. Each field has the name of its column in snake case."""
+    """Return the field number of each column by column name. Each field is named like its column, in snake case."""
     return {column: field_path(message, snake_case(column))[0] for column in columns}
 
 
@@ -93,7 +93,10 @@ class MachineReport(Protocol):
 
 
 def tool_fact_rows(report: MachineReport) -> Iterable[Row]:
-    """Yield the rows with the name and the version of nsys. Unlike an export, a report has no schema version."""
+    """Yield a row with the name and a row with the version of nsys.
+
+    Unlike an export, a report has no schema version.
+    """
     yield {"name": "EXPORT_PRODUCT_NAME", "value": "NVIDIA Nsight Systems"}
     if report.container.build:
         yield {"name": "EXPORT_PRODUCT_VERSION", "value": report.container.build}
@@ -102,7 +105,7 @@ def tool_fact_rows(report: MachineReport) -> Iterable[Row]:
 def property_rows(report: MachineReport) -> Iterable[Row]:
     """Yield one row per supported property of the machine, such as its CPU, driver, environment and host name.
 
-    The environment is reduced to the variables with which launchers number processes.
+    Of the environment, only the variables with which launchers number processes, such as ``RANK``, are included.
     """
     field = fields_of("Property")
     for message in _property_messages(report, *PUBLIC, ENVIRONMENT, HOST):

@@ -56,10 +56,10 @@ class Metric:
     size: int
 
     def values(self, words: UInt64Array) -> Int64Array:
-        """Return the values of the metric, given the 64-bit word at its offset in each sample.
+        """Return the value of the metric in each sample, given the 64-bit word that starts at the value.
 
-        Reports declare all values as unsigned, but nsys exports values of 3 bytes as signed. Values of other sizes that
-        no C integer has are assumed to be signed, too.
+        Reports declare all values as unsigned, but nsys exports values of 3 bytes as signed. Values of 5, 6 and 7 bytes
+        are assumed to be signed, too, because no integer type of C has these sizes either.
         """
         unused = 8 * (WORD - self.size)
         shifted = words << np.uint64(unused)
@@ -71,7 +71,7 @@ class Metric:
 def metrics_by_type(raw: RawData) -> dict[int, list[Metric]]:
     """Return the metrics in the samples of each event type, ordered by offset.
 
-    The lowest byte of the event type is the number of the GPU.
+    Each GPU has its own event types: the lowest byte of an event type is the number of the GPU.
 
     Raises:
         Damage: Metrics overlap, or a metric has an invalid offset or size.
@@ -108,10 +108,11 @@ def decode_samples(
     """Decode generic events into columns with one row per sample and metric, in event order, including ``rowid``.
 
     Args:
-        metrics_by_id: Metrics in the samples of each event type.
+        metrics_by_id: Metrics in the samples of each event type. Events of other types are ignored.
         chosen: Generic events to decode.
         budget: Memory budget for the rows.
-        skipped: Counter that is updated with the number of samples without a time or without values.
+        skipped: Counter to which the number of samples without a time or without data is added, by the key
+            ``INCOMPLETE``.
 
     Raises:
         Damage: A sample is invalid, or the rows exceed the memory budget.
@@ -148,7 +149,7 @@ def _decode_rows(
 
 
 def _count_incomplete(metrics_by_id: Mapping[int, list[Metric]], top: Mapping[int, Field]) -> Counter[str]:
-    """Count the samples of GPU metrics without a time or values. The key of the count is ``INCOMPLETE``."""
+    """Return the number of samples of GPU metrics without a time or without data, by the key ``INCOMPLETE``."""
     if _EVENT.type_id not in top:
         return Counter()
     types = top[_EVENT.type_id]
@@ -165,7 +166,10 @@ def _count_incomplete(metrics_by_id: Mapping[int, list[Metric]], top: Mapping[in
 def _events_by_type(
     ids: Int64Array, whole: Mask, metrics_by_id: Mapping[int, list[Metric]]
 ) -> Iterator[tuple[int, Int64Array]]:
-    """Yield each event type of GPU metrics that occurs, with the ascending indices of its complete events."""
+    """Yield each event type of GPU metrics that occurs, and the ascending indices of its complete events.
+
+    The mask ``whole`` selects the complete events: those that have an event type, a time and data.
+    """
     events = np.flatnonzero(whole)
     events = events[np.argsort(ids[events], kind="stable")]
     listed = np.array(sorted(metrics_by_id), np.int64)

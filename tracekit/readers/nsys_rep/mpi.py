@@ -1,4 +1,6 @@
-"""Find the NVTX ranges that are MPI calls. Exports store MPI calls in separate tables.
+"""Find the NVTX ranges that are MPI calls.
+
+nsys exports these ranges to tables of MPI calls, not to the table of ranges.
 
 The MPI wrapper of nsys opens a range in the domain ``MPI`` for each MPI call. It also registers payload schemas with
 reserved ids. A domain with the same name that a program creates has no such schemas, and its ranges stay in the table
@@ -39,7 +41,7 @@ DOMAIN_CREATIONS = Selection(layout.NVTX, (75,))
 
 @dataclass(frozen=True, slots=True)
 class MpiDomains:
-    """The NVTX domains that the MPI wrapper of nsys created. They serve as a filter that selects MPI calls.
+    """The NVTX domains that the MPI wrapper of nsys created, as a filter that selects the events that are MPI calls.
 
     Attributes:
         pairs: Global process id and domain id of each domain of the MPI wrapper.

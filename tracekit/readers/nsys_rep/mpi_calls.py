@@ -99,7 +99,7 @@ _PAYLOAD = layout.TABLES["NVTX_EVENTS"].columns["binaryData"].path[0]
 
 
 class _OtherEvents(NamedTuple):
-    """A filter that excludes the events that are not MPI calls."""
+    """A filter that selects the events that are not MPI calls, in order to exclude them."""
 
     domains: MpiDomains
 
@@ -113,13 +113,18 @@ class _OtherEvents(NamedTuple):
 
 @dataclass
 class _Arguments:
-    """The integer arguments of several calls by column, each with a mask of the calls that have the argument."""
+    """The integer arguments of several calls.
+
+    Attributes:
+        total: Number of calls.
+        values: The argument of each call and a mask of the calls that have it, by column name.
+    """
 
     total: int
     values: dict[str, tuple[Int64Array, Mask]]
 
     def set(self, column: str, rows: Int64Array, values: Int64Array) -> None:
-        """Set an argument of some calls."""
+        """Set the argument of one column for the calls at the given rows."""
         if column not in self.values:
             self.values[column] = np.zeros(self.total, np.int64), np.zeros(self.total, np.bool_)
         numbers, valid = self.values[column]
@@ -127,7 +132,10 @@ class _Arguments:
         valid[rows] = True
 
     def array(self, column: str, *, null_if_zero: bool) -> pa.Array:
-        """Return the values of an argument for all calls, with null for calls without the argument."""
+        """Return the argument of one column for all calls, null for calls without it.
+
+        If ``null_if_zero`` is True, arguments that are 0 become null, too.
+        """
         if column not in self.values:
             return col.null_array(self.total, pa.int64())
         numbers, valid = self.values[column]
@@ -163,7 +171,7 @@ class _Payloads:
 
     Attributes:
         words: The 64-bit integer at each offset of the buffer of the payloads.
-        keys: Process, domain and schema id of each payload, as rows.
+        keys: Matrix with one row per payload: process id, domain id and schema id.
         starts: Start offset of each payload in the buffer.
         stops: End offset of each payload in the buffer.
     """
@@ -196,7 +204,7 @@ class _Payloads:
         return cls(buffer.words, keys, starts, stops)
 
     def kinds(self) -> Int64Array:
-        """Return the index in ``CALLS`` of the table of each event."""
+        """Return, for each event, the index in ``CALLS`` of the table that the event belongs to."""
         numbers, names = self.keys[:, 2] - FIRST_SCHEMA, list(CALLS)
         kinds = np.full(len(numbers), names.index(OTHER))
         for name, ids in SCHEMAS.items():
@@ -213,7 +221,7 @@ class _Payloads:
             signed: Whether the integer is signed.
 
         Returns:
-            The integers, and a mask of the payloads that are long enough.
+            The integers of the payloads that are long enough, and a mask of the rows with such payloads.
         """
         long: Mask = self.stops[rows] - self.starts[rows] >= at + size
         unused = 64 - 8 * size
@@ -274,7 +282,7 @@ def _repeat_by_request(
 ) -> tuple[Int64Array, pa.Array]:
     """Repeat the index of each call once per MPI request that the call waits for.
 
-    A call without requests is not repeated, and its request is null.
+    The index of a call without requests occurs once, with a null handle.
 
     Returns:
         The repeated indices, and the handle of the request that belongs to each of them.

@@ -1,4 +1,4 @@
-"""Name the kinds of events that no declared table contains, so that their counts can be listed by name."""
+"""Name the kinds of events that no declared table contains, so that they can be counted and listed by name."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ KNOWN_TYPES = DECODED_TYPES | {(layout.API, t) for t in _CALL_TYPES}
 
 
 def event_kind_name(kind: int) -> str | None:
-    """Return the name of a kind of events that no declared table contains.
+    """Return the name of a kind of events, or None if a declared table may contain events of this kind.
 
-    The result is None for decoded events. It is also None for function calls, GPU activities and generic events,
-    because their kind does not determine whether they are decoded.
+    The result is therefore also None for function calls, GPU activities and generic events, because their kind does not
+    determine whether a declared table contains them.
     """
     if kind == entries.GENERIC:
         return None
@@ -113,17 +113,20 @@ def event_type_name(payload: int, event_type: int) -> str:
 
 
 def incomplete_event_name(payload: int, event_type: int) -> str:
-    """Return the name of events of one type that lack all fields that would identify them as rows of a table."""
+    """Return the name of the events of one type that have none of the fields that identify the rows of a table."""
     return "process without a name" if payload == layout.PROCESS else event_type_name(payload, event_type)
 
 
 def generic_event_name(source: str | None) -> str:
-    """Return the name of the generic events of a source, or of an unknown source if the argument is None."""
+    """Return the name of the generic events of a source, such as GPU metrics. None stands for an unknown source."""
     return "generic event" if source is None else f"generic event of {source}"
 
 
 def call_class_name(event_class: int) -> str:
-    """Return the name of the function calls of an event class, or a name with its number if the class is unknown."""
+    """Return the name of the function calls of an event class.
+
+    If the class is unknown, the name contains its number.
+    """
     return CALL_CLASSES.get(event_class, f"call of class {event_class}")
 
 
@@ -133,7 +136,10 @@ def activity_name(event_type: int) -> str:
 
 
 def call_name(event_type: int, event_class: int | None) -> str | None:
-    """Return the name of the function calls with the given type and class, or None if they are decoded."""
+    """Return the name of the function calls with the given type and class, or None if a declared table contains them.
+
+    If the calls have no class, ``event_class`` is None.
+    """
     if event_class is None:
         return WITHOUT_CLASS
     if event_class in layout.CLASSES_BY_TYPE[event_type]:

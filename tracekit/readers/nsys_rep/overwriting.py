@@ -45,10 +45,10 @@ _KEY_AND_LENGTH = 5
 
 
 class StepBudget:
-    """A limit on the number of fields and intervals of a file that are visited one by one.
+    """A limit on the number of steps for redacting a file. A step is a visit to one field or one interval, for example.
 
     Attributes:
-        left: Number of steps that may still be spent.
+        left: Number of steps that are still allowed.
     """
 
     def __init__(self, size: int) -> None:
@@ -56,7 +56,7 @@ class StepBudget:
         self._limit = self.left = BASE_STEPS + STEPS_PER_BYTE * size
 
     def spend(self, steps: int = 1) -> None:
-        """Spend the given number of steps.
+        """Subtract steps from the number of steps that are left.
 
         Raises:
             Damage: Not enough steps are left.
@@ -66,7 +66,7 @@ class StepBudget:
             raise self.exceeded_error()
 
     def spend_bytes(self, size: int) -> None:
-        """Spend the steps for processing a string, given its size in bytes.
+        """Subtract the number of steps for searching a string, which is computed from its size in bytes.
 
         Raises:
             Damage: Not enough steps are left.
@@ -143,7 +143,10 @@ class BlockEntries:
                 at = part.end
 
     def with_values(self, values: dict[int, bytes], budget: StepBudget) -> bytes:
-        """Return the bytes of the block with new values for some entries, given by index. Other bytes are unchanged."""
+        """Return the bytes of the block with new values for some entries. All other bytes are unchanged.
+
+        The argument ``values`` maps the index of an entry to its new value.
+        """
         out: list[bytes] = []
         copied = 0
         for nth, value in sorted(values.items()):
@@ -165,7 +168,11 @@ class BlockEntries:
 
 
 class Overwriter:
-    """Overwrites private values in the messages and strings of a report: names, and formats such as UUIDs."""
+    """Overwrites private values in the messages and strings of a report.
+
+    Private values are names and other values that were collected from the report, and values that are recognizable by
+    their format, such as UUIDs.
+    """
 
     def __init__(self, redaction: Redaction, budget: StepBudget, names: Names) -> None:
         self.redaction = redaction
@@ -173,7 +180,7 @@ class Overwriter:
         self.names = names
 
     def candidates(self, data: bytes) -> list[Span]:
-        """Return the intervals of bytes that may hold private values.
+        """Return the intervals of bytes that may hold private values, with bit masks of the names in them.
 
         Raises:
             Damage: The budget is exceeded, because there are too many intervals.
@@ -219,9 +226,13 @@ class Overwriter:
 
 
 def innermost_fields(value: bytes, spans: Spans, budget: StepBudget) -> Iterator[Span]:
-    """Yield the innermost fields of a message that contain given intervals, with the combined bit mask of each field.
+    """Yield the innermost fields of a message that contain any of the given intervals.
 
-    Bytes are treated as a message if they can be parsed as one and every interval lies within one of its fields.
+    Bytes are treated as a message if they can be parsed as one and every interval in them lies within one of its
+    fields.
+
+    Yields:
+        The start and end offset of a field, and the combined bit mask of the intervals in it.
     """
     waiting: list[tuple[int, int, int, Spans]] = [(0, len(value), 0, spans)]
     while waiting:

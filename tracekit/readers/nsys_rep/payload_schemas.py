@@ -1,9 +1,9 @@
 """Determine how to format NVTX payloads as JSON from the schemas that a program registered for them.
 
 A schema describes the layout of payloads like a struct in C. It lists entries with types, names and offsets. The type
-of an entry may be another schema or an enum, and an entry may be an array of fixed length. The plan of a schema
-describes the JSON text that nsys writes for a payload, as constant strings and values between them. A schema whose
-layout depends on the values has no plan.
+of an entry may be another schema or an enum, and an entry may be an array of fixed length. From each schema, a plan is
+computed: the constant strings and the values that make up the JSON text that nsys writes for a payload, in order. A
+schema has no plan if its layout depends on values in the payload.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Plan:
     """A plan for formatting the payloads of one schema as JSON text.
 
     Attributes:
-        pieces: Constant strings, and the values between them.
+        pieces: Constant strings and values, in the order in which they occur in the JSON text.
         size: Exact size of the payloads in bytes, or None if a payload may have any size from ``min_size`` on.
     """
 
@@ -105,9 +105,9 @@ class Labels:
     """The names of the values of an enum. Values that are flags may be combined.
 
     Attributes:
-        size: Size of a value in bytes.
-        names: Name of each value.
-        flags: Name of each value that is a flag.
+        size: Size in bytes of an enum value in a payload.
+        names: Name of each enum value.
+        flags: Name of each enum value that is a flag.
     """
 
     size: int
@@ -202,7 +202,7 @@ SIZES = dict(enumerate(_C_TYPE_SIZES, 1)) | {
 
 
 class _NoPlanError(Exception):
-    """The layout of a schema is unknown, or it depends on values."""
+    """The layout of a schema is unknown, or it depends on values in the payload."""
 
 
 @dataclass
@@ -277,7 +277,10 @@ class Schemas:
         return plan if values <= plan.min_size and plan.width <= MAX_WIDTH else None
 
     def _predefined_plan(self, number: int) -> Pieces:
-        """Return the pieces of the JSON text of a payload of a predefined type. Only its first value is formatted."""
+        """Return the pieces of the JSON text of payloads that have a predefined type instead of a schema.
+
+        If a payload contains several values, only the first value is formatted.
+        """
         if STRINGS.get(number) == 1:
             return [Value(ValueFormat.TEXT, 0, 0)]
         form, size = FORMS.get(number, ValueFormat.BLANK), self.sizes.get(number, 0)
@@ -358,7 +361,7 @@ class _Planner:
         """Return the size and the alignment of one value of an entry in bytes.
 
         Raises:
-            _NoPlanError: The size is unknown, or it depends on values.
+            _NoPlanError: The size is unknown, or it depends on values in the payload.
         """
         if entry.flags & OFFSETS or entry.flags & ARRAYS not in (0, FIXED_ARRAY):
             raise _NoPlanError

@@ -78,7 +78,8 @@ def format_payloads(
         max_chars: Maximum number of characters of all strings together. If it is None, ``MAX_TEXT`` is used.
 
     Returns:
-        The JSON string and the hexadecimal string of each event. At least one of them is null.
+        The JSON string and the hexadecimal string of each event. If all payloads of an event can be formatted as JSON,
+        the hexadecimal string is null, otherwise the JSON string is null. Without payloads, both are null.
 
     Raises:
         Damage: A message is invalid, or the strings may exceed the maximum number of characters.
@@ -148,7 +149,7 @@ class PayloadItems:
             self.stops = np.where(present, content.stops, 0)
 
     def format_hexadecimal(self) -> pa.Array:
-        """Format each payload as its schema id, followed by its bytes as hexadecimal digits."""
+        """Format each payload as its schema id in decimal, a colon, and its bytes as hexadecimal digits."""
         sizes = self.stops - self.starts
         data = extract_strings(self.data, np.stack((self.starts, self.stops), axis=1).reshape(-1)).buffers()[2]
         digits = _DIGITS[np.frombuffer(data or b"", np.uint8)[: int(sizes.sum())]].reshape(-1)
@@ -159,7 +160,7 @@ def _copy_messages(payloads: pa.Array) -> tuple[Buffer, Int64Array, Int64Array, 
     """Copy the messages that contain extended payloads to one buffer.
 
     Returns:
-        The buffer, and the index, start offset and end offset of each copied message.
+        The buffer, and for each copied message, its index in ``payloads`` and its start and end offset in the buffer.
     """
     data = np.frombuffer(payloads.buffers()[2], np.uint8)
     edges = np.frombuffer(payloads.buffers()[1], np.int32)[payloads.offset :][: len(payloads) + 1].astype(np.int64)
@@ -211,7 +212,7 @@ def _format_items(schemas: Schemas, items: PayloadItems, keys: npt.NDArray[np.in
     Args:
         schemas: Payload schemas of the report.
         items: The payloads.
-        keys: Process, domain and schema id of each payload, as rows.
+        keys: Matrix with one row per payload: process id, domain id and schema id.
         max_chars: Maximum number of characters of all strings together.
     """
     arrays: list[pa.Array] = [pa.array([], _BYTES)]
@@ -238,7 +239,10 @@ def _format_items(schemas: Schemas, items: PayloadItems, keys: npt.NDArray[np.in
 
 
 def group_rows(keys: npt.NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
-    """Yield each distinct row of a matrix as unsigned integers, with the ascending indices of all equal rows."""
+    """Yield each distinct row of a matrix and the ascending indices of all rows that are equal to it.
+
+    The values of the distinct row are returned as unsigned 64-bit integers.
+    """
     if not len(keys):
         return
     varying = [nth for nth in range(keys.shape[1]) if (keys[:, nth] != keys[0, nth]).any()]
@@ -307,7 +311,7 @@ def _format_floats(numbers: npt.NDArray[np.floating]) -> pa.Array:
 
 
 def _quote_strings(column: pa.Array) -> pa.Array:
-    """Encode strings as JSON strings in quotes. The strings may contain any bytes."""
+    """Encode byte strings as JSON strings, including the quotes. Bytes that are not valid UTF-8 are kept."""
     data = np.frombuffer(column.buffers()[2] or b"", np.uint8)
     for special in _SPECIAL[np.isin(_SPECIAL, data)].tolist():
         column = pc.replace_substring(
@@ -322,12 +326,17 @@ def _concatenate_strings(*parts: bytes | pa.Array) -> pa.Array:
 
 
 def _join_lists(edges: Int64Array, column: pa.Array) -> pa.Array:
-    """Join the strings of each list with commas, given the list offsets. Lists with a null string become null."""
+    """Join the strings of each list with commas. A list that contains null becomes null.
+
+    Args:
+        edges: Offsets of the lists in ``column``.
+        column: The strings of all lists.
+    """
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(edges, pa.int32()), column), b",")
 
 
 def _split_bytes(data: Bytes, sizes: Int64Array) -> pa.Array:
-    """Split bytes into strings with the given sizes."""
+    """Split bytes into consecutive strings, each of which has the given size in bytes."""
     edges = np.append(0, np.cumsum(sizes)).astype(np.int32)
     return pa.Array.from_buffers(
         _BYTES, len(sizes), [None, pa.py_buffer(edges), pa.py_buffer(np.ascontiguousarray(data))]

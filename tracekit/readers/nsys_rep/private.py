@@ -133,7 +133,10 @@ def _environment_variable_edit(redaction: Redaction) -> Edit:
 
 
 def _launch_options_edit(redaction: Redaction) -> Edit:
-    """Return a function that removes variables from launch options, and redacts all strings as command lines."""
+    """Return a function that removes environment variables from launch options.
+
+    All remaining strings of the launch options are redacted as command lines.
+    """
     variable = _environment_variable_edit(redaction)
 
     def redact_field(part: FieldSpan, value: bytes) -> bytes:
@@ -224,7 +227,7 @@ class ProcessesOfEvent(NamedTuple):
 
 
 def _redacted_strings(data: bytes, fields: list[FieldSpan]) -> dict[int, bytes]:
-    """Return the redacted strings of a process by offset, without strings that redaction leaves unchanged."""
+    """Return the redacted strings of a process by their offset in ``data``, omitting strings that do not change."""
     texts = [(p.value_start, p.number, data[p.value_start : p.end]) for p in fields if p.kind == DELIMITED]
     named = next((value for _, number, value in texts if number == _PROCESS.name), b"")
     replaced: dict[int, bytes] = {}

@@ -1,7 +1,7 @@
 """Write a copy of a report without values that identify people and machines. All other values are unchanged.
 
-Sections are copied in order, and the raw data is copied block by block. Only blocks that change are compressed again.
-Only the lengths and offsets that depend on changed blocks are updated.
+Sections are copied in order, and the raw data is copied block by block. Only blocks whose content changes are
+compressed again. Lengths and offsets are updated only where they depend on such blocks.
 """
 
 from __future__ import annotations
@@ -241,7 +241,10 @@ class _RedactedReport:
         return head + bytes(self.raw.data[block.offset : block.offset + block.packed])
 
     def _decompress(self, block: Block) -> bytes:
-        """Return the decompressed bytes of a block, and subtract the steps for decompressing it from the budget."""
+        """Return the decompressed bytes of a block.
+
+        The steps that decompression takes are deducted from the step budget.
+        """
         self.budget.spend(block.size // DECOMPRESSED_BYTES_PER_STEP)
         return bytes(self.raw.decompress(block))
 
@@ -263,7 +266,7 @@ class _RedactedReport:
     def _collect_from_events(self) -> set[int]:
         """Collect private names from the environment variables in events.
 
-        The events with processes that redaction changes are added to the attribute ``processes``.
+        The indices of the events that contain processes to redact are added to the attribute ``processes``.
 
         Returns:
             The ids of the strings that hold the environments of processes.
@@ -288,7 +291,7 @@ class _RedactedReport:
         return environments
 
     def _read_entry(self, entries: BlockEntries, nth: int) -> bytes:
-        """Return the bytes of an entry, and subtract the steps for parsing them from the budget."""
+        """Return the bytes of an entry. The steps that parsing them takes are deducted from the step budget."""
         event = entries[nth]
         self.budget.spend_bytes(MESSAGE_COST * len(event))
         return event
@@ -313,7 +316,9 @@ class _RedactedReport:
         return [(start, start + 1, 0) for start in starts]
 
     def _collect_from_strings(self) -> tuple[list[tuple[Block, int]], int]:
-        """Collect private names from environment variables in strings, and find the strings that programs printed.
+        """Collect private names from environment variables in strings.
+
+        The ids of the strings that programs printed are added to the attribute ``outputs``.
 
         Returns:
             The blocks of strings, each with the id of its first string, and the offset at which the last block ends.
@@ -332,7 +337,12 @@ class _RedactedReport:
         return blocks, at
 
     def _collect_from_block(self, entries: BlockEntries, ids: Int64Array) -> None:
-        """Collect private names from a block of strings. ``ids`` contains the id of each entry that is a string."""
+        """Collect private names from a block of strings.
+
+        Args:
+            entries: The entries of the block.
+            ids: The id of each entry that is a string. For any other entry, the id of the last string before it.
+        """
         for nth in np.flatnonzero(entries.numbers == STREAM).tolist():
             self.outputs.update(Message(memoryview(self._read_entry(entries, nth))).int_values(_CONTENT))
         zeros = np.flatnonzero(np.frombuffer(entries.body, np.uint8) == 0)

@@ -92,7 +92,8 @@ class Report:
     def max_rows(self, table: str) -> int:
         """Return an upper limit for the number of rows of a table, derived from the number of events in the report.
 
-        The result is 0 for tables that are usually small. Memory for them is reserved as their rows are read.
+        The result is 0 for tables that are usually small. Instead, memory for such tables is reserved as their rows are
+        read.
         """
         if table in GENERIC_TABLES:
             listed = self.metrics if table == SAMPLES else self.counters
@@ -138,7 +139,14 @@ class Report:
         repaired: Counter[tuple[str, str]],
         skipped: Counter[tuple[int, str]],
     ) -> Iterator[list[Result]]:
-        """Yield the results of all requests for each batch of events."""
+        """Read all batches of events, and yield the results of all requests for each batch.
+
+        Args:
+            requests: Requests for tables of events.
+            repaired: Counter to which the number of strings with invalid UTF-8 is added, by table and column.
+            skipped: Counter that is updated with the number of skipped events, by payload field and name. If several
+                requests skip events of the same name, the largest of their numbers is used.
+        """
         lock = threading.Lock()
 
         def decode_batch(batch: list[SelectedEvents]) -> list[Result]:
@@ -168,7 +176,10 @@ class Report:
             skipped |= Counter({(_payload_field_of_table(request.table), name): n for name, n in total.items()})
 
     def _warn_skipped(self, skipped: Counter[tuple[int, str]], payloads: Collection[int]) -> None:
-        """Warn once per type about events of unknown types that may be rows of the tables that were read."""
+        """Warn about skipped events of unknown types, which may be rows of the tables that were read.
+
+        Events that an earlier warning counted are not counted again.
+        """
         known = unknown_events.unknown_types(self.events.counts())
         unknown = skipped | Counter({(payload, name): n for payload, n, name in known if payload in payloads})
         for (payload, name), number in (unknown - self._warned).items():
@@ -353,7 +364,7 @@ class Report:
         return columns | {ROWID: col.number_array(np.arange(before + 1, before + rows + 1))}
 
     def _small_table(self, table: str, budget: Budget) -> dict[str, pa.Array]:
-        """Return all columns of a table whose rows are not events."""
+        """Return all columns of a table that is built as a whole instead of from batches of events."""
         if table == STRINGS:
             ids = np.arange(len(self.raw.strings))
             return {ROWID: col.number_array(ids + 1), "id": col.number_array(ids), "value": self.raw.strings}
@@ -374,7 +385,7 @@ class Report:
 
 
 def _shared_selections(selections: Sequence[Selection]) -> list[Selection]:
-    """Replace each selection with the union of all selections that have the same payload field."""
+    """Replace each selection with the union of all given selections that have the same payload field."""
     types: dict[int, set[int]] = {}
     for payload, chosen in selections:
         types.setdefault(payload, set()).update(chosen)
@@ -397,7 +408,7 @@ def _value_array(values: list[int | str | None]) -> pa.Array:
 
 
 def _filter_rows(columns: dict[str, pa.Array], where: Where | None) -> dict[str, pa.Array]:
-    """Return the rows of some columns that match a filter."""
+    """Filter the rows of columns, and return the columns with only the rows that match."""
     if where is None:
         return columns
     column = columns[where.column]

@@ -1,4 +1,4 @@
-"""Count the events of a report that no declared table contains, and their bytes, by class."""
+"""Count the events of a report that no declared table contains, and compute their size in bytes, by class."""
 
 from __future__ import annotations
 
@@ -55,12 +55,13 @@ class EventsReport(Protocol):
 
 
 class _Check(NamedTuple):
-    """Events that are decoded only if they have one of several fields.
+    """Events that a declared table contains only if they have at least one of several fields.
 
     Attributes:
         selection: Selection of the events.
         fields: Numbers of the fields.
-        name: Function that returns the class of the events without any of the fields, given their event type.
+        name: Function that takes the type of events without any of the fields, and returns the class under which these
+            events are counted.
     """
 
     selection: Selection
@@ -69,7 +70,7 @@ class _Check(NamedTuple):
 
 
 def _identifying_fields_check(table: str) -> _Check:
-    """Return a check that requires the events of a table to have one of its identifying fields."""
+    """Return a check for the events of a table, which need at least one of the identifying fields of the table."""
     declared = layout.TABLES[table]
     return _Check(
         Selection(declared.payload, declared.event_types),
@@ -85,7 +86,9 @@ _CHECKS = (
 
 
 def find_undecoded(report: EventsReport) -> dict[str, Undecoded]:
-    """Return the number and the bytes of the events that no declared table contains, by class, most frequent first.
+    """Return the number and size in bytes of the events that no declared table contains, by class.
+
+    The class with the most events comes first.
 
     Raises:
         Damage: An event is invalid.
@@ -117,14 +120,21 @@ def find_undecoded(report: EventsReport) -> dict[str, Undecoded]:
 
 
 def _generic_sizes(chosen: SelectedEvents, decoded: Collection[int], sources: Mapping[int, str]) -> Iterator[Size]:
-    """Yield the class, number and size of the generic events of each event type. The class of decoded types is None."""
+    """Yield the class, the number and the total size in bytes of the generic events of each event type.
+
+    The class is None for the event types in ``decoded``, whose events are rows of declared tables.
+    """
     for number, count, size in _sizes_by_value(chosen, np.arange(len(chosen.starts)), _GENERIC_TYPE):
         source = sources.get(-1 if number is None else number & SOURCE_MASK)
         yield None if number in decoded else names.generic_event_name(source), count, size
 
 
 def _call_sizes(chosen: SelectedEvents, event_type: int) -> Iterator[Size]:
-    """Yield the class, number and size of function calls of an event type, grouped by event class."""
+    """Yield the class, the number and the total size in bytes of the function calls of one event type.
+
+    There is one item per event class, whose name is None if declared tables contain calls of the event class. If they
+    contain only calls with certain nested messages, one more item counts the calls without these messages.
+    """
     for event_class, count, size in _sizes_by_value(chosen, np.arange(len(chosen.starts)), layout.CLASS):
         yield names.call_name(event_type, event_class), count, size
         if event_class in layout.PARTS and event_type == layout.CALL:
@@ -137,7 +147,10 @@ def _call_sizes(chosen: SelectedEvents, event_type: int) -> Iterator[Size]:
 
 
 def _sizes_without_fields(chosen: SelectedEvents, check: _Check) -> Iterator[Size]:
-    """Yield the class, number and size of the events of each event type that have none of the fields of a check."""
+    """Yield the class, number and total size in bytes of the events that have none of the fields of a check.
+
+    There is one item per event type.
+    """
     decoded = np.zeros(len(chosen.starts), np.bool_)
     for field in decode(chosen.buffer, chosen.starts, chosen.stops, check.fields).values():
         decoded |= _presence_mask(field, len(decoded))
@@ -149,9 +162,9 @@ def _sizes_without_fields(chosen: SelectedEvents, check: _Check) -> Iterator[Siz
 
 
 def _sizes_by_value(chosen: SelectedEvents, rows: Int64Array, number: int) -> Iterator[tuple[int | None, int, int]]:
-    """Yield each value of a field, with the number and the total size of the given events that have it.
+    """Yield each value of a field, and the number and total size in bytes of the given events that have this value.
 
-    The value None represents the events without the field.
+    The value None stands for the events without the field.
     """
     field = decode(chosen.buffer, chosen.starts[rows], chosen.stops[rows], (number,)).get(number)
     present = _presence_mask(field, len(rows))
@@ -172,7 +185,10 @@ def _rows_of_class(chosen: SelectedEvents, event_class: int) -> Int64Array:
 
 
 def _part_fields(chosen: SelectedEvents, rows: Int64Array) -> list[Field | None]:
-    """Return the nested messages that identify the rows of tables, decoded from the events at the given indices."""
+    """Return the nested messages that identify the rows of tables, decoded from the events at the given indices.
+
+    The result has one field per kind of nested message, or None for a kind that none of the events contains.
+    """
     parts = {t.part for t in layout.TABLES.values() if t.part}
     outer = decode(chosen.buffer, chosen.starts[rows], chosen.stops[rows], {part[0] for part in parts})
     return [nested_fields(chosen.buffer, outer.get(part[0]), {part[1:]})[part[1:]] for part in parts]

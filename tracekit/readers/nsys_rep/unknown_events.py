@@ -1,6 +1,7 @@
 """Count the events of unknown types that are skipped when a table is read, so that a warning can list them.
 
-Events of the types in the module ``names`` are known not to be rows of any declared table, and are not counted here.
+Events of a type that the module ``names`` lists are not counted, because it is known that no declared table contains
+them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,12 @@ TABLES = {
 
 
 def unknown_calls(classes: Field | None, rows: Int64Array) -> Counter[str]:
-    """Return the number of function calls at the given indices with an unknown class or no class, by name."""
+    """Return the number of function calls that have an unknown class or no class, by name of the class.
+
+    Args:
+        classes: Class of each function call, or None if no call has a class.
+        rows: Indices of the function calls to count.
+    """
     if classes is None:
         return Counter({names.WITHOUT_CLASS: len(rows)} if len(rows) else {})
     valid = np.ones(len(rows), np.bool_) if classes.valid is None else classes.valid[rows]
@@ -45,7 +51,10 @@ def unknown_calls(classes: Field | None, rows: Int64Array) -> Counter[str]:
 def unknown_activities(
     chosen: SelectedEvents, top: Mapping[int, Field], table: EventTable, rows: Int64Array
 ) -> Counter[str]:
-    """Return the number of GPU activities with neither an identifying field nor a sibling field, by name.
+    """Return the number of GPU activities whose kind is unknown, by name of the event type.
+
+    An activity of a type that the table expects is counted if it has no sibling field. An activity of an unknown type
+    is counted if it has none of the known activity fields.
 
     Args:
         chosen: Events that were read for a table.
@@ -77,9 +86,9 @@ def _lacks_all_fields(fields: Mapping[int, Field], numbers: Sequence[int], rows:
 
 
 def unknown_types(counts: Mapping[int, int]) -> Iterator[tuple[int, int, str]]:
-    """Yield the payload field, the number of events and the name of each unknown type of calls and NVTX events.
+    """Yield the payload field, the number of events and the name of each unknown event type of calls and NVTX events.
 
-    The argument ``counts`` has the number of events of each kind.
+    The argument ``counts`` maps each kind of events, as ``event_kind`` computes it, to the number of its events.
     """
     for kind, number in counts.items():
         if kind in (entries.GENERIC, entries.UNKNOWN):
