@@ -1,7 +1,7 @@
 """Read Arrow IPC files and streams, and check the sizes that their messages declare before memory is allocated.
 
-pyarrow always reads whole messages of a stream. This module therefore extracts the requested columns of uncompressed
-streams, which is the format that nsys writes, from the messages itself.
+pyarrow always reads whole messages of a stream, with all columns. nsys writes uncompressed streams. For them, this
+module therefore decodes the requested columns itself.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class IpcFile:
         self._columns = _column_layouts(self.schema) if self._is_stream and not self._is_compressed() else None
 
     def read(self, file: InputFile, columns: Sequence[str], budget: Budget) -> pa.Table:
-        """Read columns of all record batches into a table.
+        """Read the requested columns of all record batches into a table.
 
-        pyarrow reads the other columns as well if the file is a compressed stream, or a stream with nested or
-        dictionary-encoded columns.
+        If the file is a compressed stream, or a stream with nested or dictionary-encoded columns, pyarrow reads all
+        columns into memory before the requested ones are selected.
 
         Raises:
             Damage: The columns exceed the memory budget.
@@ -91,10 +91,10 @@ class IpcFile:
         return pa.Table.from_batches(self.record_batches(file, columns), schema)
 
     def record_batches(self, file: InputFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield all record batches with some of their columns.
+        """Yield all record batches in file order, each with only the requested columns.
 
-        pyarrow reads the other columns as well if the file is a compressed stream, or a stream with nested or
-        dictionary-encoded columns.
+        If the file is a compressed stream, or a stream with nested or dictionary-encoded columns, pyarrow reads all
+        columns into memory before the requested ones are selected.
 
         Raises:
             ValueError: The data of a column is invalid.
@@ -154,9 +154,9 @@ class ColumnLayout(NamedTuple):
 
     Attributes:
         kind: Arrow type of the column.
-        node: Index of the field node, which holds the number of rows and of nulls.
-        first: Index of the first buffer.
-        stop: Index after the last buffer.
+        node: Index of the column's field node, which holds the number of rows and of nulls.
+        first: Index of the column's first buffer among the buffers of the record batch.
+        stop: Index after the column's last buffer.
     """
 
     kind: pa.DataType
@@ -253,9 +253,9 @@ def _batch_table(block: IpcMessage) -> FlatTable | None:
 
 
 def _reserve_batch_buffers(file: InputFile, block: IpcMessage, batch: FlatTable, budget: Budget) -> None:
-    """Check the offsets of the buffers of a record batch.
+    """Check that the buffers of a record batch lie within its message.
 
-    For each compressed buffer, reserve memory for the decompressed size that it declares.
+    For each compressed buffer, reserve memory for the decompressed size that the buffer declares.
     """
     compressed = batch.table(_COMPRESSION) is not None
     for offset, length in batch.structs(_BUFFERS, _BUFFER):

@@ -120,7 +120,8 @@ class Ledger:
 
         Args:
             what: Key that identifies the data, so that reading it again is not counted twice.
-            per_byte: Bytes of memory allowed per byte of the file. Reads with the same value share one limit.
+            per_byte: Bytes of memory allowed per byte of the file. All reads with the same ``per_byte`` together may
+                reserve the memory of one budget. Reads with another ``per_byte`` are limited separately.
         """
         others = sum(size for key, size in list(self._reserved.items()) if key[0] == per_byte and key[1] != what)
         budget = Budget(self._file_bytes, per_byte, others)

@@ -1,4 +1,4 @@
-"""Builders that join the record batches of a column while a file is read."""
+"""Builders that collect record batches while a file is read, and join them into whole columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def column_builder(kind: pa.DataType, capacity: int) -> NumberBuilder | Dictiona
 
     Args:
         kind: Arrow type of the column.
-        capacity: Number of rows to reserve address space for. The system allocates the memory only when rows are added.
+        capacity: Number of rows to reserve address space for. The operating system allocates the memory only when rows
+            are added.
     """
     if pa.types.is_dictionary(kind):
         return DictionaryBuilder(kind, capacity)
@@ -29,7 +30,7 @@ def column_builder(kind: pa.DataType, capacity: int) -> NumberBuilder | Dictiona
 
 
 class Builder(Protocol):
-    """The interface of builders, which join batches of several columns."""
+    """The interface of builders, which collect batches of rows and join them into whole columns."""
 
     def append(self, batch: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
         """Add a batch of rows. All batches must have the same columns."""
@@ -116,7 +117,7 @@ class ChunkBuilder:
             self._batches.append(batch)
 
     def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
-        """Return the columns of all batches, by name, with one chunk or more per batch."""
+        """Return the columns of all batches, by name. Each batch becomes one or more chunks of a column."""
         batches, self._batches = self._batches, []
         return {name: as_chunks([batch[name] for batch in batches]) for name in batches[0]}
 
@@ -229,10 +230,10 @@ class DictionaryBuilder:
 
 
 def is_mostly_unique(strings: int, rows: int) -> bool:
-    """Return whether a column has so many distinct strings that merging them into one dictionary is not worthwhile.
+    """Return whether a column has so many distinct strings that merging its dictionaries is not worthwhile.
 
     Args:
-        strings: Number of distinct strings.
+        strings: Number of strings in all dictionaries of the column together.
         rows: Number of rows of the column.
     """
     return strings > max(MANY_STRINGS, rows // 2)

@@ -59,10 +59,11 @@ class StringTable:
 
 
 def dictionary_array(codes: pa.Array, names: pa.Array) -> pa.DictionaryArray:
-    """Build a dictionary column. Rows with equal names get the same code.
+    """Build a dictionary column. Rows with equal names get the same code in it, even if their given codes differ.
 
     Args:
-        codes: Code of each row. The codes must be numbered in the order in which they first occur.
+        codes: Code of each row, which is an index of ``names``. The codes must be numbered in the order in which they
+            first occur.
         names: Name of each code. Rows with a null name become null.
     """
     values = names.unique().drop_null()
@@ -75,8 +76,8 @@ def compact_dictionary(codes: pa.Array | pa.ChunkedArray, names: pa.Array) -> pa
     """Build a dictionary column whose dictionary holds only names that occur in its rows.
 
     Args:
-        codes: Code of each row.
-        names: Name of each code.
+        codes: Code of each row, which is an index of ``names``.
+        names: Name of each code. Names that no row refers to are dropped.
     """
     used = single_array(codes).dictionary_encode()
     return dictionary_array(used.indices, names.take(used.dictionary))
@@ -86,7 +87,7 @@ def decode_dictionary(names: pa.DictionaryArray) -> pa.Array:
     """Convert a dictionary column to a string column.
 
     Raises:
-        ValueError: The strings of all rows together exceed the limit for a column of this many rows.
+        ValueError: The strings of all rows together exceed 64 MiB plus 4 KiB per row, or 2 GiB.
     """
     size = pc.sum(pc.binary_length(names.dictionary).cast(pa.int64()).take(names.indices)).as_py() or 0
     limit = min(SPARE_TEXT_BYTES + MAX_TEXT_BYTES_PER_ROW * len(names), MAX_TEXT_BYTES)
@@ -130,7 +131,10 @@ def number_array(
 
 
 def null_array(rows: int, kind: pa.DataType) -> pa.Array:
-    """Return a column of nulls. All such columns share one buffer, because most columns of a file are often null."""
+    """Return a column of nulls.
+
+    Columns of similar length share one buffer, because many columns of a file often hold only nulls.
+    """
     if pa.types.is_dictionary(kind):
         dictionary = pa.array([], kind.value_type)
         return pa.DictionaryArray.from_arrays(null_array(rows, kind.index_type), dictionary, safe=False)
@@ -163,7 +167,8 @@ def encode_rows(*columns: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, list[tu
     """Dictionary-encode the rows of integer columns, so that equal rows have the same code.
 
     Returns:
-        The code of each row, and the distinct rows by code. A row is the tuple of its values.
+        The code of each row, and the list of the distinct rows, in which the code of a row is its index. A row is the
+        tuple of its values.
     """
     first, *others = columns
     numbers, values = _encode_column(first)
@@ -217,7 +222,9 @@ def _convert_dictionary(column: pa.DictionaryArray) -> tuple[pa.DictionaryArray,
 
 
 def to_valid_utf8(column: pa.Array) -> tuple[pa.Array, int]:
-    """Convert a column of bytes, strings or numbers to strings. Invalid UTF-8 is replaced.
+    """Convert a column of bytes, strings or numbers to strings.
+
+    Bytes are decoded as UTF-8, and invalid bytes are replaced with U+FFFD. Numbers are written in decimal.
 
     Returns:
         The strings, and the number of strings in which bytes were replaced.

@@ -34,13 +34,13 @@ _NEXT_FIELD, _MORE, _LONGEST, _MAX_DEPTH = 16, 0x80, 63, 16
 
 
 class PageHeader(NamedTuple):
-    """The header of a page.
+    """The header of a Parquet page.
 
     Attributes:
-        type: Page type of the Parquet format, or -1 if the header has none.
-        size: Uncompressed size in bytes.
-        values: Number of values.
-        encoding: Encoding of the values, or -1 if the header has none.
+        type: Number of the page type in the Parquet format, or -1 if the header has none.
+        size: Uncompressed size of the page in bytes.
+        values: Number of values on the page.
+        encoding: Number of the encoding of the values in the Parquet format, or -1 if the header has none.
     """
 
     type: int
@@ -50,12 +50,12 @@ class PageHeader(NamedTuple):
 
 
 class PageTotals(NamedTuple):
-    """Totals of the pages of a column chunk.
+    """Totals of the pages of a Parquet column chunk.
 
     Attributes:
         size: Uncompressed size of all pages in bytes.
         decoded: Upper limit for the size in bytes of the dictionary-encoded values once they are decoded.
-        encodings: Encodings of the values.
+        encodings: Numbers of the encodings that occur on the pages, as in ``PageHeader.encoding``.
     """
 
     size: int

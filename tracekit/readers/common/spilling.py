@@ -24,7 +24,7 @@ BATCH_ROWS = 1 << 16
 
 
 class SpillingBuilder:
-    """A builder that writes batches to a temporary Arrow stream and returns columns that are mapped into memory.
+    """A builder that writes batches to temporary Arrow streams and returns columns whose data is memory-mapped.
 
     All chunks of a column except the last one have at least ``BATCH_ROWS`` rows. The chunks of a dictionary column
     share one dictionary, unless most of its strings are distinct.
@@ -134,7 +134,7 @@ class _Stream:
             self._writer.write_batch(batch)
 
     def finish(self) -> list[pa.RecordBatch]:
-        """Finish writing, and return all batches. Their data is mapped into memory."""
+        """Finish writing, and return all batches. Their data is memory-mapped."""
         with _convert_disk_errors():
             self._writer.close()
             return list(ipc.open_stream(map_file(self._file)))

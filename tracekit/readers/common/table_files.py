@@ -204,10 +204,7 @@ def is_string_type(kind: pa.DataType) -> bool:
 
 
 def is_flat_type(kind: pa.DataType) -> bool:
-    """Return whether an Arrow type is a number, a string or null, or a dictionary of these.
-
-    Nested types are not flat.
-    """
+    """Return whether an Arrow type is not nested: primitive, string, binary or null, or a dictionary of these types."""
     if pa.types.is_dictionary(kind):
         return is_flat_type(kind.value_type)
     return bool(pa.types.is_primitive(kind) or pa.types.is_null(kind) or is_string_type(kind))

@@ -71,7 +71,10 @@ class Trie:
 
     @property
     def labels(self) -> UInt32Array:
-        """The label of each node, in node order, which is the last label of its sequence. The root has the label 0."""
+        """The label of each node, in node order. The root, which has no label, has the value 0.
+
+        The labels on the path from a child of the root to a node are the sequence of the node.
+        """
         return self._node_array("LABELS")
 
     @property
@@ -80,12 +83,12 @@ class Trie:
         return self._node_array("DEPTHS")
 
     def add(self, edges: Int64Array, labels: UInt32Array) -> UInt32Array:
-        """Add sequences, and return the node of each sequence.
+        """Add sequences, and return the number of the node of each sequence.
 
         Args:
             edges: Index of the first label of each sequence in ``labels``, followed by the total number of labels.
-            labels: Labels of all sequences. Each sequence is in reverse order: its last label belongs to a child of
-                the root.
+            labels: Labels of all sequences. The labels of each sequence are in reverse order: the last one belongs to
+                a child of the root, the first one to the node of the sequence.
 
         Raises:
             Damage: The nodes exceed the memory budget.
@@ -103,7 +106,7 @@ class Trie:
         """Add all sequences of another trie to this trie.
 
         Returns:
-            For each node of the other trie, in node order, the node of the same sequence in this trie.
+            For each node of the other trie, in node order, the number of the node of the same sequence in this trie.
 
         Raises:
             Damage: The nodes exceed the memory budget.

@@ -1,9 +1,9 @@
-"""Format extended NVTX payloads of exports made with ``--include-blobs`` like the payloads of reports.
+"""Format the extended NVTX payloads in exports as strings. Only ``nsys export --include-blobs`` exports them.
 
 A blob begins with the number of its payloads (8 bytes). The schema id, the size and the offset of each payload follow
 (8 bytes each), and then the bytes of the payloads. A payload is formatted as its schema id, a colon and its bytes in
-hexadecimal. The payloads of a blob are separated by commas. A blob with another layout is formatted as the hexadecimal
-digits of all its bytes.
+hexadecimal, and the payloads of a blob are separated by commas: ``7:0a00,7:0b00``. The reader of reports formats
+payloads in the same way. A blob with another layout is formatted as the hexadecimal digits of all its bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _DIGITS = np.frombuffer(b"".join(b"%02x" % n for n in range(256)), np.uint8).res
 
 
 def format_blobs(column: pa.Array) -> pa.Array:
-    """Format each blob of a column as a string. A null becomes a null string.
+    """Format each blob of NVTX payloads in a column as a string, such as ``7:0a00,7:0b00``. A null remains null.
+
+    The parts of the string are described at the top of this module.
 
     Raises:
         ValueError: The total size of the blobs is 1 GiB or more.
@@ -48,7 +50,7 @@ def format_blobs(column: pa.Array) -> pa.Array:
 
 
 def _format_consecutive_blobs(data: Bytes, starts: Offsets, stops: Offsets) -> pa.Array:
-    """Format each of several consecutive blobs in a buffer as a string."""
+    """Format each of several consecutive blobs in a buffer as a string, as ``format_blobs`` does."""
     owners, schemas, payload_starts, payload_stops = _payloads(data, starts, stops)
     others = np.setdiff1d(np.arange(len(starts)), owners)
     order = np.argsort(np.concatenate([owners, others]), kind="stable")
@@ -65,7 +67,7 @@ def _format_consecutive_blobs(data: Bytes, starts: Offsets, stops: Offsets) -> p
 
 
 def _payloads(data: Bytes, starts: Offsets, stops: Offsets) -> tuple[Offsets, npt.NDArray[np.uint64], Offsets, Offsets]:
-    """Return the blob index, schema id, start offset and end offset of each payload in all blobs.
+    """Return four arrays: the blob index, schema id, start offset and end offset of each payload in all blobs.
 
     Blobs that do not have the layout of payloads are skipped.
     """

@@ -50,7 +50,7 @@ class NsysCapture(Lookups, Capture):
         self._python_samples: dict[str, pa.Array] = {}
 
     def launch(self) -> Launch:
-        """Return the environment variables with which launchers number processes, and the host name."""
+        """Return the variables in which launchers number processes, such as ``RANK``, and the name of the host."""
         return read_launch(self)
 
     def names(self) -> list[str]:
@@ -68,7 +68,7 @@ class NsysCapture(Lookups, Capture):
     def count_many(self, names: Sequence[str]) -> dict[str, int]:
         """Return the number of rows of several tables, by name.
 
-        The tables are counted together if the file format allows that.
+        If the file format allows it, all tables are counted in one pass over the file.
         """
         sources = [
             (name, table) for name in names if name not in _WHOLE_TABLES for table in schemas.table(name).source_tables
@@ -107,7 +107,7 @@ class NsysCapture(Lookups, Capture):
         return self.read_many({name: columns})[name]
 
     def read_many(self, columns: Mapping[str, Sequence[str]]) -> dict[str, pa.Table]:
-        """Read some columns of several tables. The tables are read together if the file format allows that."""
+        """Read some columns of several tables, in one pass over the file if the file format allows it."""
         events = [n for n in columns if n not in _WHOLE_TABLES]
         sources = [
             (n, table) for n in events for table in schemas.table(n).source_tables if table in self.tables.columns
@@ -151,11 +151,14 @@ class NsysCapture(Lookups, Capture):
 
     @functools.cached_property
     def python_domains(self) -> python_stacks.Domains:
-        """The kind of Python samples in each NVTX domain that contains them, by process id and domain id."""
+        """The NVTX domains that contain Python samples, by process id and domain id.
+
+        The value is the kind of the samples, as an index of ``python_stacks.KINDS``.
+        """
         return python_stacks.find_domains(self)
 
     def python_samples(self) -> dict[str, pa.Array]:
-        """Return the columns of ``python_samples``, except the call stacks. The first call reads them."""
+        """Return all columns of ``python_samples`` except ``stack_id``. The first call reads them."""
         if not self._python_samples:
             self._python_samples = python_stacks.read_samples(self, self.python_domains)
         return self._python_samples
@@ -186,7 +189,7 @@ class NsysCapture(Lookups, Capture):
         return self._machine_tables[name]
 
     def _resolve_column(self, name: str, table: str, column: str, raw: pa.Table) -> pa.ChunkedArray | pa.Array:
-        """Compute a declared column from the columns of a source table. Both have the same rows."""
+        """Compute a declared column from columns of a source table, with one value per row of these columns."""
         resolver = column_resolvers(name).get(column)
         if resolver is None:
             return self.resolve_by_declaration(name, table, column, raw)
@@ -210,14 +213,14 @@ class NsysCapture(Lookups, Capture):
         return raw[source]
 
     def _replace_keys_with_names(self, name: str, results: dict[str, pa.Array]) -> dict[str, pa.Array]:
-        """Replace the keys of NVTX domains and categories in columns of a table with their names.
+        """Return columns of a table in which the keys of NVTX domains and categories are replaced with names.
 
         This is a separate step because the events that define the names may come after the events that use them.
         """
         return nvtx.resolve_names(self, results) if name in nvtx.RESOLVERS else results
 
     def conform(self, name: str, data: Mapping[str, pa.Array], source: str) -> pa.Table:
-        """Cast columns from a source table to their declared types and return them as a table.
+        """Cast columns that were computed from a source table to their declared types, and return them as a table.
 
         Raises:
             CorruptTraceError: A value does not fit its declared type. The message names the first such row.
@@ -268,8 +271,8 @@ class NsysCapture(Lookups, Capture):
 def join_source_tables(name: str, columns: Sequence[str], tables: list[pa.Table]) -> pa.Table:
     """Concatenate the rows of all source tables of a declared table.
 
-    The row numbers of a declared table with several source tables (a union) begin at 1. The list ``tables`` is
-    emptied, so that each column of the source tables is freed once it is joined.
+    The row numbers of a declared table with several source tables (a union) are counted from 1 across all of them. The
+    list ``tables`` is emptied, so that each column of the source tables is freed once it is joined.
     """
     schema = schemas.table(name)
     if not tables:

@@ -1,7 +1,7 @@
 """Compute the names, times and values of counters.
 
-Exports store the values of generic events in one table, the time and the thread of each event in a second table, and
-the names of counters and of their fields in further tables.
+nsys stores samples of counters as generic events. Exports contain the values of generic events in one table, the time
+and the thread of each event in a second table, and the names of counters and of their fields in further tables.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _VALUES = {"intVal": "int64", "uintVal": "uint64", "floatVal": "float", "doubleV
 
 
 def _event_column(capture: Lookups, name: str, raw: pa.Table) -> pa.ChunkedArray:
-    """Return the event column with a given name, with one row per counter value.
+    """Return a column of the generic events, such as ``timestamp``, with one row per counter value.
 
-    Reports store this column in the table of values. In exports, it is looked up in the table of events.
+    In reports, the table of values has this column. In exports, the column is looked up in the table of generic events.
     """
     if name in capture.tables.columns[DATA]:
         return raw[name]
@@ -53,7 +53,7 @@ def thread_ids(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
 
 
 def counter_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the counter name of each counter value. Empty names are null."""
+    """Return the name of the counter, or of the counter group, of each counter value. Empty names become null."""
     types = _columns_as_lists(capture, TYPES, "typeId", "nameId")
     return _names_by_key(capture, dict(zip(*types, strict=True)), _event_column(capture, "typeId", raw))
 
@@ -67,7 +67,7 @@ def source_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
 
 
 def field_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the name of each counter value within its group of counters."""
+    """Return the field name of each counter value, which distinguishes the values of one counter group."""
     types, fields, names = _columns_as_lists(capture, FIELDS, "typeId", "fieldIdx", "fieldNameId")
     by_field: dict[tuple[int | None, ...], int | None] = dict(zip(zip(types, fields, strict=True), names, strict=True))
     numbers, keys = col.encode_rows(_event_column(capture, "typeId", raw), raw["fieldIdx"])
@@ -84,22 +84,28 @@ def value_types(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
 
 def integer_values(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return the integer counter values. They are null for counters of another type."""
+    """Return each counter value of an integer type. The result is null for values of floating-point types."""
     return pc.coalesce(raw["intVal"], raw["uintVal"])
 
 
 def float_values(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return the floating-point counter values. They are null for counters of another type."""
+    """Return each counter value of a floating-point type. The result is null for values of integer types."""
     return pc.coalesce(raw["doubleVal"], raw["floatVal"])
 
 
 def component_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the name of the component whose events were counted in each interval."""
+    """Return the name of the component whose events were counted, such as ``Core``, for each row.
+
+    A row of ``performance_counters`` is an interval.
+    """
     return _look_up_names(raw["componentId"], *_columns_as_lists(capture, COMPONENTS, "componentId", "name"))
 
 
 def component_instances(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the number that distinguishes the component of each interval from other components with the same name."""
+    """Return the instance number of the component of each row, which distinguishes components with the same name.
+
+    A row of ``performance_counters`` is an interval. The number is null for an unknown component.
+    """
     listed = dict(zip(*_columns_as_lists(capture, COMPONENTS, "componentId", "instance"), strict=True))
     numbers, keys = col.encode_rows(raw["componentId"])
     values = pa.array([listed.get(key) for (key,) in keys], pa.int64())
@@ -107,28 +113,31 @@ def component_instances(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
 
 
 def metric_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the name of the event that was counted in each interval."""
+    """Return the name of the event that was counted, such as ``Page Faults``, for each row.
+
+    A row of ``performance_counters`` is an interval.
+    """
     return _look_up_names(raw["eventId"], *_columns_as_lists(capture, METRICS, "id", "name"))
 
 
 def metric_units(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the unit of the event count of each interval."""
+    """Return the unit of the event count of each row of ``performance_counters``."""
     return _look_up_names(raw["eventId"], *_columns_as_lists(capture, METRICS, "id", "unit"))
 
 
 def _columns_as_lists(capture: Lookups, table: str, *columns: str) -> list[list[int | None]]:
-    """Return columns of a small source table as lists. They are empty if the file lacks the table."""
+    """Return columns of a small source table, each as a list. The lists are empty if the file lacks the table."""
     if table not in capture.tables.columns:
         return [[] for _ in columns]
     return [column.to_pylist() for column in capture.fetch(table, columns).columns]
 
 
 def _names_by_key(capture: Lookups, names: dict[int | None, int | None], keys: pa.ChunkedArray) -> pa.DictionaryArray:
-    """Return the name of each key.
+    """Return the name of each key, given the string ids of the names. The name of an unknown key is null.
 
     Args:
         capture: The capture, in whose string table the names are looked up.
-        names: String id of the name of each known key.
+        names: Mapping from each known key to the string id of its name.
         keys: The keys to look up.
     """
     numbers, distinct = col.encode_rows(keys)
@@ -136,12 +145,12 @@ def _names_by_key(capture: Lookups, names: dict[int | None, int | None], keys: p
 
 
 def _look_up_names(keys: pa.ChunkedArray, listed: list[int | None], names: list[int | None]) -> pa.DictionaryArray:
-    """Return the name of each key, or null for an unknown key.
+    """Return the name of each key, given the names themselves. The name of an unknown key is null.
 
     Args:
         keys: The keys to look up.
         listed: All known keys.
-        names: Name of each known key.
+        names: Name of each known key, in the order of ``listed``.
     """
     by_key = dict(zip(listed, names, strict=True))
     numbers, distinct = col.encode_rows(keys)

@@ -27,7 +27,7 @@ class Export(NsysCapture):
         self._check_version()
 
     def count_undecoded(self) -> Mapping[str, int]:
-        """Return the number of rows of each source table that no declared table uses.
+        """Return the number of rows of each source table from which no declared table is read.
 
         Tables without rows are not listed.
         """
@@ -35,10 +35,10 @@ class Export(NsysCapture):
 
     @functools.cached_property
     def undecoded(self) -> dict[str, int]:
-        """Number of rows of each table of the export that tracekit does not read into one of its tables.
+        """Number of rows of each source table from which no declared table is read, by table name.
 
-        Tables without rows and the ``ENUM_*`` tables, which hold labels, are not listed. Tables that cannot be counted
-        are reported in one warning.
+        Tables without rows, the ``ENUM_*`` tables, which hold labels, and SQLite's own tables are not listed. Tables
+        whose rows cannot be counted are reported in one warning.
         """
         decoded, counts, errors = decoded_tables(), {}, []
         for table in self.tables.columns:
@@ -70,7 +70,7 @@ class Export(NsysCapture):
 
 @functools.cache
 def decoded_tables() -> frozenset[str]:
-    """Return the names of the source tables from which declared tables are read, including lookup tables."""
+    """Return the names of all source tables that tracekit reads, including tables of strings and facts."""
     declared = (str(c.source) for schema in schemas.tables().values() for c in schema.columns if c.source)
     unions = (table for schema in schemas.tables().values() for table in schema.sources)
     origins = (origin.table for origin in (*DEVICES, *CONTEXTS))

@@ -1,4 +1,7 @@
-"""Look up generic events by id, because exports store their values in another table."""
+"""Look up the times, types and threads of generic events by event id.
+
+Exports store the values of generic events in another table, whose rows refer to the events by id.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ class GenericEvents:
     """The generic events of an export, sorted by id.
 
     Attributes:
-        ids: Id of each event.
-        columns: The source columns of the events, in the same order.
+        ids: Id of each event, ascending.
+        columns: The source columns ``timestamp``, ``typeId`` and ``globalTid``, with one row per element of ``ids``.
     """
 
     TABLE: ClassVar = "GENERIC_EVENTS"
@@ -30,7 +33,7 @@ class GenericEvents:
 
     @classmethod
     def read(cls, raw: pa.Table) -> GenericEvents:
-        """Create a lookup table from the source columns ``COLUMNS`` of events in any order."""
+        """Create a lookup table from the source columns ``COLUMNS`` of events, which may be in any order."""
         raw = raw.filter(pc.is_valid(raw["genericEventId"]))
         keys = raw["genericEventId"].to_numpy()
         if len(keys) > 1 and not (keys[1:] >= keys[:-1]).all():
@@ -39,7 +42,7 @@ class GenericEvents:
         return cls(keys, raw.drop_columns("genericEventId"))
 
     def column(self, name: str, keys: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return a source column of the events with given ids. It is null for unknown ids."""
+        """Return the value of a source column for each event id. The value is null for an unknown id."""
         values = pc.fill_null(keys, -1).to_numpy()
         rows = np.searchsorted(self.ids, values)
         known = rows < len(self.ids)

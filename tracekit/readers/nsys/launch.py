@@ -26,13 +26,13 @@ _VARIABLE = re.compile(rf'({_NAMES})="?([0-9]{{1,9}})"?')
 
 
 def rank_variables(*environments: str) -> dict[str, int]:
-    """Return the environment variables with which launchers number processes, by name.
+    """Return the values of the environment variables with which launchers number processes, by name.
 
-    A variable is omitted if it has several values.
+    A variable is omitted if the environments have different values for it.
 
     Args:
-        environments: Environments with entries ``NAME=VALUE``, which reports separate by NUL bytes, and exports by
-            semicolons or newlines.
+        environments: Environments with entries ``NAME=VALUE``. Reports separate the entries with NUL bytes, and
+            exports with semicolons or newlines.
     """
     values: dict[str, set[int]] = {}
     for environment in environments:
@@ -45,7 +45,7 @@ def rank_variables(*environments: str) -> dict[str, int]:
 def read_launch(capture: Lookups) -> Launch:
     """Return the facts that a capture records about the launch of its program.
 
-    A variable in the environment of the program takes precedence over the same variable of the profiler.
+    If the environments of the program and of the profiler set the same variable, the value of the program is used.
     """
     properties = _property_values(capture)
     variables = rank_variables(*properties.get(_ENVIRONMENT, ())) | _launched_variables(capture)
@@ -54,7 +54,7 @@ def read_launch(capture: Lookups) -> Launch:
 
 
 def _launched_variables(capture: Lookups) -> dict[str, int]:
-    """Return the variables that number processes, from the environments of the launched processes."""
+    """Return the variables with which launchers number processes, from the environments of the launched processes."""
     if _CAPTURE not in capture.tables.columns:
         return {}
     raw = capture.fetch(_CAPTURE, ["name", "value"])
@@ -65,7 +65,7 @@ def _launched_variables(capture: Lookups) -> dict[str, int]:
 
 
 def _property_values(capture: Lookups) -> dict[int, list[str]]:
-    """Return the environments and host names among the machine properties, by property number."""
+    """Return the machine properties that hold environments or host names: the distinct values by property number."""
     if not {"nameEnum", "value"} <= set(capture.tables.columns.get(_PROPERTIES, ())):
         return {}
     rows = capture.fetch(_PROPERTIES, ["nameEnum", "value"], Where("nameEnum", (_ENVIRONMENT, _HOST)))

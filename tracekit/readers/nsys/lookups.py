@@ -57,11 +57,11 @@ FLOAT_COLUMNS = frozenset({"doubleValue", "floatValue", "doubleVal", "floatVal"}
 
 
 class Collector(Protocol):
-    """An object that collects the results of a request, batch by batch."""
+    """An object with a request to which the results of that request are passed, batch by batch."""
 
     @property
     def request(self) -> Request[dict[str, pa.Array]]:
-        """The request whose batches are collected."""
+        """The request whose results are collected."""
         ...
 
     def append(self, batch: dict[str, pa.Array]) -> None:
@@ -203,11 +203,11 @@ def _total_file_size(path: Path) -> int:
 
 
 def _table_builder(rows: int, *, spills: bool) -> Builder:
-    """Return a builder for a table, which writes temporary files if ``spills`` is true and the table may be large.
+    """Return a builder for a table. It writes temporary files if ``spills`` is true and the table may be large.
 
     Args:
-        rows: Upper limit for the number of rows.
-        spills: Whether the columns of the largest table may not fit into memory.
+        rows: Upper limit for the number of rows of the table.
+        spills: Whether the largest table of the same read may not fit into memory.
     """
     return SpillingBuilder() if spills and rows > BATCH_ROWS else TableBuilder(rows)
 

@@ -50,7 +50,10 @@ _LONGEST_PROPERTY = 256
 
 
 def capture_facts(capture: Lookups) -> dict[str, str]:
-    """Return the facts about the capture by name: tool, versions, time origin, duration and machine properties."""
+    """Return the facts about the capture, by the name of the fact in ``capture_info``.
+
+    They are the tool, its version, the time origin, the duration, and properties of the machine.
+    """
     values: dict[str, Any] = {}
     for table in FACT_TABLES:
         values |= _named_values(capture, table)
@@ -96,9 +99,9 @@ def capture_info_columns(capture: Lookups) -> Columns:
 
 
 def device_columns(capture: Lookups) -> Columns:
-    """Return the columns of ``devices``: one row per GPU in the first source table with rows.
+    """Return the columns of ``devices``: one row per GPU in the first source table of ``DEVICES`` that has rows.
 
-    Nulls are replaced with the values for the same GPU in the other source tables.
+    Nulls are replaced with the values that later source tables of ``DEVICES`` have for the same GPU.
     """
     listed: Columns = {}
     for origin in DEVICES:
@@ -148,7 +151,7 @@ def process_ids(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
 
 def process_names(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return the name of each process. If it is a path, only the file name is returned, because folders may be private.
+    """Return the name of each process, without folders, because the names of folders may be private.
 
     A name such as ``kworker/0:1``, which does not begin like a path, is unchanged.
     """
@@ -156,7 +159,10 @@ def process_names(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
 
 def without_folders(names: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return the file name of each path. Other names, such as ``kworker/0:1``, are unchanged."""
+    """Return the file name of each path.
+
+    A name that does not begin like a path, such as ``kworker/0:1``, is unchanged.
+    """
     return pc.replace_substring_regex(names, r"(?s)^(?:[/.~]|[A-Za-z]:[\\/]|\\\\).*[/\\]", "")
 
 
@@ -185,9 +191,10 @@ def _row_count(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> int:
 
 
 def _named_values(capture: Lookups, table: str) -> dict[str, str | None]:
-    """Return the facts in a table of names and values, in the order of their first rows.
+    """Return the facts in a source table with the columns ``name`` and ``value``, in the order of their first rows.
 
-    If a name occurs several times, its last value is used.
+    The keys of the result are the names of the facts in ``capture_info``. If a name occurs several times, its last
+    value is used.
     """
     if table not in capture.tables.columns:
         return {}
@@ -221,7 +228,9 @@ def _origin_columns(capture: Lookups, origin: SourceTable) -> Columns:
 
 
 def _fill_nulls(rows: Columns, others: Columns, key: str | None) -> Columns:
-    """Replace nulls in columns with the values of the first row of another table that has the same key.
+    """Replace nulls in the columns of a table with values from another table.
+
+    For each row, the values come from the first row of the other table with the same key.
 
     Args:
         rows: The columns to complete.

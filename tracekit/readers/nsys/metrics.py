@@ -17,12 +17,12 @@ METRICS = "TARGET_INFO_GPU_METRICS"
 
 
 def device_ids(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return the GPU number of each sample, which is the lowest byte of its type id."""
+    """Return the GPU number of each GPU metric sample, which is the lowest byte of its type id."""
     return pc.bit_wise_and(raw["typeId"], GPU_MASK)
 
 
 def metric_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the metric name of each sample, looked up by its type id and metric id."""
+    """Return the metric name of each GPU metric sample, looked up by its type id and metric id."""
     names: dict[tuple[int | None, ...], str] = {}
     if METRICS in capture.tables.columns:
         types, metrics, listed = (c.to_pylist() for c in capture.fetch(METRICS, ["typeId", "metricId", "metricName"]))

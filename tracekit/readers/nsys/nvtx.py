@@ -74,7 +74,10 @@ def category_keys(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
 
 def payload_types(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return the payload type of each event, which is the type of its first payload column that is not null."""
+    """Return the payload type of each event, such as ``int64`` or ``json``, or null for an event without payload.
+
+    It is the type of the first payload column of the event that is not null.
+    """
     sources = [(name, c) for name, c in _SOURCES if not col.is_all_null(raw[c])]
     codes = [pc.if_else(raw[c].is_valid(), pa.scalar(i, pa.int32()), None) for i, (_, c) in enumerate(sources)]
     names = pa.array([name for name, _ in sources], pa.string())
@@ -82,12 +85,12 @@ def payload_types(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
 
 def payload_ints(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return the integer payload of each event."""
+    """Return the integer payload of each event, or null for an event without one."""
     return col.coalesce(*(raw[c] for c in _INTS.values()))
 
 
 def payload_floats(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return the floating-point payload of each event."""
+    """Return the floating-point payload of each event, or null for an event without one."""
     return col.coalesce(*(raw[c] for c in _FLOATS.values()))
 
 
@@ -118,12 +121,12 @@ RESOLVERS: dict[str, dict[str, Resolver]] = {
 
 
 class NameDefinition(NamedTuple):
-    """The NVTX events that define the names in one declared column.
+    """A description of the NVTX events that define the names of domains, or the names of categories.
 
     Attributes:
-        column: Declared column that holds the defined names.
-        types: Event types of the events that define a name.
-        keys: Source columns that identify the named object within a process.
+        column: Declared column that holds the defined names: ``domain`` or ``category``.
+        types: Values of the source column ``eventType`` of the events that define a name.
+        keys: Source columns whose values identify the named domain or category within a process.
     """
 
     column: str
@@ -148,13 +151,21 @@ DEFINITIONS = (
 
 
 def missing_definitions(capture: Lookups, columns_by_table: Mapping[str, Sequence[str]]) -> list[NameDefinition]:
-    """Return the definitions of names in the requested columns, except for names that were already read."""
+    """Return the descriptions of the name definitions that the requested columns need and that have not been read yet.
+
+    Args:
+        capture: The open file.
+        columns_by_table: Requested columns of each declared table.
+    """
     columns = {c for table in RESOLVERS for c in columns_by_table.get(table, ())}
     return [d for d in DEFINITIONS if d.column in columns and d.column not in capture.defined_names]
 
 
 def store_names(capture: Lookups, definition: NameDefinition, raw: pa.Table) -> None:
-    """Store the names that events define. If several events name the same object, the earliest name is used."""
+    """Store the names that events define in ``capture.defined_names``.
+
+    If several events name the same domain or category, the name of the earliest event is used.
+    """
     named = raw.append_column("name", event_names(capture, SOURCE_TABLE, raw).cast(pa.string()))
     named = named.append_column("process", ids.process_ids(raw["globalTid"]))
     named = named.take(pc.sort_indices(named["start"]))  # Table.sort_by imports pyarrow.dataset, which takes 20 ms
@@ -168,7 +179,7 @@ def store_names(capture: Lookups, definition: NameDefinition, raw: pa.Table) -> 
 
 
 def resolve_names(capture: Lookups, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
-    """Replace keys with names in the columns whose names were stored. Other columns are unchanged."""
+    """Replace keys with names in the columns for which ``store_names`` stored names, and return all columns."""
     return {
         c: _resolve_keys(data, capture.defined_names[c]) if c in capture.defined_names else data
         for c, data in columns.items()
@@ -184,9 +195,9 @@ def _resolve_keys(keys: pa.Array | pa.ChunkedArray, names: Mapping[str, str]) ->
 
 
 def _key_strings(threads: pa.ChunkedArray, domains: pa.ChunkedArray, *rest: pa.ChunkedArray) -> pa.Array:
-    """Return a key for each row: its process id, its domain id and further numbers, joined by slashes.
+    """Return a key for each row: its process id, its domain id and the numbers in ``rest``, joined by slashes.
 
-    The key is null if the thread or a further number is null. A null domain counts as the default domain 0.
+    The key is null if the thread or a number in ``rest`` is null. A null domain counts as the default domain 0.
     """
     if any(col.is_all_null(c) for c in rest):
         return pa.nulls(len(threads), col.DICTIONARY)

@@ -1,8 +1,9 @@
-"""Read the call stacks of Python threads, which nsys stores as payloads of NVTX marks in two domains of its own.
+"""Read samples of Python threads, which nsys stores as NVTX marks in two NVTX domains of its own.
 
-A payload consists of the number of the thread in the interpreter (8 bytes), the state of the thread and the number of
-frames (4 bytes each), and the frames from the innermost one to the outermost one. A frame consists of the string ids
-of its function and of its file (8 bytes each), its line (4 bytes), and 4 unused bytes.
+The payload of a mark holds the call stack of the sample. It consists of the number of the thread in the interpreter (8
+bytes), the state of the thread and the number of frames (4 bytes each), and the frames from the innermost one to the
+outermost one. A frame consists of the string ids of its function and of its file (8 bytes each), its line (4 bytes),
+and 4 unused bytes.
 """
 
 from __future__ import annotations
@@ -47,11 +48,12 @@ _WORD_DIGITS, _HEAD_WORDS, _FRAME_WORDS = 16, 2, 3
 
 
 class PythonFrames(NamedTuple):
-    """The frames of several call stacks.
+    """The frames of several call stacks, each from the innermost frame to the outermost one.
 
     Attributes:
         edges: Index of the first frame of each stack, followed by the total number of frames.
-        columns: String ids of the functions (``symbol``) and files (``module``), and the lines (``line``).
+        columns: Columns with one row per frame: the string ids of its function (``symbol``) and of its file
+            (``module``), and its line number (``line``).
     """
 
     edges: Int64Array
@@ -59,10 +61,10 @@ class PythonFrames(NamedTuple):
 
 
 def find_domains(capture: Lookups) -> Domains:
-    """Return the kind of Python samples in each domain that contains them, by process id and domain id.
+    """Return the NVTX domains that contain Python samples, by process id and domain id.
 
-    The kind is an index of ``KINDS``. If no payload schema of the file has the name of such a domain, no events are
-    read.
+    The value is the kind of the samples, as an index of ``KINDS``. If no payload schema of the file has the name of
+    such a domain, no events are read, and the result is empty.
     """
     if "name" not in capture.tables.columns.get(SCHEMAS, ()):
         return {}
@@ -145,7 +147,7 @@ def decode_frames(payloads: pa.Array) -> PythonFrames:
 
 
 def read_samples(capture: Lookups, domains: Domains) -> Batch:
-    """Return all columns of ``python_samples`` except ``stack_id``.
+    """Return all columns of the declared table ``python_samples`` except ``stack_id``, with one row per sample.
 
     The ids of the samples are the row numbers of their marks in the source table.
     """

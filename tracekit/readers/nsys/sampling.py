@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 def is_scheduled_in(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return whether each context switch schedules a thread in. nsys exports a nonzero number for such a switch."""
+    """Return whether each context switch schedules a thread in rather than out.
+
+    nsys exports a nonzero number for a switch that schedules a thread in.
+    """
     return pc.not_equal(raw["isSchedIn"], 0)
 
 

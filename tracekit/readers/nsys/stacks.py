@@ -1,9 +1,9 @@
-"""Store the call stacks of samples and calls once, as a tree of frames.
+"""Store each distinct call stack of samples and calls once, as a node of a tree.
 
-A stack is a path in the tree. It is identified by its innermost frame, whose parent is the stack of its caller. Stacks
-are numbered from 1 in the order in which they occur, from the outermost frame to the innermost one: first those of CPU
-samples, then those of OS runtime calls, of CUDA API calls, and of Python samples. Reports and exports have the same
-numbers.
+The parent of a stack is the stack without its innermost frame, which is the stack of its caller. The ids of stacks are
+counted from 1 in the order in which the stacks first occur: first those of CPU samples, then those of OS runtime calls,
+of CUDA API calls, and of Python samples. A parent comes before its children. A stack has the same id in a report and in
+its exports.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _LINE_BIT = 31
 
 
 def chain_id_resolver(column: str) -> Resolver:
-    """Return the resolver of ``stack_id`` that copies the call chain numbers from a source column.
+    """Return the resolver for the declared column ``stack_id`` that copies call chain numbers from a source column.
 
     ``resolve_stacks`` later replaces these numbers with stack ids.
     """
@@ -76,11 +76,11 @@ RESOLVERS: dict[str, dict[str, Resolver]] = {
 
 
 class Chains(NamedTuple):
-    """The call chains of one source table.
+    """The call chains of one source table, which are the call stacks as nsys numbers them.
 
     Attributes:
-        ids: Number of each call chain, ascending.
-        stacks: Stack id of each call chain.
+        ids: Number of each call chain in the source table, ascending.
+        stacks: Stack id of each call chain, or 0 if it has no frames.
     """
 
     ids: Int64Array
@@ -92,11 +92,11 @@ class Stacks:
     """All call stacks of a file.
 
     Attributes:
-        parents: Id of the parent of each stack, or 0 for an outermost frame.
+        parents: Id of the parent of each stack, in the order of the stack ids, or 0 for a stack of one frame.
         depths: Number of frames of each stack.
-        frames: Row number of the innermost frame of each stack in ``frame_columns``.
-        frame_columns: Columns of the distinct frames, as integers.
-        chains: Call chains by source table.
+        frames: Row of ``frame_columns``, counted from 0, with the innermost frame of each stack.
+        frame_columns: Columns of integers with one row per distinct frame.
+        chains: Numbers and stack ids of the call chains, by source table.
     """
 
     parents: UInt32Array
@@ -109,7 +109,7 @@ class Stacks:
         return len(self.parents)
 
     def columns(self, capture: Lookups, names: Sequence[str]) -> dict[str, pa.Array]:
-        """Return columns of the declared table ``stacks``."""
+        """Return the named columns of the declared table ``stacks``."""
         return {name: _COLUMNS[name](self, capture) for name in names}
 
     def ids(self, table: str, chains: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -152,7 +152,7 @@ class StackBuilder:
 
         Args:
             capture: The open file.
-            python_domains: Kind of the Python samples in each NVTX domain that contains them.
+            python_domains: NVTX domains that contain Python samples, with the kind of the samples.
         """
         self._capture = capture
         budget = capture.budget()
@@ -171,7 +171,7 @@ class StackBuilder:
             )
 
     def finish(self) -> Stacks:
-        """Return the call stacks of all source tables, which are numbered together."""
+        """Return the call stacks of all source tables, numbered in the order of ``collectors``."""
         whole: Trie | None = None
         chains: dict[str, Chains] = {}
         for collector in self.collectors:
@@ -225,7 +225,7 @@ class _FrameBuilder:
 
 
 def _frame_words(columns: Mapping[str, pa.Array], rows: int) -> UInt32Array:
-    """Return five 32-bit numbers for each frame, which are the same for equal frames."""
+    """Return five 32-bit numbers for each frame, one frame after another. Equal frames have equal numbers."""
     words = np.zeros((rows, _WORDS), np.uint32)
     flags = np.zeros(rows, np.int64)
     for name in columns:
@@ -353,7 +353,7 @@ class _PythonCollector:
         self._stacks: list[UInt32Array] = [np.zeros(0, np.uint32)]
 
     def append(self, batch: Batch) -> None:
-        """Add the call stacks of a batch."""
+        """Add the call stacks of a batch of Python samples."""
         rows, payloads = batch[ROWID], batch[python_stacks.PAYLOAD]
         if payloads.null_count == len(payloads):
             return

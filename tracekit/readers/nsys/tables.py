@@ -1,6 +1,6 @@
 """The interface between the file formats of Nsight Systems and the declared tables.
 
-Each file format provides source tables, whose tables and columns have the names that nsys uses in exports.
+Each file format provides source tables. The tables and their columns have the names that nsys uses in exports.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Tables(Protocol):
     columns: Mapping[str, tuple[str, ...]]
 
     def counts(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
-        """Return the number of rows of each table that match its filter. The number is 0 for a missing table."""
+        """Return the number of matching rows for each pair of a table and a filter. It is 0 for a missing table."""
         ...
 
     def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
@@ -109,8 +109,9 @@ class StackTables(Tables, Protocol):
         """Decode stacks from the column ``FRAMES`` of a source table.
 
         Returns:
-            The frames of each stack, from the innermost one to the outermost one, dictionary-encoded. A frame is a
-            struct of 64-bit integers with the names of the columns of exports.
+            The list of the frames of each stack, from the innermost one to the outermost one. Frames are
+            dictionary-encoded. A frame is a struct of 64-bit integers, whose fields have the names of the columns of
+            exports.
 
         Raises:
             Damage: A stack is invalid, or the frames take more memory than tracekit allows for the file size.

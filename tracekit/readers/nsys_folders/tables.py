@@ -102,13 +102,13 @@ class FolderTables:
         return sum(len(batch[ROWID]) for batch in self._read_matching_rows(table, (ROWID,), where))
 
     def counts(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
-        """Return the number of rows of each table that match its filter. The number is 0 if the table is missing."""
+        """Return the number of matching rows for each pair of a table and a filter. It is 0 for a missing table."""
         return [self.count(table, where) for table, where in conditions]
 
     def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
-        """Return the ``rowid`` of the row at ``index`` among the rows that match a filter.
+        """Return the rowid of the row with a given index, counted from 0, among the rows that match a filter.
 
-        The result is None if fewer rows match. Indices are counted from 0, and ``rowid`` from 1.
+        The rowid is the row number in the whole table, counted from 1. Return None if fewer rows match.
         """
         for batch in self._read_matching_rows(table, (ROWID,), where):
             if index < len(batch[ROWID]):
@@ -143,10 +143,10 @@ class FolderTables:
     def _read_matching_rows(
         self, table: str, requested: Sequence[str], where: Where | None, budget: Budget | None = None
     ) -> Iterator[dict[str, pa.Array]]:
-        """Yield batches of the rows that match a filter, as columns by name, including ``rowid``.
+        """Yield batches of the rows that match a filter, as columns by name.
 
-        A batch contains the requested columns that exist in the file, and possibly other columns. At least one batch is
-        yielded.
+        A batch contains the requested columns that exist in the file, the column ``rowid``, the filtered column, and
+        some column of the file if none of these exist. At least one batch is yielded, which may have no rows.
         """
         names = self.file(table).schema.names
         needed = dict.fromkeys([*requested, *([where.column] if where else [])])
@@ -209,7 +209,8 @@ class FolderTables:
     def _memory_budget(self, request: Request[Result]) -> AbstractContextManager[Budget]:
         """Return a context manager that provides the memory budget for a request.
 
-        GPU metrics have twice the memory per byte of the file, because repeated samples compress well.
+        The table of GPU metrics may take twice as much memory per byte of its file, because repeated samples compress
+        well.
         """
         per_byte = (2 if request.table == GPU_METRICS else 1) * BYTES_PER_BYTE
         return self._ledger.budget_for_read((request.table, *request.types, request.where), per_byte)
@@ -226,7 +227,7 @@ class FolderTables:
                 raise self._wrong_type_error(request.table, name, schema.field(name).type, _type_name(kind))
 
     def _filter_rows(self, table: str, columns: dict[str, pa.Array], where: Where) -> dict[str, pa.Array]:
-        """Return the rows of some columns that match a filter."""
+        """Return columns with only the rows that match a filter."""
         column = columns[where.column]
         if not where.values:
             keep = column.is_valid()
@@ -281,7 +282,7 @@ def _type_name(kind: pa.DataType) -> str:
 
 
 class LazyColumns(Mapping[str, tuple[str, ...]]):
-    """A mapping from table names to column names, which opens the file of a table on first access."""
+    """A mapping from table names to column names. It opens the file of a table when its columns are first accessed."""
 
     def __init__(self, tables: FolderTables, names: Mapping[str, Path]) -> None:
         self._tables = tables

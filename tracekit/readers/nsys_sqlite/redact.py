@@ -176,7 +176,7 @@ class _RedactedExport:
         self.strings = StringColumns(db, self.redaction, source.size)
 
     def redact(self) -> dict[str, int]:
-        """Replace private values, and overwrite the private names that they contain in all other strings.
+        """Replace private values. If other strings contain names from these values, overwrite the names there.
 
         Returns:
             The number of redacted values by kind.
@@ -229,7 +229,7 @@ class _RedactedExport:
         return set(columns) <= listed
 
     def _redact_settings(self, table: str) -> None:
-        """Replace the private values in a table of settings."""
+        """Replace the private values in a table of settings, which has the columns ``name`` and ``value``."""
         if not self._has_columns(table, "name", "value"):
             return
         for (name,) in self.db.execute(f"SELECT DISTINCT CAST(name AS BLOB) FROM {table}").fetchall():  # noqa: S608
@@ -240,7 +240,7 @@ class _RedactedExport:
                 self._redact_column(kind, table, "value", named, (name,))
 
     def _redact_properties(self) -> None:
-        """Redact the properties of the machine, including paths and the addresses of its network devices."""
+        """Redact the private properties of the machine, including paths and the addresses of network devices."""
         table = "TARGET_INFO_SYSTEM_ENV"
         if self._has_columns(table, "nameEnum", "value"):
             for number, kind in _PROPERTIES.items():
@@ -258,7 +258,7 @@ class _RedactedExport:
         return cleared
 
     def _redact_devices(self) -> None:
-        """Replace the device names that are host names."""
+        """Replace the device names that contain a host name, which are all except those of the local machine."""
         for table, column in _DEVICE_COLUMNS.items():
             if self._has_columns(table, column):
                 self._update_column(table, column, "TRUE", self._redact_device)

@@ -60,11 +60,13 @@ _Value = tuple[int, bytes]
 
 
 class StringColumns:
-    """The string columns in a temporary copy of a database.
+    """The columns of a temporary copy of a database that may hold strings.
 
     Attributes:
-        columns: Names of the columns of each ordinary table, without generated columns and columns with a numeric type.
-        tables: The ordinary tables, with the columns to search.
+        columns: Names of these columns of each ordinary table: all except generated columns and columns whose declared
+            type is numeric.
+        tables: The ordinary tables, each with the columns to search: those of ``columns`` with a non-empty string or
+            blob.
     """
 
     def __init__(self, db: sqlite3.Connection, redaction: Redaction, size: int) -> None:
@@ -89,7 +91,7 @@ class StringColumns:
                             self.redaction.collect_names(ENVIRONMENT, text[start:])
 
     def overwrite(self, names: Names) -> None:
-        """Overwrite private names, and other private values such as UUIDs, in all strings."""
+        """Overwrite private names, and values in private formats, such as UUIDs, in all strings."""
         for table in self.tables:
             for column in table.columns:
                 if table.rowid is None:
@@ -155,7 +157,11 @@ class StringColumns:
         return columns
 
     def _searched_table(self, name: str) -> _Table:
-        """Return a table with the columns to search, and subtract the number of their values from the limit."""
+        """Return a table with the columns to search.
+
+        The number of values in all its columns that may hold strings is subtracted from the number of values that may
+        still be searched.
+        """
         has_value_columns = "".join(f", max(+{quote_identifier(c)} COLLATE BINARY > '')" for c in self.columns[name])
         sql = f"SELECT count(*){has_value_columns} FROM {quote_identifier(name)} NOT INDEXED"  # noqa: S608 - quoted
         rows, *has_values = self.db.execute(sql).fetchone()
@@ -176,7 +182,9 @@ class StringColumns:
         return True
 
     def _reserve_values(self, values: int) -> None:
-        """Subtract values from the limit, which exists because a row of many nulls takes only a few bytes of the file.
+        """Subtract from the number of values that may still be searched.
+
+        The number is limited because a row of many nulls takes only a few bytes of the file.
 
         Raises:
             CorruptTraceError: The limit is exceeded.
@@ -246,10 +254,11 @@ def _join_batch(batch: list[_Value]) -> bytes:
 def _values_at(batch: list[_Value], offsets: Iterable[tuple[int, int]]) -> list[tuple[int, bytes, int]]:
     """Return the values of a batch that contain one of the given offsets, each with its rowid and a bit mask.
 
+    The bit mask of a value combines the masks of all offsets in it.
+
     Args:
         batch: The values.
-        offsets: Ascending offsets in the result of ``_join_batch``, each with a bit mask. The masks of all offsets in a
-            value are combined.
+        offsets: Ascending offsets in the result of ``_join_batch``, each with a bit mask.
     """
     bits_by_value: dict[int, int] = {}
     ends: list[int] = []

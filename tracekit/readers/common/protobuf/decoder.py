@@ -98,7 +98,7 @@ class DecoderSandbox(Sandbox):
     """A sandbox that decodes protobuf messages in its memory.
 
     Attributes:
-        data: The messages, followed by zeros.
+        data: The bytes of the messages, followed by zeros.
         size: Size of the messages in bytes.
     """
 

@@ -50,7 +50,8 @@ class Buffer(DecoderSandbox):
     """A decoder sandbox whose memory can be accessed as 64-bit integers.
 
     Attributes:
-        words: The 64-bit integer that begins at each offset. Consecutive integers overlap.
+        words: The unsigned little-endian 64-bit integer that begins at each offset: element ``i`` consists of the bytes
+            ``i`` to ``i + 7``.
     """
 
     def __init__(self, size: int) -> None:
@@ -110,9 +111,9 @@ def decode(
         stops: End offset of each message, within the buffer.
         fields: At most 255 field numbers below 2048. If a message has a field several times, the last value is
             decoded.
-        span_field: Number of a repeated, length-delimited field among these fields, or None. The byte range of this
-            field in a message extends from the key of the first value to the end of the last value, and values with
-            another wire type are ignored.
+        span_field: Number of a repeated, length-delimited field in ``fields``, or None. For this field, the byte range
+            in each message extends from the key of the first value to the end of the last value, rather than over the
+            last value only. Values of this field that are not length-delimited are ignored.
 
     Returns:
         The fields that occur in any message, by field number.

@@ -23,7 +23,7 @@ MAX_ROWS, TABLE_ENTRIES = 1 << 14, 1 << 15
 
 
 def encode_distinct(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> tuple[Int32Array, Int64Array]:
-    """Number the distinct strings in a buffer in the order in which they first occur.
+    """Assign numbers to the distinct strings in a buffer, from 0, in the order in which the strings first occur.
 
     Args:
         buffer: Buffer that holds the strings.
@@ -31,8 +31,8 @@ def encode_distinct(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> tu
         stops: End offset of each string.
 
     Returns:
-        The number of each string, and the index of the first string with each number. If there are many thousand
-        distinct strings, some of them may have several numbers.
+        An array with the number of each string, and an array with the index of the first string that has each number.
+        If there are many thousand distinct strings, equal strings may get several numbers.
 
     Raises:
         Damage: An offset is beyond the end of the buffer.

@@ -20,7 +20,9 @@ _FILE, _MESSAGE_TYPE, _NAME, _FIELD, _FIELD_NUMBER, _TYPE_NAME = 1, 4, 1, 2, 3, 
 
 
 class FieldNumbers:
-    """The field numbers of one declared message. Each field is an attribute: ``field_numbers(file, "Event").api_call``.
+    """The field numbers of one declared message.
+
+    The number of a field is the attribute with its name: ``field_numbers(file, "Event").api_call``.
 
     Attributes:
         message_types: Name of the message type of each field that holds a message, by field name.

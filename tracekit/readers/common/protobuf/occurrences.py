@@ -58,7 +58,7 @@ def find_occurrences(
         starts: Start offset of each message.
         stops: End offset of each message, within the buffer.
         fields: Field numbers below 2048. Occurrences with a numeric value are ignored.
-        most: Maximum number of occurrences, or None for no limit.
+        most: Maximum number of occurrences of all fields together, or None for no limit.
 
     Returns:
         The occurrences of each field, in the order of ``fields``.

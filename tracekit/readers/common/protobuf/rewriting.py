@@ -39,7 +39,7 @@ class FieldSpan(NamedTuple):
 
 
 def encode_varint(value: int) -> bytes:
-    """Encode a number as a varint."""
+    """Encode a non-negative integer as a protobuf varint."""
     out = bytearray()
     while value >= MORE:
         out.append(value % MORE | MORE)
@@ -48,12 +48,12 @@ def encode_varint(value: int) -> bytes:
 
 
 def encode_delimited(data: bytes) -> bytes:
-    """Encode bytes with their length as a prefix."""
+    """Return bytes with their length, encoded as a varint, in front of them."""
     return encode_varint(len(data)) + data
 
 
 def encode_field(number: int, value: int | bytes) -> bytes:
-    """Encode a field with its key. A number is encoded as a varint, and bytes are encoded with their length."""
+    """Encode the key and the value of a protobuf field. An integer becomes a varint; bytes become length-delimited."""
     if isinstance(value, int):
         return encode_varint(number << 3 | VARINT) + encode_varint(value)
     return encode_varint(number << 3 | DELIMITED) + encode_delimited(value)
@@ -107,7 +107,8 @@ def message_edit(edits: Mapping[int, Edit]) -> Edit:
     """Return a function that edits length-delimited fields of an encoded message.
 
     Args:
-        edits: Function from the old to the new value of a field, by field number.
+        edits: For each field number, a function that takes the old value of the field and returns the new value.
+            Fields with other numbers are unchanged.
     """
 
     def edit(part: FieldSpan, value: bytes) -> bytes:
@@ -121,7 +122,7 @@ def edit_message(data: bytes, edit: Callable[[FieldSpan, bytes], bytes]) -> byte
 
     Args:
         data: The encoded message.
-        edit: Function that returns the new value of a field, given its location and its value.
+        edit: Function that is called with the location and the value of each field, and returns the new value.
     """
     out: list[bytes] = []
     copied = 0
@@ -139,7 +140,8 @@ def edit_message(data: bytes, edit: Callable[[FieldSpan, bytes], bytes]) -> byte
 def _read_varint(data: bytes, view: memoryview, at: int) -> tuple[int, int]:
     """Read a varint. Return its value and the offset after it.
 
-    Varints of one or two bytes, which are the most frequent, are decoded here, because that is faster.
+    This function itself decodes varints of one or two bytes, which are the most frequent, because that is faster than
+    calling ``wire.read_varint``.
     """
     if at + 1 < len(data):
         first, second = data[at], data[at + 1]

@@ -1,4 +1,4 @@
-"""Decode small protobuf messages without a schema, such as headers and descriptions of the machine."""
+"""Decode small protobuf messages, such as headers and descriptions of the machine, without a schema."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_varint(data: memoryview | Region | Window, at: int) -> tuple[int, int]:
 
 
 def read_delimited(data: memoryview | Region, at: int) -> tuple[memoryview, int]:
-    """Read length-delimited bytes. Return the bytes and the offset after them."""
+    """Read a length, encoded as a varint, and as many bytes after it. Return the bytes and the offset after them."""
     size, start = read_varint(data, at)
     if size > len(data) - start:
         raise Damage(f"a length of {size} bytes is declared at offset {at}, but only {len(data) - start} bytes follow")
@@ -91,11 +91,11 @@ class Message:
         return [v for v in self._fields.get(field, ()) if isinstance(v, memoryview)]
 
     def bytes_value(self, field: int) -> memoryview:
-        """Return the first value of a field that holds bytes, or empty bytes if the field is absent."""
+        """Return the first value of a field as bytes, skipping varints, or empty bytes if the field is absent."""
         return next(iter(self.bytes_values(field)), memoryview(b""))
 
     def text(self, field: int) -> str | None:
-        """Return the value of a string field with invalid UTF-8 replaced, or None if the field is absent."""
+        """Return the first value of a string field with invalid UTF-8 replaced, or None if the field is absent."""
         values = self.bytes_values(field)
         return bytes(values[0]).decode("utf-8", "replace") if values else None
 
@@ -105,13 +105,13 @@ class Message:
         return float(struct.unpack("<d", value)[0]) if len(value) == struct.calcsize("<d") else 0.0
 
     def iter_messages(self, field: int) -> Iterator[Message]:
-        """Return an iterator over the messages of a repeated field, which are decoded one by one."""
+        """Return an iterator over the messages that a repeated field holds. A message is decoded when it is reached."""
         return map(Message, self.bytes_values(field))
 
     def messages(self, field: int) -> list[Message]:
-        """Decode all messages of a repeated field."""
+        """Decode all messages that a repeated field holds."""
         return list(self.iter_messages(field))
 
     def message(self, field: int) -> Message:
-        """Decode the first message of a field. Return an empty message if the field is absent."""
+        """Decode the first message that a field holds. Return an empty message if the field is absent."""
         return Message(self.bytes_value(field))

@@ -51,8 +51,9 @@ def is_environment(text: bytes) -> bool:
 def environment_start(text: bytes) -> int | None:
     """Return the offset at which an environment starts in a string, or None if the string contains no environment.
 
-    The environment may be written as ``NAME=value``, as JSON or as a Python dictionary. Within a longer string, at
-    least two variables with well-known names must be set, because an ordinary string may mention one of them.
+    The entries of the environment may be written as ``NAME=value``, as JSON or as a Python dictionary. Part of a longer
+    string counts as an environment only if it sets at least two variables with well-known names, because an ordinary
+    string may mention one of them.
     """
     if is_environment(text):
         return 0

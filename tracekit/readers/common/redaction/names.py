@@ -55,10 +55,10 @@ If data has more escaped characters than the second number, nothing is decoded, 
 
 
 class Names:
-    """A matcher for the private names and values of a capture, and for values in formats of private values.
+    """A matcher for the collected private names and values of a capture, and for values with a private format.
 
     Attributes:
-        literals: The private names and values in lower case. A name may have several spellings.
+        literals: The collected names and values in lower case. A name with non-ASCII letters has several spellings.
         examined: Number of possible matches that ``candidates`` examined so far.
         depth: Length of the longest chain of literals in which each literal is a prefix of the next one.
     """
@@ -69,8 +69,9 @@ class Names:
         """Create a matcher.
 
         Args:
-            names: Names of hosts and users. They match in any spelling, and short names match only whole words.
-            values: Other private values, such as secrets and paths.
+            names: Names of hosts and users. They match in any case and Unicode normalization form. Names of fewer than
+                ``PART_OF_WORD`` bytes match only whole words.
+            values: Other private values, such as secrets and paths. They match in any case.
             pseudonyms: Pseudonyms for UUIDs and PCI addresses, or None for pseudonyms from a random key.
         """
         self._pseudonyms = pseudonyms or Pseudonyms()
@@ -88,7 +89,8 @@ class Names:
 
         Args:
             text: The string or the binary data.
-            may_hold: Bit mask of the patterns to search for in a string, from the result of ``candidates``.
+            may_hold: Bit mask of the patterns to search for in a string, from the result of ``candidates``. Binary data
+                is searched for all patterns.
 
         Returns:
             The redacted bytes, and the kinds of the overwritten values.
@@ -108,7 +110,8 @@ class Names:
     def candidates(self, data: bytes, most: int | None = None) -> list[Candidate]:
         """Return the ranges of data that may hold a private value, in ascending order.
 
-        Every private value in a string within the data overlaps one of the ranges.
+        A range is its start offset, its end offset, and a bit mask of the patterns that may match there. Every private
+        value in a string within the data overlaps one of the ranges.
 
         Args:
             data: Any bytes, for example messages or strings.
@@ -137,9 +140,13 @@ class Names:
     def _redact_unescaped(
         self, text: bytes, kinds: set[str], *, shortest: int = 0, may_hold: int = ALL_PATTERNS
     ) -> bytes:
-        """Overwrite the private values in a string, without decoding escaped characters.
+        """Overwrite the private values in a string, without decoding escaped characters such as ``%2F``.
 
-        The names of the kinds of overwritten values are added to ``kinds``.
+        Args:
+            text: The string.
+            kinds: Set to which the kinds of the overwritten values are added.
+            shortest: Minimum length of the collected names and values to overwrite.
+            may_hold: Bit mask of the patterns to search for.
         """
         low = text.lower()
         for nth, pattern in enumerate(PATTERNS):
@@ -155,7 +162,7 @@ class Names:
         return redacted
 
     def _redact_literals(self, text: bytes, shortest: int) -> bytes:
-        """Overwrite the collected names and values wherever they occur as whole words.
+        """Overwrite the collected names and values wherever they occur as whole words or parts of compound words.
 
         Args:
             text: The bytes to redact.
@@ -186,8 +193,8 @@ class Names:
     def _redact_printable(self, run: bytes, kinds: set[str]) -> bytes:
         """Overwrite private values in consecutive printable bytes of binary data.
 
-        The bytes are searched again without the first one, because that may be a length prefix that happens to be
-        printable.
+        The first byte may be a length prefix that happens to be printable. Therefore, the bytes after it are searched
+        again without it.
         """
         redacted = self._redact_unescaped(run, kinds, shortest=MIN_BINARY_LENGTH)
         return redacted[:1] + self._redact_unescaped(redacted[1:], kinds, shortest=MIN_BINARY_LENGTH)
@@ -201,7 +208,7 @@ class Names:
 
     @functools.cached_property
     def _all_search_strings(self) -> SearchStrings:
-        """The search strings of all patterns, and all names and values."""
+        """The search strings of all patterns, together with all collected names and values."""
         pattern_bits: defaultdict[bytes, int] = defaultdict(int)
         for nth, pattern in enumerate(PATTERNS):
             for string in pattern.search_strings:
@@ -213,7 +220,12 @@ class Names:
         return SearchStrings(pattern_bits)
 
     def _search_string_candidates(self, data: bytes, starts: list[int]) -> Iterator[Candidate]:
-        """Yield the ranges of search strings that may be part of a private value."""
+        """Yield the ranges of data that contain a search string and may be part of a private value.
+
+        Args:
+            data: The searched bytes.
+            starts: Offsets at which a search string may begin.
+        """
         low = data.lower() if starts else b""
         pattern_bits = self._all_search_strings.pattern_bits
         for start in starts:
@@ -226,9 +238,10 @@ class Names:
                 yield start, end, held
 
     def _escape_candidates(self, data: bytes, ranges: list[tuple[int, int]]) -> Iterator[Candidate]:
-        """Yield the ranges of escaped characters that may be part of a private value.
+        """Yield the ranges of escaped characters, such as ``%2F``, that may be part of a private value.
 
-        Unless there are very many escaped characters, the bytes around each of them are decoded and searched first.
+        The bytes around each escaped character are decoded and searched to decide this. If there are very many escaped
+        characters, the ranges of all of them are yielded instead.
         """
         if len(ranges) > _MANY_ESCAPES:
             yield from ((start, end, ALL_PATTERNS) for start, end in ranges)
@@ -289,7 +302,7 @@ def _environment_search_strings(*, homes: bool) -> SearchStrings:
 
 
 def _confirmed_patterns(pattern_bits: int, data: bytes, start: int) -> int:
-    """Return the patterns that can match at the offset of a search string.
+    """Return a bit mask of the patterns that can match at the offset of a search string.
 
     Args:
         pattern_bits: Bit mask of the patterns that have this search string.
@@ -316,7 +329,7 @@ def _limit_matches(matches: Iterator[re.Match[bytes]], most: int | None) -> Iter
 
 
 def _prefilter_candidates(data: bytes, most: int | None) -> Iterator[Candidate]:
-    """Yield the ranges of data that match the prefilter of a pattern."""
+    """Yield the ranges of data that match a prefilter, each with a bit mask of the patterns that have the prefilter."""
     for prefilter, pattern_bits in PREFILTERS:
         for match in _limit_matches(prefilter.finditer(data), most):
             start, end = match.span()
@@ -373,7 +386,10 @@ def _lower_case_spellings(name: bytes) -> Iterator[bytes]:
 
 
 def _interleave_zeros(text: bytes) -> bytes:
-    """Return an ASCII string in UTF-16, without the zero byte that the byte order puts at its beginning or end."""
+    """Return an ASCII string with a zero byte between its characters.
+
+    Both byte orders of UTF-16 contain these bytes, with a further zero byte before or after them.
+    """
     return b"\0".join(bytes((c,)) for c in text)
 
 

@@ -92,7 +92,7 @@ def _overwrite_words(match: re.Match[bytes], _: Pseudonyms) -> bytes:
 
 
 def _overwrite_last_group(match: re.Match[bytes], _: Pseudonyms) -> bytes:
-    """Overwrite the last group of a match, and leave the other bytes of the match unchanged."""
+    """Overwrite the last capture group of a match, and leave all other bytes of the match unchanged."""
     group = match.lastindex or 0
     start, end = (place - match.start() for place in match.span(group))
     return match[0][:start] + overwrite_text(match[group]) + match[0][end:]

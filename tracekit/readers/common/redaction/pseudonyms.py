@@ -32,7 +32,10 @@ class Pseudonyms:
         self._devices: dict[bytes, int] = {}
 
     def host(self, name: bytes) -> bytes:
-        """Return the pseudonym of a host name: ``redacted-`` and 12 hexadecimal digits."""
+        """Return the pseudonym of a host name: ``redacted-`` and 12 hexadecimal digits.
+
+        An empty name or a pseudonym is returned unchanged.
+        """
         if not name or _HOST.fullmatch(name):
             return name
         return _HOST_START + self._hash(b"host", name.lower())[:6].hex().encode()
@@ -63,8 +66,8 @@ class Pseudonyms:
     def pci_address(self, location: bytes) -> bytes:
         """Return the pseudonym of a PCI address.
 
-        All digits of the domain are replaced with ``f``, and the bus and device with other numbers. The function
-        number is unchanged.
+        All digits of the PCI domain are replaced with ``f``, the bus and device numbers are replaced with other
+        numbers, and the function number is unchanged.
         """
         parts = _BUS.fullmatch(location)
         if parts is None or not parts[1].strip(b"fF"):

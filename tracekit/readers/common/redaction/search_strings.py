@@ -17,7 +17,7 @@ class SearchStrings:
     """A set of lower-case strings to search for. Each string belongs to one or several patterns.
 
     Attributes:
-        pattern_bits: By string, a bit mask of the patterns that may match where the string occurs.
+        pattern_bits: For each string, a bit mask of the patterns that may match where the string occurs.
         depth: Length of the longest chain of strings in which each string is a prefix of the next one: 3 for ``/a``,
             ``/a/b`` and ``/a/b/c``.
     """
@@ -43,7 +43,8 @@ class SearchStrings:
     def find_starts(self, data: bytes) -> list[int]:
         """Return the ascending offsets in data at which one of the strings may begin, ignoring case.
 
-        Only the leading bytes of the strings are compared.
+        Only the leading bytes of the strings are compared, and all non-ASCII bytes are treated as equal. ``matches_at``
+        compares whole strings.
         """
         import polars as pl
 
@@ -65,7 +66,10 @@ class SearchStrings:
 
 
 def _shortest_prefixes(texts: set[str]) -> list[str]:
-    """Return the strings that do not begin with another of the strings, so that at most one occurs at any offset."""
+    """Return the strings that do not begin with another of the strings, in sorted order.
+
+    At most one of the returned strings occurs at any offset.
+    """
     shortest: list[str] = []
     for text in sorted(texts):
         if not shortest or not text.startswith(shortest[-1]):

@@ -66,8 +66,8 @@ class Redaction:
     """The state of the redaction of one capture.
 
     Attributes:
-        counts: Number of redacted values by kind. Values that are overwritten within a longer string count as one value
-            per string and kind.
+        counts: Number of redacted values by kind. If several values of one kind are overwritten within a longer string,
+            they count as one value.
         path: Path of the capture.
         pseudonyms: Pseudonyms for identifiers that rows or files refer to.
     """
@@ -89,7 +89,8 @@ class Redaction:
     def replace(self, kind: str, value: bytes) -> bytes:
         """Collect the names in a private value, count the value, and return its replacement.
 
-        The replacement of a host name is a pseudonym. All other values are replaced with empty bytes.
+        The replacement of a host name is a pseudonym. All other values are replaced with empty bytes. A value that was
+        already replaced is returned unchanged and is not counted.
         """
         replacement = self.pseudonyms.host(value) if kind == HOST else b""
         if replacement == value:
@@ -99,16 +100,19 @@ class Redaction:
         return replacement
 
     def replace_uuid(self, value: bytes) -> bytes:
-        """Return the pseudonym of a UUID that is given as 16 bytes, and count it.
+        """Return the pseudonym of a UUID that is given as 16 bytes, and count the UUID.
 
-        Any other value is returned unchanged.
+        A value with another length, or a value that is already a pseudonym, is returned unchanged and is not counted.
         """
         replacement = self.pseudonyms.uuid_bytes(value)
         self.counts[IDENTIFIER] += replacement != value
         return replacement
 
     def redact_folders(self, path: bytes) -> bytes:
-        """Overwrite the names of private folders in a path, collect these folders, and count the path."""
+        """Return a path in which the names of private folders are overwritten.
+
+        If any name was overwritten, the path of the folders is collected as a private value, and the path is counted.
+        """
         replacement = overwrite_private_folders(path, b"/\\")
         if replacement != path:
             self._collect_folder(path)
@@ -116,7 +120,10 @@ class Redaction:
         return replacement
 
     def collect_names(self, kind: str, value: bytes) -> None:
-        """Collect the private names and secrets in a value of a given kind."""
+        """Collect the private names and secrets in a value of a given kind.
+
+        Nothing is collected from kinds other than host and user names, environments, command lines and paths.
+        """
         if kind == HOST:
             self._collect_host(value)
         elif kind == USER:
@@ -144,7 +151,15 @@ class Redaction:
         return names
 
     def overwrite(self, names: Names, text: bytes, may_hold: int = ALL_PATTERNS) -> bytes:
-        """Overwrite the private values in a string or in binary data, and count the string once for each kind."""
+        """Return a string or binary data in which the private values are overwritten.
+
+        For each kind of private value that it contained, the count of that kind increases by 1.
+
+        Args:
+            names: Matcher for the private values.
+            text: The string or the binary data.
+            may_hold: Bit mask of the patterns to search for, as for ``Names.redact``.
+        """
         redacted, kinds = names.redact(text, may_hold)
         self.counts.update(kinds)
         return redacted
@@ -170,7 +185,11 @@ class Redaction:
                 self._collect_from_variable(value)
 
     def _collect_from_variable(self, value: bytes) -> None:
-        """Collect private folders in the value of a variable, and its other parts unless they are short or common."""
+        """Collect private values from the value of an environment variable.
+
+        The value may be a list, as in ``PATH``. Of its elements, absolute paths are collected if they have private
+        folders, and all others unless they are short or common.
+        """
         self._collect_home_users(value)
         for part in re.split(rb"[:;,]", value) if b"/" in value and b"://" not in value else [value]:
             if part.startswith(b"/"):
@@ -187,7 +206,7 @@ class Redaction:
             self._collect_folder(program.rpartition(b"/")[0])
 
     def _collect_folder(self, path: bytes) -> None:
-        """Collect an absolute path if any of its folders is private."""
+        """Collect the absolute path of a folder, unless it is a common path or has only one component."""
         parts = [p for p in path.strip(b"/").split(b"/") if p]
         is_common = _SYSTEM_FOLDER.match(path) or all(is_known_folder(p) for p in parts)
         if len(parts) >= _MANY_PARTS and not is_common:
@@ -237,13 +256,13 @@ class Redaction:
 
 
 def _is_technical(value: bytes) -> bool:
-    """Return whether a string contains words, and only common or technical ones."""
+    """Return whether a string contains words, and all of them are common or technical words."""
     words = [w.lower() for w in re.findall(rb"[A-Za-z]+", value)]
     return bool(words) and all(w in TECHNICAL or w in COMMON or is_known_folder(w) for w in words)
 
 
 def program_name(path: bytes) -> bytes:
-    """Return the file name in the path of a program."""
+    """Return the file name in the path of a program. A name that does not begin like a path is returned unchanged."""
     return re.sub(rb"(?s)^(?:[/.~]|[A-Za-z]:[\\/]|\\\\).*[/\\]", b"", path)
 
 

@@ -1,7 +1,8 @@
 """Read the schema of a SQLite file before SQLite opens the file.
 
-At its first statement, SQLite parses the whole schema and reads the tables of statistics, however large they are.
-Therefore this module reads and checks the schema first. A schema that exceeds the limits below is an error.
+At its first statement, SQLite parses the whole schema and reads the tables of statistics (``sqlite_stat1`` and so on),
+however large they are. Therefore this module reads and checks the schema first. A schema that exceeds the limits below
+is an error.
 """
 
 from __future__ import annotations

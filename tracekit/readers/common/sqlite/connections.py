@@ -153,17 +153,21 @@ class ConnectionPool:
 
 
 class _StepCounter:
-    """Counts down the instructions that a query may still run.
+    """A counter that interrupts a query after a maximum number of instructions of SQLite's virtual machine.
 
     Attributes:
-        left: Number of instructions of SQLite's virtual machine.
+        left: Number of instructions that the query may still execute.
     """
 
     def __init__(self) -> None:
         self.left = 0
 
     def count(self) -> int:
-        """Count the instructions since the last call. Return 1 to interrupt the query at the limit, and otherwise 0."""
+        """Subtract the instructions since the last call from ``left``. Return 1 if none are left, and otherwise 0.
+
+        SQLite calls this method each time that the query has executed ``_STEPS_AT_A_TIME`` instructions. It interrupts
+        the query if the result is 1.
+        """
         self.left -= _STEPS_AT_A_TIME
         return int(self.left <= 0)
 

@@ -240,7 +240,9 @@ class Database:
             return self._table(table).max_rows()
 
     def wrong_type_error(self, table: str, column: str, expected: str) -> CorruptTraceError:
-        """Return the error for a column that holds a value of an unexpected type. SQLite does not enforce column types.
+        """Return the error for a column that holds a value of an unexpected type.
+
+        Such a value is possible because SQLite does not enforce column types.
 
         Args:
             table: Name of the table.
@@ -303,9 +305,10 @@ class Database:
         self._file.check()
 
     def _read_schema(self) -> dict[str, catalogue.Entry]:
-        """Return the ordinary tables by name, after checking the schema and the tables of statistics.
+        """Return the schema entry of each ordinary table by name, after checking the schema.
 
-        SQLite reads both at its first statement, whatever their size.
+        The tables of statistics (``sqlite_stat1`` and so on) are checked as well, because SQLite reads them and the
+        schema at its first statement, whatever their size.
         """
         schema = catalogue.read_schema(self._file)
         self._used_pages.claim(np.concatenate([schema.tree.inner, schema.tree.leaves, schema.overflow_pages]))

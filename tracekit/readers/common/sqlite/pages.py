@@ -122,8 +122,8 @@ class PageBlock:
     Attributes:
         data: All bytes of the pages, followed by the zeros.
         numbers: Page numbers.
-        head: Offset of the B-tree header in each page: the size of the file header if the block begins with page 1,
-            else 0.
+        head: Offset of the B-tree header within each page. It is 0, except for a block that consists of page 1, where
+            the file header of 100 bytes comes first.
         pages: Two-dimensional array with one row of bytes per page.
         kinds: Type byte of each page.
         counts: Number of cells of each page.

@@ -111,11 +111,11 @@ class _Cursor:
         return self.at + self.offset if self.offset else self.at
 
     def window(self, size: int) -> tuple[Bytes, int, bool]:
-        """Return the next bytes of each record.
+        """Return an array that contains the next ``size`` bytes of each record.
 
         Returns:
-            An array with one row of bytes per record, the index of the array column at which the next ``size`` bytes
-            begin, and whether this call read the array. If it did not, an earlier call read it.
+            An array with one row of bytes per record; the index of the array column at which the next ``size`` bytes
+            begin; and whether the array is new. It is not new if the array of an earlier call contains these bytes.
         """
         if self._window is not None:
             index = self.offset - self._window[0]
@@ -226,7 +226,7 @@ class _Record:
 
 
 def _value_sizes(types: int | Ints | Bytes) -> int | Ints:
-    """Return the size in bytes of a value of one serial type, or an array of sizes for an array of serial types."""
+    """Return the size in bytes of a value with a given serial type, or an array of sizes for an array of types."""
     if isinstance(types, int):
         return int(_SIZES[types])
     if types.dtype == np.uint8:
@@ -235,7 +235,7 @@ def _value_sizes(types: int | Ints | Bytes) -> int | Ints:
 
 
 def _combine_rows(rows: Bytes, operation: np.ufunc) -> Bytes:
-    """Combine the rows of an array of bytes into one row with a bitwise operation."""
+    """Combine all rows of a two-dimensional array of bytes into one row with a bitwise operation."""
     words = rows.view(np.uint64)
     while len(words) > 1:
         half = (len(words) + 1) // 2  # the middle row of an odd number is in both halves

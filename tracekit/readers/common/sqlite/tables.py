@@ -26,7 +26,7 @@ _LEAST_ROW_BYTES = 6
 
 
 class UsedPages:
-    """The pages of a file that are already assigned to a table. A page may be assigned only once."""
+    """A record of which pages of a file are already used by a table. It is an error to use a page twice."""
 
     def __init__(self, file: PageFile) -> None:
         self._used = np.zeros(file.count + 1, np.bool_)

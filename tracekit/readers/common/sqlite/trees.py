@@ -93,8 +93,8 @@ class RunSummary(NamedTuple):
         payload: Size of all records in bytes.
         overflowing: Number of bytes of all records that are on overflow pages.
         overflow_pages: First overflow page of each record that has overflow pages.
-        ranges: Inclusive rowid ranges that cover the run. SQLite reads one range at a time, so that a batch has about
-            ``BATCH_BYTES`` of records at most.
+        ranges: First and last rowid of consecutive ranges that cover the run. SQLite reads one range at a time, so that
+            a batch has about ``BATCH_BYTES`` of records at most.
     """
 
     rows: int
