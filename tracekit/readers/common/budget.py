@@ -71,8 +71,10 @@ class Budget:
     def check(self, rows: int, row_bytes: int, what: str) -> None:
         """Check that memory for temporary data is within the limit, without reserving it.
 
+        The memory that is already reserved is ignored.
+
         Raises:
-            Damage: The size exceeds the limit of the whole budget.
+            Damage: The memory exceeds the limit of the whole budget.
         """
         self._check(rows, row_bytes, what, self.limit)
 

@@ -131,7 +131,10 @@ def as_chunks(batches: Sequence[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArray:
 
 
 def concatenate(chunks: Sequence[pa.Array], kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """Concatenate the chunks of a column, into one chunk if possible. A column of nulls takes no memory."""
+    """Concatenate the chunks of a column, into one chunk if possible.
+
+    If all values are null, the result takes almost no memory of its own.
+    """
     rows = sum(map(len, chunks))
     if sum(chunk.null_count for chunk in chunks) == rows:
         return columns.null_array(rows, kind)
@@ -216,7 +219,10 @@ class DictionaryBuilder:
         self._numbers.append(data.indices)
 
     def finish(self) -> pa.ChunkedArray:
-        """Return the complete column, in one chunk, or in one chunk per batch if the dictionaries are not merged."""
+        """Return the complete column, in one chunk with the merged dictionary.
+
+        If most strings are distinct, the dictionaries are not merged, and the result has one chunk per batch.
+        """
         if is_mostly_unique(sum(map(len, self._dictionaries)), self._numbers.rows):
             codes = self._numbers.finish().chunk(0)
             return pa.chunked_array([_dictionary_array(codes[rows], self._dictionaries[n]) for rows, n in self._chunks])

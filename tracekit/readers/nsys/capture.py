@@ -50,15 +50,15 @@ class NsysCapture(Lookups, Capture):
         self._python_samples: dict[str, pa.Array] = {}
 
     def launch(self) -> Launch:
-        """Return the variables in which launchers number processes, such as ``RANK``, and the name of the host."""
+        """Return the host name and the environment variables in which launchers number processes, such as ``RANK``."""
         return read_launch(self)
 
     def names(self) -> list[str]:
-        """Return the names of the declared tables that Nsight Systems records."""
+        """Return the names of the declared tables that Nsight Systems can record, even if they have no rows here."""
         return [name for name in schemas.table_names() if self.may_have(name)]
 
     def may_have(self, name: str) -> bool:
-        """Return whether Nsight Systems records a declared table."""
+        """Return whether Nsight Systems can record a declared table, even if it has no rows in this file."""
         return schemas.table(name).columns[0].source is not None
 
     def count(self, name: str) -> int:

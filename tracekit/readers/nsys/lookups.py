@@ -75,8 +75,8 @@ class Lookups:
     Attributes:
         path: Path of the file.
         tables: Source tables of the file.
-        defined_names: Names that NVTX events define, by declared column and then by key. A column is added when its
-            definitions are first read.
+        defined_names: Names that NVTX events define, by declared column (``domain`` or ``category``), and then by the
+            key of the named domain or category. A column is added when its definitions are first read.
     """
 
     def __init__(self, tables: Tables) -> None:

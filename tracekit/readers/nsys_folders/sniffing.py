@@ -16,9 +16,9 @@ STRINGS = "StringIds"
 
 
 def table_paths(source: Source, suffix: str) -> dict[str, Path]:
-    """Return the paths of the files with a suffix in a folder, by table name. Hidden files are excluded.
+    """Return the paths of the files with a suffix in a folder, by file name without the suffix, which names the table.
 
-    The mapping is empty if the source is a file.
+    Hidden files are excluded. The mapping is empty if the source is a file.
     """
     names = (n for n in sorted(source.names) if n.endswith(suffix) and not n.startswith("."))
     return {n.removesuffix(suffix): source.path / n for n in names}

@@ -17,7 +17,9 @@ _AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 
 
 def sqlite_values(array: pa.Array) -> pa.Array:
-    """Validate values and convert them to the types of SQLite. Booleans become 0 and 1, and strings become binary.
+    """Validate values and convert them to the types of SQLite.
+
+    Booleans become 0 and 1, strings become binary, and uint64 values become the int64 values with the same bits.
 
     Raises:
         pyarrow.ArrowInvalid: The values are invalid, or their strings exceed 2 GiB.

@@ -304,7 +304,7 @@ class _RedactedExport:
                 self._redact_column(OUTPUT, table, "content", "TRUE")
 
     def _redact_processes(self) -> None:
-        """Remove the folder of the program from the name of each process."""
+        """Remove the folders from the names of processes that are paths of programs."""
         if self._has_columns("PROCESSES", "name"):
             self._update_column("PROCESSES", "name", "TRUE", self._shorten_name)
 

@@ -125,6 +125,8 @@ class StringColumns:
     def _batches(self, table: _Table, column: str) -> Iterator[list[_Value]]:
         """Yield the non-empty strings and blobs of a column in batches, each value with its rowid.
 
+        If the table has no rowids, each value is yielded with the number 0 instead.
+
         The query scans the table itself rather than an index, so that the caller may update rows between batches.
         """
         name = quote_identifier(column)

@@ -1,4 +1,4 @@
-"""Find every occurrence of repeated fields in many messages, with its message and its byte range."""
+"""Find the message index and the byte range of every occurrence of repeated fields in many messages."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ _OccurrenceBatch = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArr
 
 
 def _occurrence_batches(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Iterator[_OccurrenceBatch]:
-    """Yield the message indices, start offsets, end offsets and field slots of the occurrences, in batches."""
+    """Yield the message indices, start offsets, end offsets and field indices of the occurrences, in batches."""
     for first in range(0, len(starts), MAX_ROWS):
         rows = min(MAX_ROWS, len(starts) - first)
         after = SCRATCH + _MESSAGE_BYTES * rows

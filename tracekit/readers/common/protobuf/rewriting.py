@@ -60,7 +60,7 @@ def encode_field(number: int, value: int | bytes) -> bytes:
 
 
 def field_spans(data: bytes) -> Iterator[FieldSpan]:
-    """Yield the location of each field in an encoded message, in order.
+    """Yield the location of each field in an encoded message, in ascending order of the offsets.
 
     Raises:
         Damage: The bytes are not a valid message.

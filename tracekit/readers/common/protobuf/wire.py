@@ -41,7 +41,7 @@ def read_delimited(data: memoryview | Region, at: int) -> tuple[memoryview, int]
 def read_fields(data: memoryview) -> Iterator[tuple[int, Value]]:
     """Yield the number and the value of each field of a message.
 
-    The value of a varint is an unsigned integer. Other values are bytes.
+    The value of a varint field is an unsigned integer. The value of any other field is its bytes.
     """
     at = 0
     while at < len(data):

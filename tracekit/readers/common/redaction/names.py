@@ -410,9 +410,9 @@ def _decode_escapes(text: bytes) -> tuple[bytes, npt.NDArray[np.int8]]:
 
 
 def _encode_escapes(text: bytes, decoded: bytes, after: bytes, lengths: npt.NDArray[np.int8]) -> bytes:
-    """Return a string with escaped characters after applying the changes of its decoded form.
+    """Apply the changes of the decoded form of a string to the string itself, which contains escaped characters.
 
-    All bytes of an escaped character that changed are overwritten.
+    If an escaped character such as ``%2F`` changed, all bytes that encode it are overwritten.
 
     Args:
         text: The original string.

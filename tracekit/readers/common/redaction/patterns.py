@@ -180,7 +180,10 @@ _LARGE_OCTET, _LARGE_OCTETS = 100, 2
 
 
 def _overwrite_ipv4(match: re.Match[bytes], _: Pseudonyms) -> bytes:
-    """Overwrite an IPv4 address, unless it looks like a version number, which has the same format."""
+    """Overwrite an IPv4 address, unless it is special, such as 127.0.0.1, or may be a version number, such as 1.2.3.4.
+
+    Addresses and version numbers are distinguished by the size of the numbers and by the bytes around them.
+    """
     text, before = match[0], match.string[max(0, match.start() - 16) : match.start()]
     if _LOCAL.match(text) or _VERSION_BEFORE.search(before):
         return text

@@ -1,9 +1,9 @@
 """Read tables of an untrusted SQLite file into Arrow.
 
 The file is opened as read-only and immutable, so that neither the file nor its folder changes. The leaf pages of a
-table are split into runs, which several threads read. Integers of large tables are decoded from the pages, and the
-SQLite driver of ADBC reads all other values. It is an error if the driver returns another number of rows than the
-pages hold.
+table are split into runs of consecutive pages, which several threads read. Integers of large tables are decoded from
+the pages, and the SQLite driver of ADBC reads all other values. It is an error if the driver returns another number of
+rows than the pages hold.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Database:
         return None
 
     def first_row(self, table: str, columns: Sequence[str]) -> dict[str, Any]:
-        """Return the first row of a table as a mapping from some of its columns to Python objects.
+        """Return the row of a table with the lowest rowid as a mapping from some of its columns to Python objects.
 
         The mapping is empty if the table has no rows.
         """

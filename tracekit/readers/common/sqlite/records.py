@@ -35,7 +35,7 @@ _SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((t - 12) // 2 for t in 
 _SHIFTS = np.where(_SIZES % 8 == 0, 0, 64 - 8 * _SIZES)
 _MASKS = np.where(_SIZES > 0, -1, 0)
 _READ = {1: ("i1", 0), 2: (">i2", 0), 3: (">i4", 8), 4: (">i4", 0), 5: (">i8", 16), 6: (">i8", 0)}
-"""By serial type, the numpy type of the bytes to read, and the number of bits by which to shift the number right."""
+"""For each serial type, the numpy type of the bytes to read, and the number of bits to shift the result right."""
 
 
 class ColumnInfo(NamedTuple):
