@@ -28,7 +28,10 @@ POLL_S = 1.0
 
 
 class TemporaryExport(Capture):
-    """A capture that reads a temporary file. The file is deleted when the capture is closed or garbage-collected."""
+    """A capture that reads a temporary export.
+
+    The export is deleted when the capture is closed or garbage-collected.
+    """
 
     def __init__(self, capture: Capture, temporary: contextlib.ExitStack) -> None:
         self._capture = capture
@@ -112,8 +115,8 @@ def _export_to_sqlite(tool: str, source: Source, folder: Path) -> Path:
 def _run_silently(command: list[str]) -> int:
     """Run a command without showing its output, and return its exit status.
 
-    The output is discarded because it may describe the machine. An interruption kills the command. The function polls,
-    because an interruption does not end a longer wait once polars has been imported.
+    The output is discarded because it may describe the machine. An interruption kills the command. The function waits
+    in short steps, because an interruption would not end a longer wait once polars has been imported.
     """
     devnull = subprocess.DEVNULL
     with (

@@ -46,7 +46,10 @@ class _ParquetFile:
         self.rows: int = sum(group.num_rows for group in groups)
 
     def read(self, file: InputFile, columns: Sequence[str], budget: Budget) -> pa.Table:
-        """Read the requested columns. String columns that could take much memory are dictionary-encoded."""
+        """Read the requested columns.
+
+        String columns that would take much memory as plain strings are dictionary-encoded.
+        """
         from tracekit.readers.common import parquet_pages
 
         if not self._metadata.num_row_groups:  # pyarrow 18 cannot read such a file

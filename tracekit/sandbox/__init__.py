@@ -60,8 +60,8 @@ class Sandbox:
 
         Args:
             function: Name of the function.
-            **parameters: Parameters of the function. Missing parameters are 0. If no parameter is passed, all keep the
-                values of the last call.
+            **parameters: Parameters of the function. Omitted parameters are 0. If all of them are omitted, they keep
+                the values that they had after the last call.
         """
         if parameters:
             names = self._names[function]
@@ -74,7 +74,7 @@ class Sandbox:
             raise self._out_of_bounds() from e
 
     def parameter(self, function: str, name: str) -> int:
-        """Return the value of a parameter after the last call of the function."""
+        """Return the value that a parameter of a function has after the function was called."""
         return int(self._parameters[self._names[function].index(name)])
 
     def bytes(self, offset: int, size: int) -> Bytes:
@@ -94,7 +94,7 @@ class _Code(NamedTuple):
 class _ArrayInterface:
     """The array interface through which NumPy accesses the memory of a sandbox.
 
-    It refers to the store, which owns the memory, so that the memory exists as long as an array uses it.
+    The object refers to the store, which owns the memory. Therefore, the memory exists as long as an array uses it.
     """
 
     def __init__(self, memory: wasmtime.Memory, store: wasmtime.Store) -> None:
@@ -105,7 +105,7 @@ class _ArrayInterface:
 
 
 def _allocate(program: Program, pages: int) -> tuple[_Code, wasmtime.Store, wasmtime.Memory]:
-    """Compile a program and allocate memory for it.
+    """Compile a program, allocate memory for it, and return the code, the store and the memory.
 
     By default, gigabytes of address space around the memory are reserved as guard pages, so that the processor detects
     accesses outside the memory. If this fails, the program is compiled again with explicit bounds checks.

@@ -1,7 +1,7 @@
-"""Build the tables of tracekit from a DLProf database.
+"""Build the declared tables from a DLProf database.
 
-Columns that DLProf does not record are null. If they are not nullable, such as streams, contexts, registers and shared
-memory, they are 0.
+Columns that DLProf does not record are null, or 0 if they are not nullable, such as streams, contexts, registers and
+shared memory.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class DlprofCapture(Capture):
         self._database.close()
 
     def _build_table(self, name: str, mapping: TableMapping, columns: Sequence[str]) -> pa.Table:
-        """Build columns of a declared table from the rows of one source table, ordered by id."""
+        """Build the requested columns of a declared table from the rows of one source table, ordered by their id."""
         schema = schemas.table(name)
         if mapping.source not in self._database.columns:
             return schemas.empty(schema, columns)
@@ -127,7 +127,8 @@ class DlprofCapture(Capture):
     ) -> pl.DataFrame:
         """Read the requested columns of a source table.
 
-        If a source or the mapping requires it, the column ``first`` contains the id of the first row of each API call.
+        If a source or the mapping requires it, the additional column ``first`` contains, for each row, the id of the
+        first row of its API call.
         """
         numbers = [o.id_column if isinstance(o, Lookup) else o for o in sources if not isinstance(o, CallId)]
         needs_first = mapping.only_first or any(isinstance(o, CallId) for o in sources)
@@ -152,7 +153,7 @@ class DlprofCapture(Capture):
         return joined.select(pl.coalesce("referenced", ID) if source.or_id else "referenced").to_series()
 
     def _build_column(self, field: pa.Field, data: pl.Series | None, rows: int) -> pa.Array:
-        """Convert values to a declared column. Without values, the column is null, or 0 if it is not nullable."""
+        """Convert values to a declared column. If ``data`` is None, the column is null, or 0 if it is not nullable."""
         if data is None:
             missing = pa.nulls(rows, field.type)
             return missing if field.nullable else missing.fill_null(0)

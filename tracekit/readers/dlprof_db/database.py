@@ -68,7 +68,7 @@ class DlprofDatabase(database.Database):
         """Read columns of a table, sorted by the id of the row. The ids must be unique.
 
         Raises:
-            CorruptTraceError: The table is missing or damaged, or ids are not unique.
+            CorruptTraceError: The table is missing or damaged, or ids are missing or not unique.
         """
         if table not in self.columns:
             raise CorruptTraceError("the table is missing", path=self.path, table=table, hint=COPY_AGAIN)
@@ -90,12 +90,12 @@ class DlprofDatabase(database.Database):
         transform: Callable[[pl.Series], pl.Series] | None = None,
         strings: col.StringTable | None = None,
     ) -> pa.DictionaryArray:
-        """Replace ids with the strings that they refer to, or with null where an id is null or unknown.
+        """Replace ids with the strings that they refer to. A string is null where the id is null or unknown.
 
         Args:
             ids: The ids of the strings, which may be null.
-            transform: A function that is applied to the distinct strings.
-            strings: The strings by id. By default, those of the table ``dictionary`` are used.
+            transform: A function that replaces the distinct strings, or None to leave them unchanged.
+            strings: The strings by id. If it is None, the strings of the table ``dictionary`` are used.
         """
         names, _ = (strings or self.strings).look_up(pa.chunked_array([ids.to_arrow()]))
         if transform is None:

@@ -1,7 +1,7 @@
 """Build ``ops``, ``op_instances``, ``iterations`` and ``group_nodes`` from the last aggregation in a DLProf database.
 
-A database contains all aggregations that its user requested, each over a selection of iterations. The DLProf viewer
-shows one of them at a time.
+An aggregation sums up a selection of iterations. A database contains all aggregations that its user requested, of which
+the DLProf viewer shows one at a time.
 """
 
 from __future__ import annotations
@@ -157,7 +157,11 @@ def _instance_metrics(database: DlprofDatabase) -> pl.DataFrame:
 
 
 def _union_durations(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Return the covered time (``union``) and the time from the first start to the last end (``span``) per key."""
+    """Return the time that the intervals of each key cover, and the time that they span.
+
+    The column ``union`` is the time in ns in which at least one interval is open. The column ``span`` is the time in ns
+    from the first start to the last end.
+    """
     ordered = rows.filter(pl.col("end") >= pl.col("start")).sort("start")
     latest_end = pl.col("end").cum_max().shift(1).over(keys)
     added = pl.col("end") - pl.max_horizontal(pl.col("start"), latest_end)
@@ -166,7 +170,12 @@ def _union_durations(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 
 
 def _iteration_of_ends(database: DlprofDatabase, ends: pl.Series) -> pl.Series:
-    """Return the aggregated iteration that contains each end of an op instance, null if there is none."""
+    """Return the number of the aggregated iteration in which each op instance ends, null if there is none.
+
+    Args:
+        database: The database.
+        ends: End of each op instance in ns.
+    """
     iterations = _iteration_rows(database).sort("end_ns")
     positions = iterations["end_ns"].search_sorted(ends, side="left").cast(pl.Int64)
     rows = pl.DataFrame({"at": positions, "end": ends}).with_columns(
@@ -238,7 +247,7 @@ def _group_nodes_columns(database: DlprofDatabase) -> Columns:
 
 
 def _parent_rows(paths: pl.Series) -> pl.Series:
-    """Return the row number of the parent of each path, null for the root and where the table lacks the parent."""
+    """Return the row number of the parent of each path, null for the root and for paths whose parent is missing."""
     rows = pl.DataFrame({"path": paths}).with_row_index("row").unique("path", keep="last").cast({"row": pl.Int64})
     parent_paths = pl.DataFrame({"path": paths.str.replace(r"[^/]*/\z", "")})
     parents = parent_paths.join(rows, on="path", how="left", maintain_order="left")["row"]
@@ -275,7 +284,15 @@ def _last_aggregation(database: DlprofDatabase, table: str, columns: tuple[str, 
 
 
 def _add_time_sums(database: DlprofDatabase, rows: pl.DataFrame, metrics_id: str) -> pl.DataFrame:
-    """Add the total of each time metric to each row, and ``count``, the number of values in the total CPU time."""
+    """Add one column with the sum of each time metric, and the column ``count``.
+
+    The count is the number of values whose sum is the CPU time.
+
+    Args:
+        database: The database.
+        rows: The rows to extend.
+        metrics_id: Name of the column of ``rows`` that refers to the time metrics.
+    """
     metrics = database.read_by_id("metric", ("count", "sum"))
     sums = database.read_by_id("node_time_metrics", tuple(f"{m}_metric_id" for m in _METRICS))
     for name, metric in _TIMES.items():

@@ -1,7 +1,7 @@
 """Map the tables and columns of a DLProf database to declared tables.
 
 DLProf stores each CUDA API call in the first suitable table of kernels, memsets, memcpys, synchronizations, and calls
-without GPU activity. It stores no correlation ids. Therefore, a common id is computed for a call and its activities.
+without GPU activity. It stores no correlation ids. Therefore, an id is computed that a call and its activities share.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ REQUIRED_COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 
 class Lookup(NamedTuple):
-    """A value in another table, in the row that is referenced by id.
+    """A value in another table, in the row to which an id refers.
 
     Attributes:
-        id_column: The column that contains the id.
-        table: The other table.
+        id_column: The column of the source table that contains the id.
+        table: Name of the other table.
         column: The column of the other table that contains the value.
         or_id: Whether the id itself is used as the value if the other table has no row with this id.
     """
@@ -85,9 +85,9 @@ class TableMapping:
     """The source table and the source columns of a declared table.
 
     Attributes:
-        source: The source table in the database.
+        source: Name of the source table in the database.
         columns: The source of each declared column that DLProf records.
-        only_first: Whether only the first row of each API call is used.
+        only_first: Whether only the first row of each API call becomes a row of the declared table.
     """
 
     source: str
@@ -96,7 +96,10 @@ class TableMapping:
 
 
 def _activity_mapping(source: str, columns: Mapping[str, ColumnSource]) -> TableMapping:
-    """Return the mapping of a table of GPU activities, whose device ids refer to a separate table."""
+    """Return the mapping of a table of GPU activities.
+
+    The device ids in its source table refer to a table of devices.
+    """
     common: dict[str, ColumnSource] = {
         "start_ns": "gpu_start",
         "end_ns": "gpu_stop",
@@ -144,7 +147,7 @@ TABLES: Mapping[str, TableMapping] = {
 
 
 def call_mapping(source: str) -> TableMapping:
-    """Return the mapping of a source table to API calls. The table of kernels does not contain the names of calls."""
+    """Return the mapping of a source table to API calls, without names if the source table is that of kernels."""
     columns: dict[str, ColumnSource] = {
         "api_call_id": CallId(source),
         "correlation_id": CallId(source),

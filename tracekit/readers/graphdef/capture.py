@@ -26,7 +26,7 @@ _SAVE_AGAIN = "copy the file again, or save the graph again"
 
 
 class GraphCapture(Capture):
-    """The tables of a TensorFlow graph or of all graphs in a SavedModel."""
+    """The declared tables of a TensorFlow graph or of all graphs in a SavedModel."""
 
     def __init__(self, source: Source) -> None:
         """Read a graph file, or the SavedModel in a folder.
@@ -82,7 +82,7 @@ def _resolve_saved_model(source: Source) -> Source:
 
 
 def _unsupported_error(source: Source, file_form: FileForm | None) -> UnknownFormatError:
-    """Return an error that states what kind of file was opened instead of a graph."""
+    """Return an error that states what the file contains instead of a graph."""
     if file_form is not None:
         hint = "read the event file of the run (events.out.tfevents…) or the file of the graph"
         return UnknownFormatError("contains run metadata (times of a step), but no graph", path=source.path, hint=hint)

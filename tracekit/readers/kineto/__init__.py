@@ -2,8 +2,8 @@
 
 ``stream`` decompresses the file, and ``document`` locates the events in its JSON. ``parser.wat`` and ``event_sandbox``
 parse the events, ``cells`` converts batches of them to Arrow arrays, and ``event_tables`` assigns each event to a
-table. ``rows``, ``tracks``, ``labels`` and ``machine`` compute the columns of the declared tables, which ``capture``
-builds.
+table. ``rows``, ``tracks``, ``labels`` and ``machine`` compute the columns of the declared tables. ``capture`` builds
+the tables.
 
 Sources: "Trace Event Format", the Chromium project, and traces of PyTorch 1.8 (including pre-releases) to 2.10.
 """
@@ -35,9 +35,9 @@ _HEAD_BYTES = 1 << 16
 def sniff(source: Source) -> bool:
     """Return whether a plain or gzipped file starts like a trace that the PyTorch profiler or tracekit wrote.
 
-    Such a trace is a JSON object with an array of events. In 2020, the profiler wrote only the array. Other members of
-    the object may precede the array. If the head of the file is JSON without a sign of a trace, a longer head is
-    therefore examined.
+    Such a trace is a JSON object with an array of events. In 2020, the profiler wrote only the array. In an object,
+    other members may precede the array. Therefore, if the head of the file is JSON without a sign of a trace, a longer
+    head is examined.
     """
     head = _decompress_head(source.head)
     json_start = _JSON_START.match(head)

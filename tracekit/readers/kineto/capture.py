@@ -63,7 +63,10 @@ def read_capture(source: Source) -> KinetoCapture:
 
 
 def _require_events(path: Path, document: Document, collector: EventCollector) -> None:
-    """Raise an error if no event of the file belongs to a table. A complete trace of the profiler may be empty."""
+    """Raise an error if no event of the file belongs to a table.
+
+    A complete trace of the profiler without such events is accepted.
+    """
     if not document.has_events:
         raise CorruptTraceError(
             "contains no trace events" + " because it is truncated" * document.truncated, path=path, hint=_EXPORT_AGAIN
@@ -85,7 +88,7 @@ def _require_events(path: Path, document: Document, collector: EventCollector) -
 def _warn_about_skipped_data(
     path: Path, document: Document, stream: Stream, collector: EventCollector, repairs: Mapping[str, int]
 ) -> None:
-    """Warn about events, other members and strings of the file that were skipped or repaired."""
+    """Warn about events and other members of the document that were skipped, and about strings that were repaired."""
     if document.truncated:
         reason = stream.damage or "its JSON is incomplete"
         warn(f"is truncated ({reason}): {collector.counts.total()} complete events were read", path=path)
@@ -113,8 +116,8 @@ class KinetoCapture(Capture):
         undecoded: Number of events that belong to no table, by category.
         facts: Members of the JSON document other than the events.
         tracks: Threads and streams on which the events occurred.
-        origin_ns: The time in the file, in ns, that is 0 in the tables.
-        rows: The event tables, by name.
+        origin_ns: Time in the file, in ns, that corresponds to time 0 in the tables.
+        rows: The rows of each event table, by table name.
     """
 
     def __init__(self, path: Path, facts: Mapping[str, Any], collector: EventCollector) -> None:

@@ -29,7 +29,7 @@ _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
 
 
 class EventCells:
-    """The member values of one batch of events. They are valid until the sandbox parses the next batch."""
+    """The member values of one batch of events. They become invalid when the sandbox parses the next batch."""
 
     def __init__(self, sandbox: EventSandbox, repairs: Counter[str]) -> None:
         self.rows = sandbox.rows
@@ -38,7 +38,10 @@ class EventCells:
         self._repairs = repairs
 
     def values(self, slot: Slot) -> Int64Array:
-        """Return the value of a member in each event: a number, or the dictionary code of a string."""
+        """Return the value of a member in each event: a number, or the dictionary code of a string.
+
+        If the type of the value is ``MISSING``, the returned number has no meaning.
+        """
         return self._values[slot, : self.rows]
 
     def types(self, slot: Slot) -> Bytes:
@@ -54,17 +57,18 @@ class EventCells:
         return np.where(self.types(slot) == STRING, self.values(slot), -1)
 
     def index_in(self, slot: Slot, names: pa.Array) -> Int64Array:
-        """Return, for each event, the position of a member's string in a list of names.
+        """Return, for each event, the index of a member's string in an array of names.
 
-        The position is -1 if the member is missing or not a string, and -2 if the list does not contain the string.
+        The index is -1 if the member is missing or not a string, and -2 if the array does not contain the string.
         """
         positions = pc.index_in(self.dictionary, names).fill_null(-2).to_numpy(zero_copy_only=False)
         return np.append(positions, -1)[self.codes(slot)].astype(np.int64)
 
     def integers(self, slot: Slot, rows: Int64Array) -> pa.Array:
-        """Return the values of a member in the given events as integers, null where missing or not a number.
+        """Return the values of a member in the given events as integers.
 
-        Start times and durations are multiplied by 1000, which converts them from microseconds to nanoseconds.
+        A value is null if it is missing or not a number. Start times and durations are converted from microseconds to
+        nanoseconds.
         """
         types = self.types(slot)[rows]
         if not types.any():
@@ -77,12 +81,13 @@ class EventCells:
         return pa.array(values, pa.int64(), mask=missing if missing.any() else None)
 
     def strings(self, slot: Slot, rows: Int64Array, *, any_type: bool = False) -> pa.DictionaryArray:
-        """Return the values of a member in the given events as strings, null where missing.
+        """Return the values of a member in the given events as strings, null where the member is missing.
 
         Args:
             slot: The member.
             rows: Row numbers of the events.
-            any_type: Whether to return values that are not strings as their JSON text. Otherwise, they are null.
+            any_type: Whether to return the JSON text of values that are not strings. If it is False, these values are
+                null.
         """
         types = self.types(slot)[rows]
         missing = (types != STRING) & (types != OTHER) if any_type else types != STRING
@@ -92,13 +97,16 @@ class EventCells:
         return col.compact_dictionary(codes, self.dictionary)
 
     def arguments(self, rows: Int64Array) -> pa.Array:
-        """Return the arguments of the given events as JSON objects, which are empty for events without arguments."""
+        """Return the arguments of the given events as JSON objects.
+
+        The string is empty for an event without arguments.
+        """
         data, ends = self._sandbox.gather(np.where(self.types(Slot.ARGS)[rows], self.values(Slot.ARGS)[rows], 0))
         return self._decode_strings(data, ends)
 
     @functools.cached_property
     def dictionary(self) -> pa.Array:
-        """The strings that dictionary codes represent, in order of code. JSON escapes are decoded."""
+        """The strings to which dictionary codes refer, by code. JSON escapes are decoded."""
         data, ends = self._sandbox.strings()
         strings = self._decode_strings(data, ends)
         if not (data == ord("\\")).any():
@@ -124,7 +132,11 @@ class EventCells:
     def _parse_numbers(
         self, slot: Slot, values: Int64Array, types: Bytes, unparsed: np.ndarray
     ) -> tuple[Int64Array, Bytes]:
-        """Parse the values that the sandbox could not parse as numbers, and return all values with their types."""
+        """Parse the values that the sandbox could not parse as numbers.
+
+        Returns:
+            All values and their types. The type of a value that is not a number is ``MISSING``.
+        """
         codes, inverse = np.unique(values[unparsed], return_inverse=True)
         unit = 1000 if slot in _THOUSANDTHS else 1
         parsed = [parse_integer(t, unit) for t in self.dictionary.take(pa.array(codes)).to_pylist()]

@@ -41,7 +41,7 @@ class Document:
 
     Attributes:
         facts: Values of the requested members that have been read so far, by key. The events are not included.
-        invalid: Number of events and members that were skipped because they are not valid JSON.
+        invalid: Number of events and requested members that were skipped because they are not valid JSON.
         truncated: Whether the file ends before the end of the document.
         has_events: Whether the document contains an array of events.
         oversized: Keys of the requested members that were skipped because they exceed the size limits.
@@ -93,7 +93,10 @@ class Document:
         return first
 
     def _read_key(self) -> str | None:
-        """Return the key of the next member, and advance to its value. Return None if the document or file ends."""
+        """Return the key of the next member, and advance to its value.
+
+        At the end of the document or file, return None.
+        """
         sandbox = self._sandbox
         while True:
             match = _KEY.match(self._peek(_MAX_KEY_BYTES))
@@ -183,7 +186,7 @@ class Document:
         sandbox.clear_rows()
 
     def _skip_to_next_event(self) -> bool:
-        """Skip an invalid event, and advance to the offset at which the next event may begin.
+        """Skip an invalid event, and advance to the next offset at which an event may begin.
 
         Return False if the sandbox contains no such offset.
         """
@@ -203,7 +206,7 @@ class Document:
         return True
 
     def _read_until_next_event(self) -> bool:
-        """Read the file up to the offset at which the next event may begin. Return False if the file has none."""
+        """Read the file up to the next offset at which an event may begin. Return False if there is no such offset."""
         sandbox = self._sandbox
         while True:
             self._skipped_bytes += sandbox.end - sandbox.offset

@@ -115,16 +115,16 @@ class EventSandbox(Sandbox):
 
     @property
     def values(self) -> Int64Array:
-        """Numbers or dictionary codes of all members, by slot and row."""
+        """Matrix with one row per slot and one column per event: the number or dictionary code of each member."""
         return self.array(_CELLS, SLOTS * ROWS, np.int64).reshape(SLOTS, ROWS)
 
     @property
     def types(self) -> Bytes:
-        """Types of all members, by slot and row: ``MISSING``, ``NUMBER``, ``STRING`` or ``OTHER``."""
+        """Matrix with one row per slot and one column per event: ``MISSING``, ``NUMBER``, ``STRING`` or ``OTHER``."""
         return self.bytes(_TYPES, SLOTS * ROWS).reshape(SLOTS, ROWS)
 
     def append(self, json: bytes) -> None:
-        """Append JSON to the bytes that have not been parsed. The sandbox must not contain rows."""
+        """Append JSON to the bytes that have not been parsed yet. The sandbox must not contain rows."""
         rest = self.end - self.offset
         self.data[:rest] = self.data[self.offset : self.end].copy()
         self.data[rest : rest + len(json)] = np.frombuffer(json, np.uint8)

@@ -139,14 +139,14 @@ _MARKS = _TABLES.index("nvtx_marks")
 
 
 class EventCollector:
-    """A builder of all event tables, which adds events batch by batch.
+    """A builder of all event tables, to which events are added in batches.
 
     Attributes:
         undecoded: Number of events that belong to no table, by category.
         untimed: Number of events that were skipped because their time or duration is missing or invalid.
         unplaced: Number of API calls and ranges whose process id or thread id is missing or not a number.
         counts: Number of rows by table.
-        track_names: The builder for the events that name processes and threads.
+        track_names: Builder for the events that name processes and threads.
     """
 
     def __init__(self, budget: Budget, *, exported: bool) -> None:
@@ -180,12 +180,12 @@ class EventCollector:
             self.track_names.append(_track_name_members(cells, metadata))
 
     def finish(self) -> dict[str, dict[str, pa.Array]]:
-        """Return the collected values by table and member. Tables without rows are omitted."""
+        """Return the collected values by table name and member name. Tables without rows are omitted."""
         tables = {name: builder.finish() for name, builder in self._builders.items()}
         return {name: columns for name, columns in tables.items() if columns}
 
     def _assign_profiler_tables(self, cells: EventCells, phases: Int64Array) -> Int64Array:
-        """Return the index of the table that each event belongs to, or -1 if it belongs to none."""
+        """Return, for each event, the index of the table that it belongs to, or -1 if it belongs to no table."""
         categories = cells.index_in(Slot.CATEGORY, _CATEGORIES)
         tables = _CATEGORY_TABLE_INDEXES[categories]
         phase = np.where(tables == _MARKS, _INSTANT, _SLICE)
@@ -231,7 +231,7 @@ class EventCollector:
 
 
 def _valid_time_mask(cells: EventCells, rows: Int64Array, *, is_interval: bool) -> np.ndarray | None:
-    """Return a mask of the rows with a valid time and duration, or None if all rows are valid."""
+    """Return a mask of the rows with a valid time and duration. The result may be None if all rows are valid."""
     limits = {Slot.START: MAX_TIME_NS, Slot.DURATION: MAX_DURATION_NS} if is_interval else {Slot.START: MAX_TIME_NS}
     masks = [_within_limit_mask(cells, slot, rows, limit) for slot, limit in limits.items()]
     present = [m for m in masks if m is not None]
@@ -239,7 +239,10 @@ def _valid_time_mask(cells: EventCells, rows: Int64Array, *, is_interval: bool) 
 
 
 def _within_limit_mask(cells: EventCells, slot: Slot, rows: Int64Array, limit: int) -> np.ndarray | None:
-    """Return a mask of the rows whose member is a number between -limit and limit, or None if it is True for all."""
+    """Return a mask of the rows whose member is a number between -limit and limit.
+
+    The result may be None if the mask would be True for all rows.
+    """
     values = cells.values(slot)[rows]
     if (cells.types(slot)[rows] == NUMBER).all() and -limit < values.min() and values.max() < limit:
         return None

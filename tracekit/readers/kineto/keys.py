@@ -1,6 +1,7 @@
 """Declare the members of events that are read, and the slot in which the sandbox stores each of them.
 
-Several keys may share a slot: PyTorch writes ``registers per thread``, and tracekit writes ``registers_per_thread``.
+Several keys may share a slot, because writers use different keys for the same value: PyTorch writes ``registers per
+thread``, and tracekit writes ``registers_per_thread``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from tracekit.readers.kineto.event_sandbox import AS_STRING, THOUSANDTHS
 
 
 class Slot(IntEnum):
-    """The position of a member among the values of a parsed event. Slot 0 contains the offsets of the arguments."""
+    """The position of each member among the values of a parsed event.
+
+    Slot 0 contains the start and end offset of the JSON text of the arguments.
+    """
 
     ARGS = 0
     PHASE = 1

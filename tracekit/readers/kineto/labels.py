@@ -30,7 +30,7 @@ _THREAD = re.compile(r"(?s)thread -?\d+ \((.*)\)")
 
 
 def map_strings(column: pa.Array | pa.ChunkedArray, function: Callable[[str], str | None]) -> pa.DictionaryArray:
-    """Apply a function to each dictionary string of a dictionary-encoded column."""
+    """Apply a function to the strings of a dictionary-encoded column, once per distinct string."""
     array = col.single_array(column)
     if not len(array.dictionary):
         return array
@@ -40,13 +40,16 @@ def map_strings(column: pa.Array | pa.ChunkedArray, function: Callable[[str], st
 
 
 def map_to_integers(column: pa.Array | pa.ChunkedArray, function: Callable[[str], int | None]) -> pa.Array:
-    """Apply a function that returns integers to the strings of a dictionary-encoded column."""
+    """Convert the strings of a dictionary-encoded column to integers, calling a function once per distinct string."""
     array = col.single_array(column)
     return pa.array([function(t) for t in array.dictionary.to_pylist()], pa.int64()).take(array.indices)
 
 
 def copy_kind(name: str) -> str | None:
-    """Return the direction of a memory copy in the terms of nsys, given its name, such as ``Memcpy HtoD``."""
+    """Return the direction of a memory copy as nsys names it, such as ``Host-to-Device`` for ``Memcpy HtoD``.
+
+    The result is None if the name of the copy contains no known direction.
+    """
     match = _MEMCPY.match(name)
     direction = _DIRECTION.fullmatch(match[1]) if match else None
     return f"{_MEMORY_KINDS[direction[1]]}-to-{_MEMORY_KINDS[direction[2]]}" if direction else None
@@ -71,7 +74,7 @@ def memset_memory_kind(name: str) -> str | None:
 
 
 def sync_type(kind: str) -> str | None:
-    """Return the type of a synchronization in the terms of nsys. Unknown types are returned unchanged."""
+    """Return the type of a synchronization as nsys names it. Unknown types are returned unchanged."""
     return _SYNC_TYPES.get(kind, kind)
 
 
@@ -119,7 +122,10 @@ def parse_argb(text: str) -> int | None:
 
 
 def strip_thread_number(label: str) -> str:
-    """Remove the number that the profiler adds to the name of a thread. Other labels are returned unchanged."""
+    """Return the name of a thread without the number that the profiler adds to it: ``name`` for ``thread 7 (name)``.
+
+    Labels in another format are returned unchanged.
+    """
     match = _THREAD.fullmatch(label.strip())
     return match[1] if match else label
 

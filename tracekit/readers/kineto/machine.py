@@ -55,13 +55,13 @@ def is_exported(facts: Facts) -> bool:
 
 
 def base_ns(facts: Facts) -> int:
-    """Return the time in ns since 1970 to which all times in the file are relative."""
+    """Return the time in ns since 1970 to which all times in the file are relative, or 0 if it is unknown."""
     value = _int63_or_none(facts.get("baseTimeNanoseconds"))
     return value if value is not None and value < 1 << 62 else 0
 
 
 def shift_ns(facts: Facts) -> int:
-    """Return the number of ns that tracekit added to all times when it wrote the file."""
+    """Return the number of ns that tracekit added to all times when it wrote the file, or 0 if it is unknown."""
     return _parse_digits(_as_mapping(facts.get("otherData")).get("shift_ns")) or 0
 
 
@@ -116,7 +116,10 @@ def _device_row(number: int, properties: Facts) -> dict[str, Any]:
 
 
 def exported_device_rows(rows: Iterable[EventRows], tracks: Tracks) -> list[dict[str, Any]]:
-    """Return one row per GPU with activities, named as its group of tracks in a trace that tracekit wrote."""
+    """Return one row per GPU with activities in a trace that tracekit wrote.
+
+    The name of a GPU is taken from the name of its group of tracks.
+    """
     used = sorted({d for r in rows if r.name not in ON_CPU for d in r.track_columns["device_id"].unique().to_pylist()})
     names = tracks.labels().filter(pl.col("what") == "process_name")["name"].drop_nulls().unique(maintain_order=True)
     named: dict[int, str] = {}
@@ -129,7 +132,10 @@ def exported_device_rows(rows: Iterable[EventRows], tracks: Tracks) -> list[dict
 
 
 def process_rows(tracks: Tracks) -> list[dict[str, Any]]:
-    """Return one row per process with CPU events. If the file names a process several times, the last name is used."""
+    """Return one row per process with CPU events, ordered by process id.
+
+    If the file names a process several times, the last name is used.
+    """
     process_labels = tracks.labels().filter(pl.col("what") == "process_name").drop_nulls("pid")
     names = dict(process_labels.select("pid", "name").iter_rows())
     return [{"process_id": p, "name": _process_name(names.get(p))} for p in sorted(tracks.processes())]
@@ -199,7 +205,7 @@ def _int31_or_none(value: Any) -> int | None:
 
 
 def _parse_digits(value: object) -> int | None:
-    """Return the number that a string of digits represents, or None for other values."""
+    """Return the integer that a string of digits represents, or None for all other values."""
     match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
     return int(match[0]) if match else None
 

@@ -48,7 +48,7 @@ class EventRows:
         return self._in_row_order(self._members[slot.name])
 
     def arguments(self) -> pa.Array | pa.ChunkedArray:
-        """Return the arguments of each event as JSON."""
+        """Return the arguments of each event as a JSON object, or an empty string for an event without arguments."""
         return self._members[ARGUMENTS]
 
     @property
@@ -83,7 +83,8 @@ class EventRows:
     def id(self) -> pa.Array:
         """Return the ids of the rows.
 
-        In a file that tracekit wrote, the recorded ids are used if they are valid. Otherwise, rows are numbered from 1.
+        If tracekit wrote the file and the recorded ids are valid, they are returned. Otherwise, rows are numbered from
+        1.
         """
         ids = self.member_values(ROW_IDS[self.name])
         return ids if self._order is not None else pa.array(np.arange(1, self.count + 1))
@@ -210,7 +211,7 @@ def _payload_type_column(rows: EventRows) -> pa.Array:
 
 
 def _payloads_of_types(rows: EventRows, types: tuple[str, ...]) -> pa.Array:
-    """Return the payloads of the given types as strings, null where a payload has another type."""
+    """Return the payloads that have one of the given types as strings, and null for all other payloads."""
     fits = pc.equal(labels.map_to_integers(_payload_type_column(rows), lambda t: int(t in types)).fill_null(0), 1)
     payload = rows.member_values(Slot.PAYLOAD)
     return pa.DictionaryArray.from_arrays(

@@ -28,8 +28,8 @@ class Stream:
     """An open plain or gzipped file, which is read sequentially.
 
     Attributes:
-        damage: Why the compressed data is invalid or truncated, or None if no damage was found. The bytes before the
-            damage can be read.
+        damage: Why the compressed data is invalid or truncated, or None if no damage has been found. The data before
+            the damage can be read.
     """
 
     def __init__(self, file: InputFile, *, compressed: bool) -> None:
@@ -76,7 +76,10 @@ class Stream:
         return b"".join(blocks)
 
     def _decompress_next(self, free_bytes: int) -> bytes | None:
-        """Decompress the next bytes, or return None at the end of the data. A file may have several gzip members."""
+        """Decompress the next bytes, or return None at the end of the data or where the data is damaged.
+
+        A file may consist of several gzip members, which are decompressed one after another.
+        """
         if self._decompressor is None:
             return None
         compressed = self._pending or self._read_file(COMPRESSED_READ_BYTES)

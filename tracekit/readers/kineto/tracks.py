@@ -1,8 +1,9 @@
 """Assign events to tracks, which are the threads of a process and the streams of a device.
 
-For a GPU activity, the profiler writes the device as ``pid`` and the stream as ``tid``, and repeats both as arguments.
-The process of the activity is that of the API call with the same correlation id. In files that tracekit wrote, the
-metadata event that names a track also contains the process, thread, device, stream or NVTX domain of the track.
+For a GPU activity, the profiler writes the device as ``pid`` and the stream as ``tid``, and writes both again as
+arguments. The process of the activity is that of the API call with the same correlation id. In files that tracekit
+wrote, the metadata event that names a track also contains the process, thread, device, stream or NVTX domain of the
+track.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Tracks:
 
     Attributes:
         exported: Whether tracekit wrote the file.
-        members: Values collected from the events, by table and member.
+        members: Values collected from the events, by table and member. Projections of NVTX ranges are not included.
         track_names: Values collected from the events that name processes and threads, by member.
     """
 
@@ -78,7 +79,10 @@ class Tracks:
         return list(processes)
 
     def _drop_projections(self, members: Mapping[str, Members]) -> Mapping[str, Members]:
-        """Drop the projections of NVTX ranges, which tracekit exports to GPU tracks in addition to the ranges."""
+        """Drop the projections of NVTX ranges.
+
+        A projection is a copy of a range on a GPU track, which tracekit exports in addition to the range itself.
+        """
         ranges = members.get("nvtx_ranges")
         if ranges is None:
             return members
@@ -89,10 +93,11 @@ class Tracks:
         }
 
     def _process_of_activities(self, correlation: pa.Array) -> pa.Array:
-        """Return, for each correlation id, the process of the API call with this id.
+        """Return the process id of each GPU activity, given its correlation id.
 
-        If the file has a single process, all activities belong to it. Otherwise, the process is null unless exactly
-        one process has an API call with this correlation id.
+        If the file has a single process, all activities belong to it. Otherwise, an activity belongs to the process
+        with an API call that has the same correlation id. The result is null if no process or several processes have
+        such a call.
         """
         processes = self.processes()
         if len(processes) <= 1 or "api_calls" not in self.members:
@@ -122,16 +127,18 @@ class Tracks:
         return columns
 
     def _track_of_events(self, members: Members) -> pl.DataFrame:
-        """Return, for each event, the row of ``thread_tracks`` with the same pid and tid."""
+        """Return, for each event, the row of ``thread_tracks`` with the same pid and tid, or a row of nulls."""
         keys = pl.DataFrame({"pid": _to_series(members[Slot.PID.name]), "tid": _to_series(members[Slot.TID.name])})
         return keys.join(self.thread_tracks(), ["pid", "tid"], how="left", maintain_order="left")
 
     def thread_tracks(self) -> pl.DataFrame:
-        """Return the tracks that tracekit wrote to the file as one or more named threads each.
+        """Return the tracks in a file that tracekit wrote.
+
+        A track with overlapping events consists of several named threads.
 
         Returns:
-            One row per thread: its pid, tid and label, and the process, thread, device, stream or NVTX domain that the
-            track represents.
+            One row per named thread: its pid, tid and label, and the process, thread, device, stream or NVTX domain
+            that its track represents.
         """
         check_polars()
         columns = {"pid": Slot.PID, "tid": Slot.TID, "label": Slot.NAME, **_TRACK}

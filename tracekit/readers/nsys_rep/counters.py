@@ -70,7 +70,7 @@ class CounterField:
     kind: int
 
     def integers(self, words: UInt64Array) -> Int64Array:
-        """Return the integer value of the field in each sample, given the 64-bit word that starts there."""
+        """Decode the integers of the field from the 64-bit words at the offset of the field in the samples."""
         unused = 8 * (WORD - self.size)
         shifted = words << np.uint64(unused)
         return (
@@ -78,7 +78,7 @@ class CounterField:
         )
 
     def floats(self, words: UInt64Array) -> Float64Array:
-        """Return the floating-point value of the field in each sample, given the 64-bit word that starts there."""
+        """Decode the floats of the field from the 64-bit words at the offset of the field in the samples."""
         if self.kind == DOUBLE:
             return words.view(np.float64)
         return words.astype(np.uint32).view(np.float32).astype(np.float64)

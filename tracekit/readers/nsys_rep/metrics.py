@@ -56,7 +56,7 @@ class Metric:
     size: int
 
     def values(self, words: UInt64Array) -> Int64Array:
-        """Return the value of the metric in each sample, given the 64-bit word that starts at the value.
+        """Decode the values of the metric from the 64-bit words at the offset of the metric in the samples.
 
         Reports declare all values as unsigned, but nsys exports values of 3 bytes as signed. Values of 5, 6 and 7 bytes
         are assumed to be signed, too, because no integer type of C has these sizes either.

@@ -1,4 +1,8 @@
-"""Decode the attributes of nodes into declared columns, names of functions, and JSON for all other attributes."""
+"""Decode the attributes of nodes.
+
+Some attributes have a declared column. Functions that attributes refer to are listed by name, and all other attributes
+are converted to JSON.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +46,9 @@ class NodeAttributes:
 
     Attributes:
         rows: Number of nodes.
-        nodes: Row number of the node of each attribute.
-        keys: Position in ``names`` of the name of each attribute.
-        codes: Code in ``values`` of the value of each attribute.
+        nodes: Row number of the node that each attribute belongs to.
+        keys: Index in ``names`` of the name of each attribute.
+        codes: Index in ``values`` of the value of each attribute, which is called its code.
         names: The distinct names of attributes.
         values: The distinct values of attributes.
     """
@@ -69,7 +73,7 @@ class NodeAttributes:
         return arrays
 
     def other_attributes(self) -> pa.ChunkedArray:
-        """Return a JSON object per node with the attributes that have no column, null where there are none."""
+        """Return, for each node, a JSON object with the attributes that have no column, or null if there are none."""
         is_other = np.ones(len(self.nodes), np.bool_)
         for attribute in COLUMN_ATTRIBUTES.values():
             is_other[self._attribute_rows(*attribute)] = False
@@ -83,11 +87,14 @@ class NodeAttributes:
         return join_by_row(self.rows, self.nodes[rows], members, "{}")
 
     def function_names(self, call_nodes: Int64Array, ops: pa.Array) -> pa.ChunkedArray:
-        """Return a JSON array per node with the names of the functions it refers to, null for nodes without functions.
+        """Return, for each node, a JSON array with the names of the functions it refers to, or null.
+
+        A node refers to a function if its operation is a call of the function, or if an attribute contains the
+        function.
 
         Args:
-            call_nodes: Row numbers of the nodes that call a function, which is their operation.
-            ops: The operations of these nodes.
+            call_nodes: Row numbers of the nodes whose operation is the name of a function.
+            ops: The operation of each of these nodes.
         """
         function_lists = self.values.functions
         rows = np.flatnonzero(np.isin(self.codes, list(function_lists)))
@@ -101,14 +108,20 @@ class NodeAttributes:
         return join_by_row(self.rows, nodes[order], names.take(pa.array(order)), "[]")
 
     def _attribute_rows(self, key: str, kind: str) -> Int64Array:
-        """Return the row numbers of the attributes with the given name and kind of value."""
+        """Return the indices of the attributes that have the given name and the given kind of value."""
         if key not in self.names:
             return np.zeros(0, np.int64)
         fitting = self.values.kinds[self.codes] == distinct.KINDS.index(kind)
         return np.flatnonzero((self.keys == self.names.index(key)) & fitting)
 
     def _build_column(self, selections: Iterable[Int64Array], strings: pa.Array) -> pa.Array:
-        """Build a column from one or more attributes. If a node has several of them, the last one is used."""
+        """Build a column with one value per node from the attributes at the given indices.
+
+        Args:
+            selections: Indices of attributes with the same name. If a node has attributes in several selections, the
+                one in the last selection is used.
+            strings: String of each distinct attribute value.
+        """
         codes = np.full(self.rows, -1, np.int64)
         for rows in selections:
             codes[self.nodes[rows]] = self.codes[rows]

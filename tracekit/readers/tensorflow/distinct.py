@@ -39,13 +39,13 @@ _NEEDS_ESCAPE = r'["\\\x00-\x1f]'
 
 @dataclass(slots=True)
 class DistinctValues:
-    """The distinct values of attributes. Attributes refer to a value by its position, which is called its code.
+    """The distinct values of attributes. Attributes refer to a value by its index, which is called its code.
 
     Attributes:
-        kinds: Kind of each value, as a position in ``KINDS``.
+        kinds: Kind of each value, as an index in ``KINDS``.
         json: JSON text of each value.
         strings: Each value as a string if it is a string or a type, null for values of other kinds.
-        functions: Comma-separated JSON strings with the names of referenced functions, by code of the value.
+        functions: Names of the functions that a value refers to, as comma-separated JSON strings, by code of the value.
     """
 
     kinds: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -100,7 +100,10 @@ def decode_attribute_values(buffer: Buffer, starts: Int64Array, stops: Int64Arra
 
 
 def _decode_short_values(buffer: Buffer, starts: Int64Array, stops: Int64Array, distinct: DistinctValues) -> Int64Array:
-    """Decode values that are neither tensors nor long, add them to ``distinct``, and return the code of each value."""
+    """Decode values that are not tensors and have at most ``MAX_DECODED_BYTES``.
+
+    The distinct values are added to ``distinct``, and the code of each value is returned.
+    """
     encoded = slice_bytes_or_empty(buffer, starts, stops).dictionary_encode()
     numbers, distinct_bytes = encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary
     first_rows = np.zeros(len(distinct_bytes), np.int64)
@@ -122,10 +125,10 @@ def _decode_short_values(buffer: Buffer, starts: Int64Array, stops: Int64Array, 
 def _decode_strings(
     buffer: Buffer, starts: Int64Array, stops: Int64Array
 ) -> tuple[Int64Array, Int64Array, pa.Array, pa.Array]:
-    """Decode the values that are strings or lists of strings.
+    """Decode the short values that are strings or lists of strings. All other values are ignored.
 
     Returns:
-        The row numbers, kinds, JSON texts and strings of these values.
+        The row numbers, kinds, JSON texts and strings of these values. The string of a list is null.
     """
     fields = decode(buffer, starts, stops, _VALUES)
     is_short = stops - starts <= values.MAX_LENGTH
@@ -151,7 +154,7 @@ def _decode_strings(
 
 
 def _json_strings(strings: pa.Array) -> pa.Array:
-    """Format strings as JSON strings."""
+    """Encode strings as JSON strings, including the quotes."""
     quoted = pc.binary_join_element_wise('"', strings, '"', "")
     needs_escape = pc.match_substring_regex(strings, _NEEDS_ESCAPE)
     if not pc.any(needs_escape).as_py():
@@ -164,7 +167,7 @@ def _json_strings(strings: pa.Array) -> pa.Array:
 
 
 def _has_only_field(fields: dict[int, Field], number: int, rows: int) -> Mask:
-    """Return a mask of the messages that contain the field with the given number, but none of the other fields."""
+    """Return a mask of the messages that contain the given field and none of the other fields in ``fields``."""
     mask = _has_field(fields.get(number), rows)
     for other in fields.keys() - {number}:
         mask = mask & ~_has_field(fields[other], rows)
@@ -178,7 +181,7 @@ def _has_field(field: Field | None, rows: int) -> Mask:
 
 
 def _tensor_keys(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.DictionaryArray:
-    """Return the type and the encoded shape of each tensor, joined by a colon and dictionary-encoded."""
+    """Return a key for each tensor, dictionary-encoded: the number of its type, a colon and its encoded shape."""
     fields = decode(buffer, starts, stops, (_DTYPE, _SHAPE))
     dtype = fields.get(_DTYPE)
     if dtype is not None and dtype.stops is not None:

@@ -29,11 +29,11 @@ _MAX_PARTS = 3
 def build_edges(
     buffer: Buffer, inputs: Occurrences, owners: Int64Array, nodes: Mapping[str, pa.Array]
 ) -> dict[str, pa.Array]:
-    """Build one edge per input of a node, as columns of ``graph_edges``.
+    """Build one edge per input of a node, and return the columns of ``graph_edges`` by name.
 
     Args:
         buffer: The buffer that contains the inputs.
-        inputs: Location of each input in the buffer, and row number of its node.
+        inputs: Location of each input in the buffer, and row number of the node that has the input.
         owners: Number of the graph (0) or function (from 1) that each node belongs to.
         nodes: The columns ``name``, ``graph`` and ``run`` of the nodes.
     """
@@ -62,13 +62,13 @@ def build_edges(
 
 @dataclass(frozen=True, slots=True)
 class _ParsedInputs:
-    """The components of distinct strings, each of which is the name of a node or an input.
+    """The components of distinct strings, each of which is the name of a node or an input of a node.
 
     Attributes:
         strings: The distinct strings, followed by node names that occur only as a component of an input.
-        names: Position in ``strings`` of the node name in each distinct string.
-        arguments: The argument in each distinct string, null if it has none.
-        outputs: The output number in each distinct string, 0 if it has none.
+        names: Index in ``strings`` of the node name that each distinct string contains.
+        arguments: The argument that each distinct string contains, or null.
+        outputs: The output number that each distinct string contains, or 0 if it contains none.
         control: Whether each distinct string is a control dependency.
     """
 
@@ -80,7 +80,7 @@ class _ParsedInputs:
 
 
 def _parse_inputs(distinct: pa.Array) -> _ParsedInputs:
-    """Parse the distinct inputs of nodes into the name of a node, an argument and an output number."""
+    """Parse distinct names and inputs of nodes into the name of a node, an argument and an output number."""
     control = pc.starts_with(distinct, "^")
     rows = np.flatnonzero(pc.or_(control, pc.match_substring(distinct, ":")).to_numpy(zero_copy_only=False))
     without_caret = pc.replace_substring_regex(distinct.take(pa.array(rows)), r"\A\^", "")
@@ -117,7 +117,7 @@ def _parse_int32(strings: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def _find_nodes(nodes: Int64Array, keys: Int64Array) -> pa.Array:
-    """Return, for each element of ``keys``, the position of its first occurrence in ``nodes``, null if it has none."""
+    """Return the index of the first occurrence of each key in ``nodes``, null for keys that do not occur."""
     distinct_keys, first = np.unique(nodes, return_index=True)
     if not len(distinct_keys):
         return pa.nulls(len(keys), pa.int64())
@@ -126,7 +126,7 @@ def _find_nodes(nodes: Int64Array, keys: Int64Array) -> pa.Array:
 
 
 def _input_numbers(rows: Int64Array, control: npt.NDArray[np.bool_]) -> pa.Array:
-    """Number the inputs of each node from 0. Control dependencies have no number."""
+    """Number the inputs of each node from 0. The number of a control dependency is null, and it is not counted."""
     before: Int64Array = np.cumsum(~control) - ~control
     numbers = before - before[np.searchsorted(rows, rows)] if len(rows) else before
     return pa.array(numbers.astype(np.int32), mask=control)

@@ -37,7 +37,7 @@ def slice_bytes(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.Arr
 
 
 def slice_bytes_or_empty(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.Array:
-    """Return a binary array with one element per range of a buffer. Only empty ranges may overlap others."""
+    """Return a binary array with one element per range of a buffer. Only empty ranges may overlap other ranges."""
     is_filled = stops > starts
     if is_filled.all():
         return slice_bytes(buffer, starts, stops)

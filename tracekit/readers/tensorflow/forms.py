@@ -160,7 +160,7 @@ _DETECTORS = {
 
 
 def _first_submessage(data: memoryview) -> memoryview:
-    """Return the value of the first field of a message if its number is 1 and it contains bytes, otherwise no bytes."""
+    """Return the value of the first field of a message, or no bytes if this is not a field 1 that contains bytes."""
     number, value = next(iter(_leading_fields(data)), (0, 0))
     return value if number == 1 and not isinstance(value, int) else memoryview(b"")
 
@@ -170,7 +170,7 @@ def _submessages(fields: dict[int, list[FieldValue]], number: int) -> Iterator[m
 
 
 def _expected_fields(data: memoryview, kinds: Mapping[int, int]) -> dict[int, list[FieldValue]]:
-    """Return the leading fields of a message by number, or no fields if one of them is unexpected.
+    """Return the fields at the beginning of a message by number, or no fields if one of them is unexpected.
 
     A field is expected if ``kinds`` maps its number to its wire type.
     """
@@ -183,7 +183,10 @@ def _expected_fields(data: memoryview, kinds: Mapping[int, int]) -> dict[int, li
 
 
 def _leading_fields(data: memoryview) -> list[tuple[int, FieldValue]]:
-    """Return the leading fields of a message, empty if the data is not a message. The last field may be truncated."""
+    """Return the fields at the beginning of a message, of which the last one may be truncated.
+
+    If the data is not a message, no fields are returned.
+    """
     try:
         return list(_iter_fields(data))
     except Damage:

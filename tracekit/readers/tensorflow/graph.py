@@ -43,7 +43,7 @@ class Graph:
         nodes: One row per node, with the columns of ``graph_nodes``.
         edges: One row per input of a node, with the columns of ``graph_edges``.
         versions: TensorFlow versions that are recorded in the file.
-        dangling: Number of inputs that refer to a missing node, except those inside functions.
+        dangling: Number of inputs that refer to a missing node. Inputs inside functions are not counted.
     """
 
     nodes: pa.Table
@@ -60,7 +60,7 @@ class _NodeLocations:
         owners: Number of the graph (0) or function (from 1) that each node belongs to.
         starts: Offset at which each node starts.
         stops: Offset at which each node ends.
-        labels: Label of the graph and of each function, by owner.
+        labels: Value of the column ``graph`` for the nodes of the graph and of each function, by number of the owner.
         functions: Name of each function.
     """
 
@@ -112,7 +112,7 @@ def read_saved_model(data: bytes | memoryview | InputFile, *, label: str) -> Gra
 
 
 def concat_graphs(graphs: Iterable[Graph]) -> Graph:
-    """Concatenate graphs, and renumber their nodes and edges."""
+    """Concatenate graphs, and renumber their nodes and edges so that all ids are unique."""
     nodes, edges, versions, first_node, first_edge, dangling = [], [], list[str](), 0, 0, 0
     for graph in graphs:
         nodes.append(_add_id_offsets(graph.nodes, {"node_id": first_node}))
@@ -146,7 +146,10 @@ def _label_damage(label: str) -> Iterator[None]:
 
 
 def _load_message(data: bytes | memoryview | InputFile, message: MessageKind) -> tuple[Buffer, int]:
-    """Copy a message without large payloads into a buffer, and return the buffer and the size of the copied message."""
+    """Load a message into a buffer, and return the buffer and the size of the message in it.
+
+    If the message is large, the values of constants and other large, unused fields are omitted.
+    """
     if isinstance(data, InputFile):
         size = data.size
         data = (
@@ -230,7 +233,7 @@ def _locate_nodes(buffer: Buffer, start: int, stop: int, graph: str) -> _NodeLoc
 
 
 def _function_names(buffer: Buffer, functions: Occurrences) -> pa.Array:
-    """Return the name of each function, which is part of its signature, or an empty string without a signature."""
+    """Return the name of each function from its signature, or an empty string if the function has no signature."""
     (signatures,) = find_occurrences(buffer, functions.starts, functions.stops, (_SIGNATURE,))
     name = decode(buffer, signatures.starts, signatures.stops, (_NAME,)).get(_NAME)
     names = string_column(buffer, name, len(signatures))

@@ -1,7 +1,7 @@
 """Remove the values of constants and other large, unused fields from encoded graphs.
 
-The graph is parsed in place, in memory or in a file, and only the required fields are copied. Therefore, constants in a
-file are never loaded into memory.
+The graph is parsed where it is stored, in memory or in a file, and only the required fields are copied. Therefore, the
+values of constants in a file are never loaded into memory.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class AttributeValue(NamedTuple):
     """The decoded value of a node attribute.
 
     Attributes:
-        kind: Name of the field of ``AttrValue`` that contains the value, or an empty string if no field does.
+        kind: Name of the field of ``AttrValue`` that contains the value, or an empty string if there is no such field.
         json: The value as JSON.
         text: The value as a string if it is a string or a type, otherwise None.
         functions: Names of the functions that the value refers to.
@@ -117,7 +117,7 @@ _LIST_FIELDS = ("s", "i", "f", "b", "type", "shape", "tensor", "func")
 
 
 def _referenced_functions(message: Any) -> Iterator[str]:
-    """Yield the names of the functions that a value refers to, including those in the attributes of its functions."""
+    """Yield the names of the functions that a value refers to, including those in the attributes of these functions."""
     kind = message.WhichOneof("value")
     for function in [message.func] if kind == "func" else message.list.func if kind == "list" else ():
         yield function.name.decode("utf-8", "replace")

@@ -69,7 +69,7 @@ def read_event_files(source: Source) -> EventsCapture:
 
 
 class SkippedFile(NamedTuple):
-    """The reason why a file is not an event file, as the type, message and hint of an error."""
+    """The reason why a file is not an event file: the type, the message and the hint of the error that reports it."""
 
     error_type: type[CorruptTraceError | UnknownFormatError]
     message: str
@@ -77,7 +77,7 @@ class SkippedFile(NamedTuple):
 
 
 def _read_file(path: Path, pool: BufferPool) -> FileEvents | SkippedFile:
-    """Read an event file, or return why the file is not an event file."""
+    """Read an event file, or return the reason why the file is not an event file."""
     try:
         with damage_as_error(path):
             file_events = events.read_events(path, pool)
@@ -112,7 +112,7 @@ def _warn_about_unread_bytes(events: FileEvents) -> None:
 
 
 def _require_events(path: Path, runs: Sequence[Run], files: Sequence[Path]) -> None:
-    """Check that at least one file contains events.
+    """Check that at least one file contains events other than the marker of a TensorFlow profile.
 
     Raises:
         CorruptTraceError: None of the files is an event file.
@@ -166,12 +166,12 @@ class EventsCapture(Capture):
         return self._event_table(name, columns)
 
     def count_undecoded(self) -> Mapping[str, int]:
-        """Return the number of events and values that belong to no table, by kind."""
+        """Return the number of events and summary values that belong to no table, by kind."""
         return self.undecoded
 
     @functools.cached_property
     def undecoded(self) -> dict[str, int]:
-        """Number of events and values that belong to no table, by kind."""
+        """Number of events and summary values that belong to no table, by kind."""
         counts: Counter[str] = Counter()
         for run in self.runs:
             counts.update(run.undecoded())
@@ -191,7 +191,7 @@ class EventsCapture(Capture):
         return [len(run.scalars if name == SCALARS else run.texts) for run in self.runs]
 
     def _event_table(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Build an event table from the rows of all runs. The row ids are consecutive across the runs."""
+        """Build an event table from the rows of all runs. Its row ids are numbered consecutively across all runs."""
         counts = self._row_counts(name)
         schema = schemas.arrow_schema(schemas.table(name), columns)
         file_columns = [c for c in columns if c not in ("run", _IDS[name])]

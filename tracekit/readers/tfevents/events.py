@@ -65,7 +65,7 @@ class GraphSpans(NamedTuple):
         starts: Offset in the file at which each graph starts.
         sizes: Size of each graph in bytes.
         checksums: CRC-32 of the bytes of each graph.
-        meta: Whether the graphs are meta graphs.
+        meta: Whether all these graphs are meta graphs. Otherwise, none of them is.
     """
 
     steps: Int64Array
@@ -81,7 +81,7 @@ class FileEvents:
     """The contents of an event file.
 
     Attributes:
-        path: The file.
+        path: Path of the file.
         size: Size of the file in bytes.
         records: Number of records that were read.
         end: Offset of the end of the last record that was read.
@@ -90,10 +90,10 @@ class FileEvents:
         executions: Batches of executions of nodes.
         graphs: Locations of graphs.
         counts: Number of events that belong to no table, by kind.
-        version: Version of the file format, as recorded in the file.
-        writer: Name of the program that wrote the file.
-        first: Earliest time of an event in ns since 1970.
-        last: Latest time of an event in ns since 1970.
+        version: Version of the file format, as recorded in the file, or None if it is missing.
+        writer: Name of the program that wrote the file, or None if it is missing.
+        first: Earliest time of an event in ns since 1970, or None if no event has a time.
+        last: Latest time of an event in ns since 1970, or None if no event has a time.
     """
 
     path: Path
@@ -150,7 +150,7 @@ def checksums(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> list[int
 
 
 def _add_batch(events: FileEvents, batch: BufferedRecords) -> None:
-    """Decode the events of a batch, and add them to the contents of the file."""
+    """Decode the events in a batch of records, and add their contents to ``events``."""
     n = len(batch.starts)
     if not events.records:
         _check_first_record(batch)
@@ -211,7 +211,11 @@ def _add_summary_points(
 
 
 def _add_facts(events: FileEvents, buffer: Buffer, fields: dict[int, Field], times: Int64Array) -> None:
-    """Update the first and last time, the version, the writer, and the number of events that belong to no table."""
+    """Update the facts about a file from a batch of its events.
+
+    The facts are the first and the last time, the version, the writer, and the number of events that belong to no
+    table.
+    """
     valid_times = times[times != NO_TIME]
     if len(valid_times):
         first, last = int(valid_times.min()), int(valid_times.max())

@@ -1,4 +1,4 @@
-"""Decode the run metadata that ``tf.summary.trace_export`` of TensorFlow 2 writes as string values."""
+"""Decode the run metadata that ``tf.summary.trace_export`` of TensorFlow 2 writes as summary values with strings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _FUNCTION_FIELDS = {1: "partition graph of a function", 3: "optimized graph of a
 
 
 def read_exported_runs(run: Run) -> Run:
-    """Decode the run metadata that a run contains as values. The contents are added to the files of the run in place.
+    """Decode the run metadata in the summary values of a run, and return the same run.
+
+    The decoded executions, graphs and counts are added to the files of the run in place.
 
     Raises:
         CorruptTraceError: A run metadata message is damaged.
@@ -43,7 +45,7 @@ def read_exported_runs(run: Run) -> Run:
 def _add_run_metadata(
     file: FileEvents, points: SummaryPoints, rows: Int64Array, tags: pa.DictionaryArray, has_functions: Mask
 ) -> None:
-    """Decode the run metadata in the given rows of a batch, and add executions, graphs and counts to the file."""
+    """Decode the run metadata in the given rows of a batch, and add its executions, graphs and counts to the file."""
     string_rows = np.searchsorted(points.values.owners, rows)
     encoded = points.values.texts.take(pa.array(string_rows))
     buffer, edges = _concat_messages(encoded)
@@ -67,7 +69,10 @@ def _add_run_metadata(
 
 
 def _concat_messages(encoded: pa.BinaryArray) -> tuple[Buffer, Int64Array]:
-    """Copy encoded messages into one buffer. Return the buffer and the offsets that separate the messages."""
+    """Copy encoded messages into one buffer, and return the buffer and the offset at which each message starts.
+
+    The end of the last message is appended to the offsets.
+    """
     edges = np.frombuffer(encoded.buffers()[1], np.int32)[encoded.offset :][: len(encoded) + 1].astype(np.int64)
     data = memoryview(encoded.buffers()[2] or b"")[edges[0] : edges[-1]]
     return load_buffer(data), edges - edges[0]
@@ -81,8 +86,8 @@ def _add_function_graphs(
     Args:
         file: The file to which locations and counts are added.
         buffer: The buffer that contains the run metadata.
-        traced_runs: Locations of the run metadata in the buffer.
-        times: Time of each run metadata message, in ns since 1970.
+        traced_runs: Locations of the run metadata messages in the buffer.
+        times: Time of each run metadata message in ns since 1970, or ``NO_TIME``.
         offsets: Offset in the file of each run metadata message.
     """
     file.counts.update(step_stats.count_fields(buffer, traced_runs.starts, traced_runs.stops, _RUN_FIELDS))

@@ -34,7 +34,7 @@ def has_event_files(folder: Path) -> bool:
 
 
 def files_by_run(path: Path) -> dict[str, list[Path]]:
-    """Return the event files in a folder, by the name of the run. Runs and files are sorted by path.
+    """Return the event files in a folder, by name of the run. Runs and files are sorted by path.
 
     Args:
         path: A folder or an event file. An event file belongs to the run ".".

@@ -22,7 +22,15 @@ _GRAPH_FIELD = 2
 
 
 class GraphLocation(NamedTuple):
-    """The location of a graph in a file, its size and CRC-32, and whether it is a meta graph."""
+    """The location of a graph in a file.
+
+    Attributes:
+        path: Path of the file.
+        start: Offset at which the graph starts.
+        size: Size of the graph in bytes.
+        checksum: CRC-32 of the bytes of the graph.
+        meta: Whether the graph is a meta graph.
+    """
 
     path: Path
     start: int
@@ -42,7 +50,7 @@ def read_graphs(runs: Sequence[Run]) -> graph.Graph:
 
 
 def _distinct_graphs(run: Run) -> Iterator[graph.Graph]:
-    """Yield the distinct graphs of a run. Graphs precede meta graphs."""
+    """Yield the distinct graphs of a run. Plain graphs precede meta graphs."""
     locations = sorted(_locations(run), key=lambda location: location.meta)
     if len(locations) > MAX_GRAPHS:
         warn(
@@ -77,7 +85,7 @@ def _locations(run: Run) -> Iterator[GraphLocation]:
 
 
 def _graph_digest(data: bytes, location: GraphLocation) -> bytes:
-    """Return a digest that identifies a graph. The digest of a meta graph is that of the graph it contains."""
+    """Return a digest of the bytes of a graph. The digest of a meta graph is that of the graph in it."""
     graph_bytes: bytes | memoryview = data
     if location.meta:
         with damage_as_error(location.path, graph.NODES):

@@ -48,7 +48,8 @@ class RecordBounds(NamedTuple):
     """The locations of records, and why the search for more records ended.
 
     Attributes:
-        result: ``NEED_MORE``, ``FULL``, ``BAD_SIZE`` or ``BAD_DATA``.
+        result: ``NEED_MORE`` if the next record is incomplete, ``FULL`` if the maximum number of records was located,
+            ``BAD_SIZE`` if the checksum of the size of a record is wrong, or ``BAD_DATA`` if that of its data is wrong.
         offset: Offset at which the search ended, which is the end of the last located record.
         starts: Offset at which the data of each record starts.
         stops: Offset at which the data of each record ends.

@@ -48,7 +48,7 @@ class BufferedRecords(NamedTuple):
 
 
 class ReadBuffers:
-    """Memory for two copies of a section of a file, one in which records are located and one in which they are decoded.
+    """Memory for two copies of a section of a file: records are located in one copy and decoded in the other.
 
     Attributes:
         size: Maximum size of the section in bytes.
@@ -123,7 +123,7 @@ class RecordReader:
 
     @property
     def remaining(self) -> int:
-        """Number of bytes after the last complete record. It is known only after all records have been read."""
+        """Number of bytes after the last complete record. The value is valid only after all records have been read."""
         return self.size - self.end
 
     @property
@@ -131,7 +131,10 @@ class RecordReader:
         return self._read - self._filled
 
     def _read_more(self) -> bool:
-        """Append the next bytes of the file to the unused bytes in the buffers. Return False at the end of the file."""
+        """Append the next bytes of the file to the bytes in the buffers that have not been consumed.
+
+        Return False at the end of the file.
+        """
         data, remaining = self._buffers.sandbox.data, self._filled - self._consumed
         if self._consumed:
             data[:remaining] = data[self._consumed : self._filled].copy()
@@ -166,13 +169,13 @@ class RecordReader:
 
 
 def reread(path: Path, start: int, size: int, checksum: int) -> bytes:
-    """Return the bytes of a section that was read before, after a check that the section has not changed.
+    """Read a section of a file again, and return its bytes. The section must not have changed since it was first read.
 
     Args:
         path: The file, to which data may have been appended in the meantime.
         start: Offset of the section.
         size: Size of the section in bytes.
-        checksum: CRC-32 of the previous content of the section.
+        checksum: CRC-32 of the section when it was first read.
 
     Raises:
         TracekitError: The section has changed or can no longer be read.

@@ -1,4 +1,4 @@
-"""Combine the files of one run, and determine which of their values are scalars and which are texts."""
+"""Combine the files of one run, and determine which of their summary values are scalars and which are texts."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _KIND_NAMES = ("simple_value", "tensor")
 
 
 class Run:
-    """The files of a run and their values, concatenated in file order.
+    """The files of a run and their summary values, concatenated in file order.
 
     Attributes:
         name: Name of the run.
         files: Contents of each file of the run.
         scalars: Row numbers of the values that are scalars.
-        texts: Row numbers of the strings of text values among all strings of the run.
-        metadata: Whether each value is a run metadata message.
-        has_functions: Whether each value is a run metadata message with graphs of functions.
+        texts: Row numbers of the strings of text values, among all strings in the values of the run.
+        metadata: Mask of the values that are run metadata messages.
+        has_functions: Mask of the values that are run metadata messages with graphs of functions.
     """
 
     def __init__(self, name: str, files: Sequence[FileEvents]) -> None:
@@ -58,7 +58,10 @@ class Run:
         self.metadata: Mask = self.has_functions | single & self._plugin_mask(_METADATA)[self._codes]
 
     def scalar_columns(self, names: Sequence[str]) -> dict[str, pa.Array]:
-        """Return columns of the table ``scalars`` for this run."""
+        """Return the requested columns of the table ``scalars`` for this run.
+
+        Columns that values do not have are omitted.
+        """
         rows, columns = self.scalars, {}
         for name in names:
             if name == "value":
@@ -71,7 +74,10 @@ class Run:
         return {name: column for name, column in columns.items() if column is not None}
 
     def text_columns(self, names: Sequence[str]) -> dict[str, pa.Array]:
-        """Return columns of the table ``texts`` for this run."""
+        """Return the requested columns of the table ``texts`` for this run.
+
+        Columns that values do not have are omitted.
+        """
         rows, columns = self._owners[self.texts], {}
         for name in names:
             if name == "text":
@@ -84,7 +90,7 @@ class Run:
         return {name: column for name, column in columns.items() if column is not None}
 
     def undecoded(self) -> Counter[str]:
-        """Return the number of events and values that belong to no table, by kind."""
+        """Return the number of events and summary values that belong to no table, by kind."""
         counts: Counter[str] = Counter()
         for file in self.files:
             counts.update(file.counts)
@@ -106,7 +112,10 @@ class Run:
         return compact_dictionary(pa.array(self._codes[rows]), self._tags.dictionary)
 
     def _common_column(self, name: str, rows: Int64Array) -> pa.Array | None:
-        """Return a column that both scalars and texts have (``tag``, ``step`` or ``wall_time_ns``), otherwise None."""
+        """Return one of the columns ``tag``, ``step`` and ``wall_time_ns`` for the values with the given row numbers.
+
+        The result is None for all other columns, which scalars and texts do not have in common.
+        """
         if name == "tag":
             return self.tags(rows)
         if name == "step":
@@ -122,7 +131,10 @@ class Run:
         return np.concatenate([empty, *(getattr(p, name) for p in holders)])
 
     def _tag_metadata(self, batches: Sequence[TagMetadata]) -> tuple[pa.Array, Mask]:
-        """Return the plug-in of each tag, and whether its tensors are scalars, from the first metadata of the tag."""
+        """Return the TensorBoard plug-in of each tag, and a mask of the tags whose tensors are scalars.
+
+        If several values contain metadata of the same tag, the first metadata is used.
+        """
         names = self._tags.dictionary
         described = pa.chunked_array([m.tags for m in batches], pa.string())
         tags = pc.index_in(described, names).to_numpy() if len(described) else np.zeros(0, np.int64)
@@ -155,7 +167,7 @@ def _unify_tags(batches: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
 
 
 def _concat_strings(files: Sequence[FileEvents]) -> tuple[Int64Array, Int64Array, pa.ChunkedArray]:
-    """Concatenate the strings in the values of several files.
+    """Concatenate the strings in the summary values of several files.
 
     Returns:
         The row number of the value that contains each string, the position of the string in the value, and its bytes.
@@ -170,7 +182,7 @@ def _concat_strings(files: Sequence[FileEvents]) -> tuple[Int64Array, Int64Array
 
 
 def _kind_name(kind: ValueKind, plugin: str) -> str:
-    """Return the name under which undecoded values of a kind and TensorBoard plug-in are counted."""
+    """Return the name under which undecoded values of a kind that belong to a TensorBoard plug-in are counted."""
     if kind in _KINDS:
         return _KINDS[kind]
     if kind == ValueKind.NOTHING and not plugin:

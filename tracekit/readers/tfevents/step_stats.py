@@ -89,7 +89,7 @@ def tagged_runs(buffer: Buffer, starts: Int64Array, stops: Int64Array, steps: In
 
 
 def read_executions(buffer: Buffer, traced_runs: TracedRuns) -> Iterator[Executions]:
-    """Yield batches of the executions in traced runs.
+    """Yield the executions of nodes in traced runs in batches.
 
     Raises:
         Damage: A message is invalid, or a time or size is out of range.
@@ -123,7 +123,9 @@ def read_executions(buffer: Buffer, traced_runs: TracedRuns) -> Iterator[Executi
 def count_fields(
     buffer: Buffer, starts: Int64Array, stops: Int64Array, names: Mapping[int, str] = GRAPH_FIELDS
 ) -> dict[str, int]:
-    """Return how often each of the given fields occurs in the messages, by the name of the field.
+    """Return how often each of the given fields occurs in all messages together, by the name of the field.
+
+    Fields that do not occur are omitted.
 
     Raises:
         Damage: A message is invalid.
@@ -135,7 +137,9 @@ def count_fields(
 def find_submessages(
     buffer: Buffer, rows: Int64Array, starts: Int64Array, stops: Int64Array, number: int
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Return the row, start and end of a submessage in each message. Messages without the submessage are skipped.
+    """Return the row number, start offset and end offset of a submessage in each message.
+
+    Messages without the submessage are skipped.
 
     Args:
         buffer: The buffer that contains the messages.
@@ -151,7 +155,10 @@ def find_submessages(
 
 
 def _rows_and_spans(field: Field | None, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Return the row, start and end of each value of a field of bytes. Rows without the field are skipped."""
+    """Return the row number, start offset and end offset of each value of a field of bytes.
+
+    Messages without the field are skipped.
+    """
     if field is None or field.stops is None:
         empty = np.zeros(0, np.int64)
         return empty, empty, empty
@@ -182,7 +189,10 @@ def _node_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
 
 
 def _time_columns(fields: Mapping[int, Field]) -> dict[str, pa.Array]:
-    """Return the times of executions in ns, converted from µs where the file contains no time in ns."""
+    """Return the times of executions in ns by column name.
+
+    Where the file contains a time only in µs, it is converted to ns. Relative times are added to the start.
+    """
     times = {name: _merge_times(fields.get(us), fields.get(ns), name) for name, (us, ns) in _TIMES.items()}
     start = times["start_ns"]
     columns = {}
@@ -209,7 +219,7 @@ def _merge_times(us: Field | None, ns: Field | None, name: str) -> MaskedColumn 
 
 
 def _allocator_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
-    """Return the sum of the bytes of all allocators of each execution."""
+    """Return columns with the sums of the bytes that the allocators of each execution recorded."""
     (allocators,) = find_occurrences(buffer, nodes.starts, nodes.stops, (_MEMORY,))
     allocator_fields = decode(buffer, allocators.starts, allocators.stops, _ALLOCATOR_FIELDS.values())
     return {
@@ -219,7 +229,10 @@ def _allocator_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array
 
 
 def _output_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
-    """Return the number of outputs of each execution, and the sum of their sizes."""
+    """Return the number of outputs of each execution, and the sum of their sizes in bytes.
+
+    The column of sizes is omitted if the file contains no sizes.
+    """
     n = len(nodes.rows)
     (outputs,) = find_occurrences(buffer, nodes.starts, nodes.stops, (_OUTPUT,))
     counts = pa.array(np.bincount(outputs.rows, minlength=n).astype(np.int64))
@@ -232,7 +245,14 @@ def _output_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
 
 
 def _sum_by_row(column: MaskedColumn | None, rows: Int64Array, n: int, name: str) -> pa.Array:
-    """Return the sum of the numbers of each row, null for rows without numbers."""
+    """Return the sum of the numbers that belong to each of ``n`` rows, null for rows to which no number belongs.
+
+    Args:
+        column: The numbers, or None if all of them are missing and count as 0.
+        rows: Row that each number belongs to.
+        n: Number of rows of the result.
+        name: Name of the column in errors.
+    """
     total, has_values = np.zeros(n, np.int64), np.zeros(n, np.bool_)
     has_values[rows] = True
     if column is not None:
@@ -248,7 +268,7 @@ def _decode_memory_stats(buffer: Buffer, field: Field, n: int) -> tuple[Int64Arr
 
 
 def _scatter(column: MaskedColumn, rows: Int64Array, n: int) -> MaskedColumn:
-    """Return a column with numbers in the given rows, and masked elements in all other rows."""
+    """Return a column of ``n`` rows with the given numbers in the given rows. All other rows are masked."""
     numbers, mask = np.zeros(n, np.int64), np.zeros(n, np.bool_)
     numbers[rows] = column[0]
     mask[rows] = True if column[1] is None else column[1]

@@ -104,7 +104,10 @@ def _element_counts(buffer: Buffer, shape: Field | None, n: int) -> Int64Array:
 def _first_elements(
     buffer: Buffer, fields: dict[int, Field], encoding: ElementEncoding, rows: Int64Array
 ) -> tuple[UInt64Array, Mask]:
-    """Return the bits of the first element of each given tensor, 0 for empty tensors, and a mask of valid tensors."""
+    """Return the first element of each tensor in the given rows as a 64-bit word, and a mask of valid tensors.
+
+    The word is 0 for an empty tensor.
+    """
     width = np.dtype(encoding.element).itemsize
     words, is_valid = np.zeros(len(rows), np.uint64), np.ones(len(rows), np.bool_)
     list_field, content = fields.get(encoding.field), fields.get(CONTENT)
@@ -128,7 +131,7 @@ def _has_field(field: Field, rows: Int64Array) -> Mask:
 
 
 def _field_bytes(field: Field, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Return the start and size of a field in the messages with the given row numbers."""
+    """Return the start offset and the size in bytes of a field in the messages with the given row numbers."""
     starts, stops = field.values.view(np.int64)[rows], field.stops
     return starts, np.zeros(len(rows), np.int64) if stops is None else stops[rows] - starts
 

@@ -49,11 +49,11 @@ _BYTES_KINDS = {
 
 
 class TagMetadata(NamedTuple):
-    """The metadata of tags. The metadata in one value apply to all values with the same tag.
+    """The metadata of tags. Metadata in one summary value applies to all values with the same tag.
 
     Attributes:
         tags: The tags that have metadata.
-        plugins: TensorBoard plug-in that shows the values of each tag.
+        plugins: Name of the TensorBoard plug-in that shows the values of each tag, or an empty string if it is missing.
         scalar: Whether the values of each tag are declared as scalars.
     """
 
@@ -63,14 +63,14 @@ class TagMetadata(NamedTuple):
 
 
 class SummaryValues(NamedTuple):
-    """The values of summaries, one row per value, and the strings that they contain.
+    """The values of summaries, and the strings that they contain.
 
     Attributes:
         tags: Tag of each value.
         kinds: Kind of each value.
-        numbers: Number of each value, or 0 for values without a number.
-        owners: Row number of the value that contains each string.
-        elements: Position of each string in its tensor.
+        numbers: Number that each value contains, or 0 for values without a number.
+        owners: For each string, the row number of the value that contains it.
+        elements: For each string, its position in its tensor.
         texts: The strings as bytes.
         starts: Offset in the buffer at which each string starts.
         metadata: Metadata of the tags, at most once per tag.
@@ -135,7 +135,11 @@ def _empty_string_columns() -> StringColumns:
 
 
 def _read_strings(buffer: Buffer, rows: Int64Array, starts: Int64Array, stops: Int64Array) -> StringColumns:
-    """Return the strings in tensors: the row of each string, its position in the tensor, its bytes and its offset."""
+    """Return the strings in tensors.
+
+    Returns:
+        For each string, the row number of its value, its position in the tensor, its bytes and its start offset.
+    """
     if not len(rows):
         return _empty_string_columns()
     (strings,) = find_occurrences(buffer, starts, stops, (tensors.STRINGS,))
