@@ -88,7 +88,7 @@ def _match_receives_to_sends(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _completing_calls(receives: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the call that completes each receive, with the call that sent the message.
+    """Return the call that completes each receive, and the id of the call that sent the message.
 
     A receive is completed by the first later wait for its request, or by itself if no call waits for it.
     """

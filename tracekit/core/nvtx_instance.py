@@ -42,8 +42,8 @@ class Instance(NamedTuple):
         start_ns: Start of the range.
         end_ns: End of the range. None if it never ended.
         process_id: Process of the range.
-        thread_id: Thread of a push/pop range. None for start/end ranges and for ranges of the main thread, because
-            these belong to the whole process.
+        thread_id: Thread of a push/pop range. None for start/end ranges, and for push/pop ranges of the main thread,
+            which represent the whole process as in nsys.
     """
 
     start_ns: int

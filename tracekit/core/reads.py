@@ -31,14 +31,14 @@ def find_read_columns(
     Args:
         compute: The computation. It receives tables by name and collects them. The columns that it reads must not
             depend on the rows. If it raises a TracekitError, the columns that it read before are returned.
-        example: Function that returns a table with one row, given the name of the table. The table must not be empty,
-            because polars does not read a table that is joined with an empty one.
+        example: Function that returns a table with one row, given the name of the table. A table without rows is not
+            sufficient, because polars does not read a table that is joined with an empty one.
         key: A value that identifies the computation. The result is cached by this value for as long as ``example``
             returns the same frames. It is not cached if the value is None.
 
     Returns:
-        The names of the columns, in the order of the table, keyed by table. The tables are in the order of their first
-        use.
+        The names of the columns that are read, keyed by table, in the column order of the table. The tables are in the
+        order in which they are first requested.
     """
     if key is None:
         return _record_reads(compute, example)

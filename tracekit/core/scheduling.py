@@ -1,4 +1,4 @@
-"""Find the time until which each context switch of a thread is in effect."""
+"""Find the next context switch of the same thread after each context switch."""
 
 from __future__ import annotations
 

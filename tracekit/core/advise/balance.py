@@ -1,4 +1,4 @@
-"""Report imbalances between devices and between steps, and time spent on communication between devices."""
+"""Report imbalances between devices and between iterations, and time spent on communication between devices."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def communication(activity: IterationActivity) -> Iterator[Finding]:
 
 
 def variation(activity: IterationActivity) -> Iterator[Finding]:
-    """Report steps that take much longer than the median step."""
+    """Report iterations that take much longer than the median iteration."""
     rows = activity.rollup.iterations.aggregated.with_columns(length=DURATION)
     mean, deviation = rows.select(mean=pl.col("length").mean(), deviation=pl.col("length").std(ddof=0)).row(0)
     if rows.height < MIN_STEPS or not mean or deviation / mean <= MIN_VARIATION:

@@ -172,7 +172,7 @@ def late_launches(activity: IterationActivity) -> Iterator[Finding]:
 
 
 def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
-    """Report API calls within steps in which the CPU waits for the GPU."""
+    """Report API calls within the aggregated iterations in which the CPU waits for the GPU."""
     calls = activity.rollup.measures.calls.filter(pl.col("name").cast(pl.String).str.contains(WAIT_PATTERN))
     waits = activity.clip(calls.unique("call").select("op", "name", "start_ns", "end_ns"))
     time = total_duration(intervals.merge_intervals(waits, by=[]))
@@ -197,7 +197,10 @@ def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
 
 
 def module_loading(activity: IterationActivity) -> Iterator[Finding]:
-    """Report API calls within steps that load code onto a GPU, as CUDA does when a kernel is first used."""
+    """Report API calls within the aggregated iterations that load code onto a GPU.
+
+    CUDA loads code when a kernel is first used.
+    """
     calls = activity.api_calls.filter(pl.col("name").str.contains(MODULE_LOAD_PATTERN)).collect()
     loads = activity.clip(calls.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns"))
     time = total_duration(intervals.merge_intervals(loads, by=[]))
@@ -224,7 +227,7 @@ def module_loading(activity: IterationActivity) -> Iterator[Finding]:
 
 
 def copies(activity: IterationActivity) -> Iterator[Finding]:
-    """Report memory copies between host and device within steps, by direction."""
+    """Report memory copies between host and device within the aggregated iterations, by direction."""
     rows = activity.gpu_activities.filter(pl.col("kind") == "memcpy")
     columns = ["copy_kind", "src_memory_kind", "dst_memory_kind"]
     copies = activity.rollup.measures.ops.frames("memcpys").select("bytes", pl.col(columns).cast(pl.String)).collect()
@@ -246,7 +249,10 @@ _DIRECTIONS = {
 def _slow_copies_in_direction(
     activity: IterationActivity, rows: pl.DataFrame, problem: str, advice: str
 ) -> Iterator[Finding]:
-    """Report memory copies in one direction that take long, use pageable memory, or make the CPU wait in every step."""
+    """Report memory copies in one direction that take long, use pageable memory, or make the CPU wait.
+
+    Copies from the device are assumed to make the CPU wait if there is at least one per iteration.
+    """
     pageable = (pl.col("src_memory_kind") == "Pageable") | (pl.col("dst_memory_kind") == "Pageable")
     unpinned = rows.filter(pageable.fill_null(value=False)).height
     time, moved = total_duration(intervals.merge_intervals(rows, by=[])), int(rows["bytes"].sum())

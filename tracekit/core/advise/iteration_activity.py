@@ -75,7 +75,7 @@ class IterationActivity:
 
         Columns: ``device_id``, ``start_ns``, ``end_ns``, ``kind``, ``name``, ``uses_tc``, ``tc_unknown``, ``activity``,
         ``op``, ``instance``, ``call``, ``api_start_ns``, ``api_end_ns``, ``graph`` (whether a CUDA graph contains the
-        activity).
+        activity). ``activity``, ``op``, ``instance`` and ``call`` are row numbers.
         """
         activities = self.rollup.measures.calls.filter(pl.col("kind").is_in(ON_GPU))
         api = [pl.col("start_ns").alias("api_start_ns"), pl.col("end_ns").alias("api_end_ns")]
@@ -128,9 +128,9 @@ class IterationActivity:
 
     @functools.cached_property
     def time_by_part(self) -> pl.DataFrame:
-        """The total duration of the windows, divided by type of activity, for each used device.
+        """The total duration of the windows on each used device, divided into parts such as memory operations.
 
-        The columns are ``device_id`` and those in ``breakdown.PARTS``, in ns.
+        The columns are ``device_id`` and one column of ns for each part in ``breakdown.PARTS``.
         """
         rollup, aggregated = self.rollup, self.rollup.iterations.aggregated
         if self.duration_ns == total_duration(aggregated):
@@ -149,7 +149,10 @@ class IterationActivity:
         return intervals.intersection_of_unions(gaps, self.windows, by=[])
 
     def clip(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Clip intervals to the time windows of the aggregated iterations, with one row per overlapping window."""
+        """Clip intervals to the time windows of the aggregated iterations.
+
+        An interval that overlaps several windows becomes one row per window.
+        """
         first = self.windows["end_ns"].search_sorted(rows["start_ns"], side="right").cast(pl.Int64)
         stop = self.windows["start_ns"].search_sorted(rows["end_ns"], side="left").cast(pl.Int64)
         overlapping = rows.with_columns(_first=first, _stop=stop).filter(pl.col("_first") < pl.col("_stop"))

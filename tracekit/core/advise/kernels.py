@@ -48,7 +48,7 @@ def small_kernels(activity: IterationActivity) -> Iterator[Finding]:
 
 
 def precision(activity: IterationActivity) -> Iterator[Finding]:
-    """Report matrix products of eligible ops that run without Tensor Cores."""
+    """Report kernels for matrix products that run without Tensor Cores although their op is eligible for them."""
     kernels = activity.kernels
     names = kernels["name"].cast(pl.String)
     uses = kernels["uses_tc"].fill_null(value=False)

@@ -1,8 +1,8 @@
 """Declare the rules for GPU utilization: long gaps, and periods in which a GPU is busy less than half of the time.
 
 As in nsys, the activities are kernels, memory copies and memory sets, and each pair of a process and a device is
-examined from the start of its first activity to the end of its last one. CUDA graphs that are traced as a whole are not
-activities. Each row contains the context of one activity: for a gap, the activity after which the gap begins; for
+examined from the start of its first activity to the end of its last one. CUDA graphs that are traced as a whole are
+ignored. Each row contains the context of one activity: for a gap, the activity after which the gap begins; for
 utilization, the activity that ends last on the device.
 """
 

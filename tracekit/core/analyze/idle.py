@@ -28,8 +28,8 @@ _INTERVAL = ["device_id", "interval_start_ns"]
 def gpu_idle_causes(request: Request) -> pl.DataFrame:
     """Idle time of each GPU by cause: what the CPU did while the GPU was idle.
 
-    The times of all causes of a GPU add up to its idle time. ``Max`` is the longest time in one gap, and ``Start`` is
-    the start of this gap.
+    The times of all causes of a GPU add up to its idle time. ``Max`` is the longest time of the cause in one gap, and
+    ``Start`` is the start of this gap.
     """
     idle_times = _idle_times_by_cause(request)
     by = ["device_id", "cause"]
@@ -60,7 +60,7 @@ def gpu_idle_causes(request: Request) -> pl.DataFrame:
     nanoseconds_column("Time In It", "name_ns"),
 )
 def gpu_idle_gaps(request: Request) -> pl.DataFrame:
-    """Longest gaps between the activities of a GPU, each with its thread, main cause, and the time of this cause."""
+    """Longest gaps between the activities of a GPU, each with the launching thread, the main cause and its time."""
     idle_times = _idle_times_by_cause(request)
     by = [*_INTERVAL, "cause"]
     causes = idle_times.group_by(by).agg(pl.col("process_id", "thread_id").first(), cause_ns=DURATION.sum())
@@ -80,7 +80,7 @@ def _idle_times_by_cause(request: Request) -> pl.DataFrame:
 
 
 def _names_with_most_time(idle_times: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """Return the name with the longest total time in each group, and this time in ``name_ns``."""
+    """Return the event name with the longest total time in each group, and this time in ``name_ns``."""
     names = idle_times.drop_nulls("name").group_by(*by, "name").agg(name_ns=DURATION.sum())
     names = names.with_columns(pl.col("name").cast(pl.String))
     return names.sort("name_ns", "name", descending=[True, False]).unique(by, keep="first", maintain_order=True)

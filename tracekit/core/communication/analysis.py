@@ -28,7 +28,7 @@ _DIGITS = 19
 
 
 def rank_tables(frames: Frames) -> dict[str, pl.DataFrame]:
-    """Return the tables of one trace that the analysis needs: calls, UTC time of the origin, iterations and phases.
+    """Return the tables of one trace that the analysis needs: calls, origin in UTC, iterations and phases.
 
     Args:
         frames: Function that returns the declared table with a given name.
@@ -39,7 +39,7 @@ def rank_tables(frames: Frames) -> dict[str, pl.DataFrame]:
 
 
 def call_tables(frames: Frames) -> dict[str, pl.DataFrame]:
-    """Return the tables of one trace that are needed to align clocks: calls, and UTC time of the origin.
+    """Return the tables of one trace that are needed to align clocks: calls, and the origin in UTC.
 
     Args:
         frames: Function that returns the declared table with a given name.
@@ -48,7 +48,7 @@ def call_tables(frames: Frames) -> dict[str, pl.DataFrame]:
 
 
 def _correlated_frames(frames: Frames) -> Frames:
-    """Return a function like ``frames`` that also returns columns of the correlation for kernels and NVTX ranges."""
+    """Return a function like ``frames`` whose kernels and NVTX ranges also have columns that correlation adds."""
     correlation = Correlation(frames)
 
     @functools.cache
@@ -65,7 +65,7 @@ def _correlated_frames(frames: Frames) -> Frames:
 
 
 def _origin_table(frames: Frames) -> pl.DataFrame:
-    """Return the UTC time of the origin of one trace, ``origin_utc_ns``, which is null if it was not recorded."""
+    """Return a table with one value, ``origin_utc_ns``: time 0 of a trace in UTC, or null if it was not recorded."""
     values = frames("capture_info").filter(pl.col("name") == "origin_utc_ns").select("value").collect()["value"]
     text = next(iter(values.drop_nulls()), "")
     known = text.isdecimal() and len(text) <= _DIGITS
@@ -122,12 +122,15 @@ class Communication:
 
     @functools.cached_property
     def arrivals(self) -> pl.DataFrame:
-        """The delays with which each rank starts its operations."""
+        """Statistics of the delays with which each rank starts its operations."""
         return operations.summarize_arrivals(self.rank_operations)
 
     @functools.cached_property
     def _aligned_iterations(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The iterations on the common clock and their phases, with consistent ranks and iteration numbers."""
+        """The iterations of all ranks on the common clock, and their phases.
+
+        The column ``rank`` identifies the process. Iterations of two ranks that correspond have the same number.
+        """
         empty = {name: pl.DataFrame(schema={"rank": pl.Int64, **schema}) for name, schema in _SCHEMAS.items()}
         tables = (self.tables.get(name, empty[name]).rename({"rank": "trace_rank"}) for name in (ITERATIONS, PHASES))
         traces, phases = tables

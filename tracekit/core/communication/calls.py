@@ -84,9 +84,9 @@ _KERNEL_KINDS = {
     "sendrecv": "send_recv",
     "reduce": "reduce",
 }
-"""Kinds by the part of a kernel's name in lower case. ``reduce`` is last, because other names contain it."""
+"""Maps a lower-case part of a kernel's name to the kind of call. ``reduce`` is last, because other names contain it."""
 _BY_MESSAGES = ("send", "recv", "send_recv", "all_to_all", "gather", "scatter")
-"""Kinds that the kernel for messages executes."""
+"""Kinds of calls that NCCL executes with its kernel for sending and receiving messages."""
 _REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 _TYPE = (
     r"_(f64|f32|f16|bf16|f8e4m3|f8e5m2|[iu](?:8|32|64)|u?int(?:8|32|64)_t|float|double|half|__nv_bfloat16)(?:_|\(|$)"
@@ -158,9 +158,9 @@ def communication_calls(frames: Frames) -> pl.DataFrame:
     Returns:
         One row per call of NCCL or MPI, or per kernel of NCCL outside of all calls, with ``COLUMNS``. Sizes of NCCL
         calls are those that NCCL recorded: for an all-gather, the size of the data that one rank contributes. Sizes of
-        MPI calls are totals of all ranks. ``start_ns`` and ``end_ns`` are the times of the kernel, or of a call without
-        a kernel. ``kernel_calls`` is the number of calls that share the kernel. ``hidden_ns`` is the time of the kernel
-        in which other kernels ran on the same GPU.
+        MPI calls are totals of all ranks. ``start_ns`` and ``end_ns`` are the times of the kernel, or of the call if it
+        has no kernel. ``kernel_calls`` is the number of calls that share the kernel. ``hidden_ns`` is the time of the
+        kernel in which other kernels ran on the same GPU.
     """
     calls = pl.concat([_nccl_calls(frames), _mpi_calls(frames)])
     single = calls.drop_nulls("device_id").group_by("process_id").agg(pl.col("device_id").unique())
@@ -301,7 +301,7 @@ def _merge_kernels_exprs() -> list[pl.Expr]:
 
 
 def _initialized_communicators(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return the number of ranks of each communicator with a recorded initialization, and the rank of the process."""
+    """Return the size of each communicator whose initialization was recorded, and the rank of the process in it."""
     numbers = {"size": "No. of ranks", "own": "Rank"}
     rows = ranges.select(
         "process_id",
@@ -321,7 +321,7 @@ def _join_communicators(calls: pl.DataFrame, communicators: pl.DataFrame) -> pl.
 
 
 def _add_hidden_times(calls: pl.DataFrame, frames: Frames) -> pl.DataFrame:
-    """Add ``hidden_ns``, the time in which other than NCCL kernels run on the same GPU during the kernel of a call."""
+    """Add ``hidden_ns``: how long kernels that are not NCCL's run on the same GPU during the kernel of a call."""
     if not calls["kernel_id"].is_not_null().any():
         return calls
     others = (

@@ -50,19 +50,19 @@ CLOCKS: dict[str, type[pl.DataType]] = {
 def align_clocks(matched: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.DataFrame:
     """Return the conversion of the times of each trace to the clock of the first trace.
 
-    A time ``t`` of a trace is ``t + offset_ns + drift_ppm * t / 1e6`` on the common clock, whose origin is that of the
-    reference.
+    A time ``t`` of a trace is ``t + offset_ns + drift_ppm * t / 1e6`` on the common clock, which is the clock of the
+    first trace.
 
     Args:
         matched: The result of ``match_calls``.
         origins: The origin in UTC of each trace in ns, or None if it was not recorded, by the rank of the trace.
 
     Returns:
-        One row per trace, in order of ``rank``, with ``CLOCKS``. ``method`` is reference, collectives, UTC (the trace
-        has no collective in common with the aligned traces, or their ends contradict each other), or none (the trace
-        cannot be aligned, and its offset is null). ``utc_offset_ns`` is the offset according to the origins alone.
-        ``residual_ns`` and ``max_residual_ns`` are the median and the largest absolute deviation of the ends of
-        ``collective_count`` collectives after alignment.
+        One row per trace, in order of ``rank``, with ``CLOCKS``. ``method`` is reference (the first trace),
+        collectives, UTC (the trace has no collective in common with the aligned traces, or their ends contradict each
+        other), or none (the trace cannot be aligned, and its offset is null). ``utc_offset_ns`` is the offset according
+        to the origins alone. ``residual_ns`` and ``max_residual_ns`` are the median and the largest absolute deviation
+        of the ends of ``collective_count`` collectives after alignment.
     """
     ranks = sorted(origins)
     if not ranks:

@@ -5,8 +5,8 @@ time that its thread spends in it without waiting, and the GPU time of the kerne
 thread of the process. Neither contains time that a rank spends because of another rank. Waits for the GPU, calls of
 NCCL and MPI, and NCCL kernels are excluded.
 
-A rank loses time in a phase if this takes longer than in the other ranks. The straggler of an iteration is the rank
-that loses the most.
+A rank loses time in a phase if the phase takes longer in it than in the other ranks. The straggler of an iteration is
+the rank that loses the most.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def rank_iterations(frames: Frames) -> tuple[pl.DataFrame, pl.DataFrame]:
     Returns:
         Two tables. The first contains the iterations (``process_id``, ``iteration``, ``start_ns``, ``end_ns``). The
         second has one row per process, iteration and path of ranges: ``path``, ``cpu_ns`` (the time in these ranges
-        without waits) and ``gpu_ns`` (the time of the kernels that were launched during them). The range of the
-        iteration itself is not part of a path. Its row has the path "". A range nested deeper than
-        ``MAX_PHASE_LEVELS`` has no row.
+        without waits) and ``gpu_ns`` (the time of the kernels that were launched during them). Paths are relative to
+        the range of the iteration, whose own row has the path "". A range nested deeper than ``MAX_PHASE_LEVELS`` has
+        no row.
     """
     iterations = find_iterations(Ops(frames, None)).by_process.select(*ITERATION_COLUMNS).drop_nulls("process_id")
     if not iterations.height:

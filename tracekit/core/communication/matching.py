@@ -1,7 +1,7 @@
 """Match communication calls across ranks: the members of each collective, and the two sides of each message.
 
 All ranks of a communicator call its collectives in the same order. The n-th collective of a communicator is therefore
-the same one in all ranks, and the n-th message between two ranks is received by the n-th receive. If captures do not
+the same one in all ranks, and the n-th send from one rank to another matches the n-th receive. If captures do not
 begin or end with the same call, n differs by a constant. The shift is chosen so that all calls agree in kind and size,
 and the differences between their ends vary least. If several shifts are equally good, the smallest difference decides.
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SIMULTANEOUS_NS = 20_000
 """Variation of the differences between the ends of matching calls up to which no shift of the calls is necessary."""
 MAX_STREAM_VARIATION_NS = 50_000
-"""Variation of these differences above which streams with equal numbers are different communicators."""
+"""Streams with equal numbers are different communicators if the differences between ends vary more than this."""
 _NEAR, _NEAR_BY_STREAM = 64, 8
 """Number of shifts that are tried before and after each likely shift."""
 _LISTED = 8

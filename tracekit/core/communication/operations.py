@@ -41,10 +41,10 @@ def rank_operations(matched: pl.DataFrame) -> pl.DataFrame:
         One row per operation and rank, for operations whose members and times are all known: ``operation_id``,
         ``library``, ``kind`` (messages are ``send_recv``), ``communicator``, ``rank``, ``rank_count``, ``call_count``,
         ``bytes`` (of the operation), ``call_start_ns``, ``start_ns``, ``end_ns``, ``last_start_ns`` (of all ranks),
-        ``arrival_ns`` (start of this rank since the first start), ``is_last``, ``delay_ns`` (for the last rank, its
-        start since the previous start), ``wait_ns``, ``transfer_ns``, ``hidden_ns`` (the time of the kernel in which
-        other kernels ran on the same GPU) and ``exposed_ns`` (the remaining time of the kernel). The last two are null
-        without a kernel.
+        ``arrival_ns`` (time from the first start to the start of this rank), ``is_last`` (whether this rank started
+        last), ``delay_ns`` (for the last rank, the time from the previous start to its start, otherwise 0),
+        ``wait_ns``, ``transfer_ns``, ``hidden_ns`` (the time of the kernel in which other kernels ran on the same GPU)
+        and ``exposed_ns`` (the remaining time of the kernel). The last two are null without a kernel.
     """
     calls = _add_operation_ids(matched.filter(pl.col("kind") != "unknown"))
     is_known = ((pl.col("status") == MATCHED) & pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null()).all()

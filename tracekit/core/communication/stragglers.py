@@ -14,11 +14,11 @@ import polars as pl
 from tracekit.core.communication.iterations import rows_in_iterations
 
 MIN_LOST_SHARE = 0.1
-"""Smallest share of the median iteration that a straggler loses."""
+"""Smallest time that a straggler loses, as a share of the median duration of an iteration."""
 MIN_DEVIATIONS = 5
 """Smallest time that a straggler loses, in standard deviations of the lost time of this rank in the same phase."""
 MIN_DELAY_SHARE = 0.5
-"""Smallest share of the lost time by which a straggler starts operations later than all other ranks."""
+"""Smallest delay with which a straggler starts operations after all other ranks, as a share of its lost time."""
 INNER_SHARE = 0.8
 """Share of the lost time of a phase from which an inner range is reported instead of the phase."""
 _NORMAL = 1.4826

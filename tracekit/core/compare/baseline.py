@@ -24,7 +24,8 @@ _MAX_TOTAL = 1 << 62
 def to_json(summary: Summary) -> dict[str, Any]:
     """Convert a summary to JSON values.
 
-    ``names`` is a list of pairs of a kind and a name, and ``row`` contains the position of each sample's pair in it.
+    The value ``names`` lists the distinct pairs of a kind and a name. For each sample, the value ``row`` contains the
+    position of its pair in this list.
     """
     rows = summary.samples
     names = rows.select("kind", "name").unique(maintain_order=True).with_row_index("row")
@@ -103,7 +104,7 @@ def _parse_samples(value: dict[str, Any], units: int, version: int) -> pl.DataFr
 
 
 def _parse_names(value: object) -> pl.DataFrame:
-    """Parse and check the kind and the name of each row."""
+    """Parse and check the list of pairs of a kind and a name, and return one row per pair."""
     if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):  # noqa: PLR2004
         raise _damaged_error("the names in the baseline must be a list of pairs")
     kinds, names = [pair[0] for pair in value], [pair[1] for pair in value]

@@ -34,7 +34,7 @@ EVIDENCE = {
 _QUANTITIES = 4
 """Number of tested quantities per row: time per iteration, time per event, number of events, and the longest event."""
 _MIDDLE = 4
-"""The size of a change is computed from the values between the first and the last quarter of the iterations."""
+"""Number of groups into which sorted values are divided. The first and the last group do not affect a midmean."""
 
 
 @dataclass(frozen=True)

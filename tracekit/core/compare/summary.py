@@ -340,7 +340,7 @@ _PARTS = {
 
 
 def _add_end_iterations(source: Source, events: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the iteration in which each event ended."""
+    """Add the column ``iteration``: the aggregated iteration in which each event ended, or null."""
     rows = events.collect()
     return rows.with_columns(iteration=source.iterations.instance_iterations(rows)).lazy()
 
@@ -358,4 +358,4 @@ KINDS: dict[str, Kind] = {
     "idle": Kind("Idle time of GPUs by cause", "idle time", CPU_PERCENT, _idle_causes),
     "iterations": Kind("Iterations", "duration", CPU_PERCENT, _iterations, DURATION),
 }
-"""What can be compared, by the name that ``by`` accepts."""
+"""The kinds of rows that can be compared, keyed by name."""

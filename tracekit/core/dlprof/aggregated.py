@@ -29,10 +29,10 @@ class AggregatedTables(RecordedTables):
 
     @property
     def aggregations(self) -> pl.DataFrame:
-        """The only aggregation, in one row.
+        """One row that describes the aggregation of iterations. Other tables refer to it by ``aggr_id`` 1.
 
-        The names of the user and the host and the times are empty because they are private. Exporters fill them in on
-        request.
+        The names of the user and the host are "", and the times are "" and 0, because they are private. Exporters fill
+        them in on request.
         """
         blank = {"server_user_name": "", "server_host_name": "", "start_timestamp": "", "end_timestamp": 0}
         return pl.DataFrame([blank])
@@ -89,7 +89,7 @@ class AggregatedTables(RecordedTables):
 
     @property
     def device_gpu_utilizations(self) -> pl.DataFrame:
-        """The utilization of each GPU, as a percentage."""
+        """One row per listed GPU, with the percentage of the aggregated iterations' time in which it ran kernels."""
         ids = {d: i for i, d in enumerate(self.read_only_gpu_infos["device_id"].to_list(), 1)}
         rows = [(1, 1, ids[d], round(v, 6)) for d, v in self.model.device_utilization.items()]
         names = {"aggr_id": pl.Int64, "domain_id": pl.Int64, "gpu_info_id": pl.Int64, "gpu_utilization": pl.Float64}
@@ -176,7 +176,7 @@ class AggregatedTables(RecordedTables):
 
     @property
     def kernel_iteration_stats(self) -> pl.DataFrame:
-        """The counts and times of kernels in each aggregated iteration."""
+        """One row per aggregated iteration, with the counts and times of its kernels."""
         rows = self.rollup.kernels_by_iteration
         return rows.select(_AGGREGATION_IDS, iter_value="iteration", **_KERNEL_COUNTS).unnest("ids")
 

@@ -58,14 +58,19 @@ class MetricTable:
         return cls(distinct.with_columns(avg=round_to_six_decimals(distinct.select(average()).to_series())))
 
     def ids(self, frame: pl.DataFrame, metric: str) -> pl.Series:
-        """Return the ids of the metric with a given name, one for each row of a frame."""
+        """Return the ids of the values of one metric, with one id per row of a frame.
+
+        Args:
+            frame: The columns ``{metric}_count``, ``{metric}_max``, ``{metric}_min`` and ``{metric}_sum``.
+            metric: Name of the metric, such as ``cpu``.
+        """
         values = frame.select(pl.col(f"{metric}_{s}").alias(s) for s in _KEY)
         entries = self.frame.select(*_KEY, id=pl.int_range(1, pl.len() + 1))
         return values.join(entries, on=_KEY, how="left", maintain_order="left")["id"]
 
 
 def _stack_metrics(frame: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
-    """Return the metrics of each row as separate rows, in the order of the rows and then of the metrics."""
+    """Return one row for each row of a frame and each metric, in the order of the rows and then of ``metrics``."""
     row = pl.int_range(pl.len())
     slots = [
         frame.select(*(pl.col(f"{m}_{s}").cast(pl.Int64).alias(s) for s in _KEY), position=row * len(metrics) + slot)

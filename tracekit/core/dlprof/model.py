@@ -47,7 +47,7 @@ class ModelSummary:
 
     @functools.cached_property
     def percentages(self) -> dict[str, float]:
-        """Time of each part of ``part_times``, as a percentage of the time of the aggregated iterations."""
+        """Total time of each part of ``part_times``, as a percentage of the time of the aggregated iterations."""
         return {p: self.percentage_of_iteration_time(sum(self.part_times[p].to_list())) for p in PARTS}
 
     @functools.cached_property

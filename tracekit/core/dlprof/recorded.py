@@ -123,7 +123,7 @@ class RecordedTables(DatabaseFrames):
 
     @property
     def read_only_model_info(self) -> pl.DataFrame:
-        """The only model, in the domain ``default-domain``."""
+        """One row for the profiled model, whose domain is ``default-domain``."""
         return pl.DataFrame({"domain_id": [1], "domain_name": [DOMAIN], "profile_name": [""]})
 
     @functools.cached_property

@@ -36,11 +36,11 @@ def has_data(rollup: Rollup) -> bool:
 
 
 def device_utilization(rollup: Rollup) -> pl.DataFrame:
-    """Return the share of the aggregated iterations in which each GPU ran kernels.
+    """Return the time in which each GPU ran kernels, as a share of the duration of the aggregated iterations.
 
     Returns:
-        One row per GPU, in order: ``device_id``, ``name`` (null if unknown), ``busy_ns``, ``total_ns`` (the duration of
-        the iterations) and ``percent``. GPUs that were not used have a row if the capture lists them.
+        One row per GPU, in order: ``device_id``, ``name`` (null if unknown), ``busy_ns``, ``total_ns`` (the sum of
+        the durations of the iterations) and ``percent``. GPUs that were not used have a row if the capture lists them.
     """
     summary = ModelSummary(rollup)
     iterations = rollup.iterations.aggregated.select("iteration")
@@ -58,8 +58,8 @@ def time_breakdown(rollup: Rollup) -> pl.DataFrame:
     """Return how the time of the aggregated iterations is divided into parts, averaged over the used GPUs.
 
     Returns:
-        One row per part, in the order of ``PART_COLUMNS``: ``part``, ``time_ns`` (the sum of the column of the table
-        ``iterations``) and ``percent`` of the duration of the iterations.
+        One row per part, in the order of ``PART_COLUMNS``: ``part``, ``time_ns`` (the sum of the part's column in the
+        table ``iterations``) and ``percent`` of the duration of the iterations.
     """
     sums = tables.iterations(rollup).filter(_AGGREGATED).select(PART_COLUMNS.values()).sum().row(0)
     percentages = ModelSummary(rollup).percentages

@@ -1,4 +1,7 @@
-"""Add up the weights of call stacks by function and along the tree of calls."""
+"""Add up the weights of call stacks by function and along the tree of calls.
+
+The weight of a call stack is the number of events with this stack, or a time in ns.
+"""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def largest_nodes(nodes: pl.DataFrame, limit: int) -> pl.DataFrame:
 
     Returns:
         The largest nodes, with all ancestors of each of them, from the largest to the smallest. The column ``own`` is
-        added: the width of the node that none of the returned children occupies. Nodes without a width are omitted.
+        added: the width of the node minus the widths of its returned children. Nodes with a width of 0 are omitted.
     """
     row = nodes.select(parent="node", up=pl.int_range(pl.len()))
     rows = nodes.join(row, on="parent", how="left", maintain_order="left")

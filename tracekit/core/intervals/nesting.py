@@ -152,8 +152,8 @@ class NestingIndex:
     def _innermost_if_nested(self, at: pl.Series) -> pl.Series:
         """Return the innermost interval at each position, assuming that all tracks are nested.
 
-        The interval that started last and its nearest ancestors are tried first, because one of them encloses most
-        points. For the remaining points, the innermost interval is found by its depth.
+        For each position, the interval that started last and its nearest ancestors are tried first, because one of them
+        usually encloses it. For the remaining positions, the innermost interval is found by its depth.
         """
         started = search_sorted(self.frame["start"], at, "right")
         row = null_unless(started > 0, started - 1)
@@ -173,7 +173,7 @@ class NestingIndex:
 def _last_at_depth(rows_by_depth: pl.Series, depth: pl.Series, before: pl.Series) -> pl.Series:
     """Return the last row before a given row that has a given depth.
 
-    The result is null if the depth is null or negative, or if no earlier row has that depth.
+    The result is null if the depth is null or negative. If it is neither, an earlier row must have that depth.
     """
     index = search_sorted(rows_by_depth, depth * len(rows_by_depth) + before, "left") - 1
     return rows_by_depth.gather(null_unless((depth >= 0) & (index >= 0), index)) % max(len(rows_by_depth), 1)

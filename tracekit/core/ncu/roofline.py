@@ -127,10 +127,10 @@ def derive_limits(sums: pl.DataFrame) -> pl.DataFrame:
         - ``memory_from``: the metric from which ``memory_share`` is derived.
         - ``sm_throughput_share``, ``memory_throughput_share``: throughputs of the SM and of all memory as measured by
           the profiler.
-        - ``limiter``: ``math-limited`` or ``memory-limited`` if this share is greater than ``NEAR_PEAK``,
-          ``math- and memory-limited`` if both are, and ``latency-limited`` if neither is. ``SM`` replaces ``math`` if
-          the share is the throughput of the SM. The label is null if a share is missing and the other one is not
-          greater than ``NEAR_PEAK``.
+        - ``limiter``: ``math-limited`` if only ``math_share`` is greater than ``NEAR_PEAK``, ``memory-limited`` if only
+          ``memory_share`` is, ``math- and memory-limited`` if both are, and ``latency-limited`` if neither is. ``SM``
+          replaces ``math`` if ``math_share`` is the throughput of the SM. The label is null if a share is missing and
+          the other one is missing or not greater than ``NEAR_PEAK``.
     """
     time = pl.when(pl.col("time_ns") > 0).then(pl.col("time_ns"))
     return sums.with_columns(*_math_exprs(time), *_memory_exprs(time), flop=_total_flop_expr()).with_columns(

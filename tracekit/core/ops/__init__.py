@@ -82,10 +82,11 @@ class Ops:
 
     @functools.cached_property
     def instances(self) -> pl.DataFrame:
-        """All op instances. Unassociated instances are last.
+        """All op instances. Those that stand for API calls outside of all ops are last.
 
-        The columns are those of ``INSTANCE``, ``associated``, ``op`` (row number in ``ops``) and ``index``, which
-        numbers the instances of an op from 0 in order of start. ``op_type`` is the type of the op.
+        The columns are those of ``INSTANCE``, ``associated`` (false for the instances that stand for API calls outside
+        of all ops), ``op`` (row number in ``ops``) and ``index``, which numbers the instances of an op from 0 in order
+        of start. ``op_type`` is the type of the op.
         """
         return self._folded_ops[0]
 
@@ -100,9 +101,9 @@ class Ops:
 
     @functools.cached_property
     def _attributed_instances_and_calls(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """All op instances, and the API calls with their op instances.
+        """All op instances, and the API calls with the row numbers of their op instances.
 
-        The op instances of API calls outside of ops are last.
+        The instances that stand for API calls outside of all ops are last.
         """
         rows = launching_calls(self.frames)
         api_calls = rows.unique("call", keep="first", maintain_order=True)
@@ -139,7 +140,7 @@ class Ops:
 
 
 def _unassociated_instances(roots: pl.DataFrame) -> pl.DataFrame:
-    """Return one unassociated instance for each root call, with the columns of ``INSTANCE``."""
+    """Return one op instance, with the columns ``INSTANCE``, for each root call: an API call outside of all ops."""
     name = pl.col("name").cast(pl.String).fill_null("")
     values = {
         "op_name": UNASSOCIATED + name,

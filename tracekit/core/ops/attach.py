@@ -113,7 +113,10 @@ def _latest_root_with_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -> pl.
 
 
 def _enclosing_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
-    """Return the slice of a chain whose intervals contain each given interval, bounds included: ``first``, ``stop``."""
+    """Return, for each interval, the slice of a chain whose intervals contain it, bounds included.
+
+    The columns are ``first`` and ``stop``.
+    """
     first = chain["end"].search_sorted(positions["end"], side="left").cast(pl.Int64)
     stop = chain["start"].search_sorted(positions["start"], side="right").cast(pl.Int64)
     return pl.DataFrame({"first": first, "stop": stop})

@@ -19,15 +19,16 @@ TABLES = {"kernel": "kernels", "memset": "memsets", "memcpy": "memcpys", "sync":
 def launching_calls(frames: Frames) -> pl.DataFrame:
     """Pair every API call with each activity that it launched.
 
-    A call that launched nothing but synchronized has the kind ``sync``. A call without any activity has the kind
-    ``call``. A call that launched a CUDA graph has one row per recorded activity of the graph.
+    A synchronization is paired with a call only if the call launched no activity. The kind of the row is then ``sync``.
+    A call without an activity or a synchronization has the kind ``call``. A call that launched a CUDA graph has one row
+    per recorded activity of the graph.
 
     Returns:
         One row per pair, in the order of calls and, within a call, of kinds and row numbers: ``call`` (row number in
         ``api_calls``), ``kind``, ``activity`` (row number in the table of this kind), ``call_id``, ``start_ns``,
         ``end_ns``, ``process_id``, ``thread_id``, ``name`` (Categorical: the short name of a kernel, otherwise the name
         of the API function), ``gpu_start_ns``, ``gpu_end_ns``, ``device_id``. ``activity`` and ``device_id`` are null
-        if the call has no activity.
+        for the kind ``call``.
     """
     columns = ["start_ns", "end_ns", *CALL, "thread_id", "name", pl.col("api_call_id").alias("call_id")]
     api_calls = frames("api_calls").select(columns).collect().with_columns(call=pl.int_range(pl.len()))

@@ -69,8 +69,8 @@ class Timeline:
         instances: One row per instance, with the columns of ``INSTANCE``. Rows are in order of start, the longest first
             if starts are equal.
         folding: How instances are grouped into ops. With ``path``, all instances with the same op name form one op.
-            With ``occurrence``, instances with the same op name and stack trace are numbered from each op that computes
-            all gradients, and those with the same number form one op.
+            With ``occurrence``, instances with the same op name and stack trace are numbered within each iteration, and
+            those with the same number form one op. An iteration ends with the op that computes all gradients.
         has_arguments: Whether ``input_shapes`` and ``parameters`` are the arguments of the op in order, so that the
             shape of its result can be derived.
         config: The settings of the profiled program that were recorded in its ranges, keyed by name.
@@ -97,8 +97,9 @@ class Capture:
 
     @functools.cached_property
     def ranges(self) -> pl.DataFrame:
-        """The push/pop ranges in file order: the columns of ``INSTANCE`` up to ``range_id``, ``domain`` and ``text``.
+        """The push/pop ranges in file order.
 
+        The columns are the first ones of ``INSTANCE``, up to and including ``range_id``, and ``domain`` and ``text``.
         ``text`` is the name of the range. The end of a range that was not closed is set to ``last_ns``.
         """
         columns = ["start_ns", "end_ns", *THREAD, "range_id", "domain", pl.col("name").alias("text")]
@@ -112,7 +113,7 @@ class Capture:
 
     @functools.cached_property
     def nested_ranges(self) -> Ranges:
-        """The nesting of the push/pop ranges. The order is that of ``ranges``."""
+        """The nesting of the push/pop ranges, with one row per row of ``Capture.ranges``, in the same order."""
         return Ranges(self.frames)
 
     @functools.cached_property
@@ -201,7 +202,8 @@ def op_paths(parent: pl.Series, names: pl.Series) -> tuple[trees.Tree, pl.DataFr
         names: Name of each range.
 
     Returns:
-        The tree of labels, and one row per range: ``label`` (String), ``path`` (Categorical), ``node`` (in the tree).
+        The tree of labels, and one row per range: ``label`` (String; its name, in which ``*`` may replace the number of
+        a step), ``path`` (Categorical; the labels from the outermost range down to it), ``node`` (in the tree).
     """
     distinct = names.unique().to_frame("text").drop_nulls()
     step = pl.col("text").cast(pl.String).str.extract(_NUMBERED)

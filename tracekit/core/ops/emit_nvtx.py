@@ -101,7 +101,11 @@ def _is_emitted(parent: pl.Series, emitted: pl.Series, possible: pl.Series) -> p
 
 
 def _outermost_emitted(parent: pl.Series, emitted: pl.Series) -> pl.Series:
-    """Return the op of each range: the outermost of the consecutive emitted ranges around it, or the range itself."""
+    """Return the op of each range.
+
+    For an emitted range, the op is the outermost range of the unbroken chain of emitted ranges from it outwards. Every
+    other range is its own op.
+    """
     return roots(null_unless(emitted & emitted.gather(parent), parent))
 
 

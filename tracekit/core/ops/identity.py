@@ -35,7 +35,7 @@ def fold_instances(instances: pl.DataFrame, folding: str) -> pl.DataFrame:
 
 
 def _forward_ops(rows: pl.DataFrame, folding: str) -> pl.DataFrame:
-    """Group the instances that are not the backward pass of another instance into ops: ``row``, ``op``, ``op_id``."""
+    """Group all instances into ops, except backward passes of other instances: ``row``, ``op``, ``op_id``."""
     by_start = rows.sort("start_ns", maintain_order=True)
     identity = ["op_name"]
     if folding == "occurrence":

@@ -2,8 +2,8 @@
 
 A marker is a Python dict. If markers are nested, the outermost one is the op. The name of the op is the function stack
 in the trace marker around it, which may be on another thread. If the op contains a range of ``emit_nvtx`` with a
-sequence number, such as ``…, seq = 7``, the last range outside all ops with the same number is the backward pass of the
-op.
+sequence number, such as ``…, seq = 7``, its backward pass is the last range that has the same number and lies outside
+all ops.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _marked_ops(capture: Capture, texts: pl.Series) -> pl.DataFrame:
 def _add_locations(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.DataFrame:
     """Add the ``path`` and ``stack_trace`` of the trace marker around each op.
 
-    If several markers of the process contain the op, the last one is used.
+    If several trace markers of the process contain the op, the one that started last is used.
     """
     locations = markers.parse_locations(texts.filter(texts.str.contains("traceMarker", literal=True)))
     ranges = with_parsed_names(capture.ranges_named(locations["text"]), locations)

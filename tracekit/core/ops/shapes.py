@@ -42,7 +42,10 @@ _PRODUCTS: dict[str, tuple[Formats, tuple[tuple[int, int], ...]]] = {
     "addbmm": (Formats("N,P;N,M;M,P", "N,P"), ((1, 0), (2, 1))),
     "baddbmm": (Formats("B,N,P;B,N,M;B,M,P", "B,N,P"), ((1, 0), (1, 1), (2, 2))),
 }
-"""Formats of each matrix product, and its result: an operand and a dimension of the operand for each dimension."""
+"""Maps each type of matrix product to its formats and the shape of its result.
+
+Each dimension of the result is given by the number of an operand and the number of a dimension of this operand.
+"""
 
 
 def infer_formats_and_output_shapes(instances: pl.DataFrame) -> pl.DataFrame:

@@ -1,6 +1,6 @@
 """Compute recipes over many ranks: the recipes of ``nsys recipe``, with the same tables, columns and numbers.
 
-A recipe computes small tables for each rank, and combines those of all ranks. Values over all ranks are exact, where
+A recipe computes small tables for each rank, and combines those of all ranks. Values over all ranks are exact, whereas
 nsys approximates quartiles and deviations.
 
 To add a recipe, write a function decorated with ``@recipe`` in the module of its subject, and add its name to

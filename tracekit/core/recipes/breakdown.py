@@ -68,7 +68,7 @@ def _sum_overlaps(rows: pl.DataFrame) -> pl.DataFrame:
     reductions={_OVERLAPS: _sum_overlaps},
 )
 def gpu_time_breakdown(request: RankRequest) -> Tables:
-    """Time in which each GPU computes, communicates, copies memory and is idle, and how much of it overlaps.
+    """Time in which each GPU computes, communicates, copies memory or is idle, and overlaps of these activities.
 
     The time of a GPU extends from the start of its first activity to the end of its last one, over all streams.
     """

@@ -111,7 +111,7 @@ class Bins:
 
 @recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
 def cuda_gpu_time_util_map(request: RankRequest) -> Tables:
-    """Percentage of time in which kernels run, by time and device."""
+    """Percentage of each bin of time in which kernels run, by device."""
     keys = ["process_id", "device_id"]
     rows = request.frames("kernels").select(*keys, *_TIMES).collect()
     return _heat_map(request, rows, keys, lambda group: {"Kernel": group})
@@ -119,7 +119,7 @@ def cuda_gpu_time_util_map(request: RankRequest) -> Tables:
 
 @recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
 def nccl_gpu_time_util_map(request: RankRequest) -> Tables:
-    """Percentage of time in which kernels of NCCL and other kernels run, by time and device, in ranks with NCCL."""
+    """Percentage of each bin of time in which NCCL kernels and other kernels run, by device, in ranks with NCCL."""
     keys = ["process_id", "device_id"]
     rows = request.frames("kernels").select(*keys, *_TIMES, is_nccl=is_nccl_kernel_expr()).collect()
     rows = rows if rows["is_nccl"].any() else rows.clear()
@@ -133,13 +133,13 @@ def nccl_gpu_time_util_map(request: RankRequest) -> Tables:
 
 @recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
 def mpi_gpu_time_util_map(request: RankRequest) -> Tables:
-    """Percentage of time in which kernels and MPI calls run, by time and process, in ranks with MPI calls."""
+    """Percentage of each bin of time in which kernels and MPI calls run, by process, in ranks with MPI calls."""
     return _heat_map_of_calls(request, "mpi_calls", "MPI")
 
 
 @recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
 def ucx_gpu_time_util_map(request: RankRequest) -> Tables:
-    """Percentage of time in which kernels and UCX calls run, by time and process, in ranks with UCX calls."""
+    """Percentage of each bin of time in which kernels and UCX calls run, by process, in ranks with UCX calls."""
     return _heat_map_of_calls(request, "ucx_calls", "UCX")
 
 

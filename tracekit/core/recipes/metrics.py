@@ -68,7 +68,7 @@ def _combine_metrics(tables: Tables, _: Mapping[str, Value]) -> Tables:
 
 @recipe(Output(_RANK_STATS, (_GPU, _METRIC_NAME)), combine=_combine_metrics)
 def gpu_metric_util_sum(request: RankRequest) -> Tables:
-    """Values of GPU metrics, by GPU and metric, without samples from before the start of the capture."""
+    """Statistics of GPU metrics by GPU and metric, without samples from before the start of the capture."""
     gpu, name = pl.col("device_id").cast(pl.Int64).alias(_GPU), pl.col("metric").alias(_METRIC_NAME)
     recorded = request.frames("gpu_metrics").filter(pl.col("timestamp_ns") >= 0)
     counts = count_values(recorded.select(gpu, name, pl.col("value").cast(pl.Float64)), [_GPU, _METRIC_NAME])
@@ -86,7 +86,7 @@ def _combine_links(tables: Tables, _: Mapping[str, Value]) -> Tables:
 
 @recipe(Output(_ALL_STATS, (_METRIC_NAME,)), Output(_STATS_BY_GPU, (_METRIC_NAME, _GPU_LABEL)), combine=_combine_links)
 def nvlink_sum(request: RankRequest) -> Tables:
-    """Samples of the utilization of NVLink in percent, except zeros, by rank and metric."""
+    """Statistics of the utilization of NVLink in percent, without samples of 0, by rank and metric."""
     samples = _read_percentages(request.frames).rename({NAME: _METRIC_NAME})
     rows = samples.filter(pl.col(_METRIC_NAME).str.contains("(?i)nvlink") & (pl.col("value") != 0))
     labeled = rows.join(_gpu_labels(request.frames), on="device_id", how="left")
@@ -106,7 +106,7 @@ def _gpu_labels(frames: Frames) -> pl.LazyFrame:
 
 @recipe(*OUTPUTS_BY_DEVICE, combine=combine_sums, reductions=REDUCTIONS)
 def network_sum(request: RankRequest) -> Tables:
-    """Values of the metrics of network cards and InfiniBand switches, by metric."""
+    """Statistics of the metrics of network cards and InfiniBand switches, by metric."""
     names = request.frames("network_metric_names").select(*_METRIC_KEY, pl.col("name").alias(NAME)).unique(_METRIC_KEY)
     device = pl.col("network_device_id").alias(DEVICE_ID)
     values = request.frames("network_metrics").select(*_METRIC_KEY, device, "value")
@@ -114,14 +114,17 @@ def network_sum(request: RankRequest) -> Tables:
 
 
 def _combine_utilization(tables: Tables, values: Mapping[str, Value]) -> Tables:
-    """Concatenate the heat maps of all ranks. The metric SM Active has the name that the first rank uses."""
+    """Concatenate the heat maps of all ranks.
+
+    The metric ``SM Active`` has two names. Its column has the name that the first rank recorded.
+    """
     name = str(tables[ANALYSIS][_SM_NAME].first() or _SM)
     return combine_map({ANALYSIS: tables[ANALYSIS].drop(_SM_NAME).rename({_SM: name})}, values)
 
 
 @recipe(OUTPUT, combine=_combine_utilization, options=OPTIONS, aligned=True)
 def gpu_metric_util_map(request: RankRequest) -> Tables:
-    """Average utilization of GPUs in percent, by time and GPU. Bins without samples are not listed."""
+    """Average utilization in percent in each bin of time, by GPU. Bins without samples are not listed."""
     bins = Bins.from_request(request)
     name = pl.col(NAME)
     is_sm = name.is_in(_NAMES_OF_SM)

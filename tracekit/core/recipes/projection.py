@@ -34,7 +34,9 @@ _FIRST_START, _LAST_END = pl.col("gpu_start_ns").min(), pl.col("gpu_end_ns").max
 _FIRST_END = pl.col("gpu_end_ns").min().alias("gpu_first_end_ns")
 _BOUNDS_OF_EXTENT = (_FIRST_START, pl.col("gpu_first_end_ns").min(), _LAST_END)
 _ROUNDS = 6
-"""Rounds in which copies of nodes are traced back. Each doubles the number of copies, so 64 copies are followed."""
+"""Number of rounds in which copies of nodes are traced back. Each doubles the length of the chains of copies that are
+followed, up to 64 copies.
+"""
 
 
 def project_with_nodes(frames: Frames) -> pl.DataFrame:
@@ -98,10 +100,11 @@ def _range_extents(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame
 
 
 def _single_projections(owners: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the projections of single activities of graph nodes, and the activities in all other ranges.
+    """Pair the activities of graph nodes with the ranges in which the nodes were created.
 
-    The innermost range in which a node was created has one projection per activity of the node. The second frame has
-    one row per activity and other range in which its node was created.
+    Returns:
+        Two frames. The first has one row per activity, with the innermost range in which its node was created. Each of
+        its rows is one projection. The second has one row per activity and further enclosing range.
     """
     pairs = range_launch_pairs(owners, nodes)
     times = nodes.select(_TIMES)[pairs["member"]]

@@ -22,7 +22,7 @@ RANK = "rank"
 ANALYSIS = "analysis"
 MAX_INTEGER = (1 << 63) - 1
 UNNAMED_INDEX = "__index_level_0__"
-"""Name of the index of a table that has no key, as pandas names it in a Parquet file."""
+"""Name of the index that numbers the rows of a table, as pandas names an index without a name in a Parquet file."""
 
 Value = int | str | None
 Tables = dict[str, pl.DataFrame]
@@ -81,8 +81,8 @@ class Output:
 
     Attributes:
         name: Name of the table and of its file, as in nsys.
-        index: Columns that nsys declares as the index of the table. They are the last columns. An unnamed index is
-            omitted if all rows are of one rank.
+        index: Columns that nsys declares as the index of the table. They are the last columns. The index
+            ``UNNAMED_INDEX`` is omitted if all rows are of one rank.
     """
 
     name: str
@@ -195,9 +195,9 @@ def recipe(
 
 
 def move_rank_to_end(rows: pl.DataFrame, *index: str) -> pl.DataFrame:
-    """Move the column ``Rank`` and the index columns after all other columns.
+    """Move the rank, whose column is renamed to ``Rank``, and the index columns after all other columns.
 
-    An unnamed index numbers the rows of each rank. As in nsys, it is omitted if all rows are of one rank.
+    The index ``UNNAMED_INDEX`` numbers the rows of each rank. As in nsys, it is omitted if all rows are of one rank.
     """
     is_one_rank = RANK in rows.columns and rows[RANK].n_unique() == 1
     keys = [pl.col(c).cast(pl.Int64) if c == UNNAMED_INDEX else pl.col(c) for c in index]

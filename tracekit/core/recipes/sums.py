@@ -35,7 +35,7 @@ OUTPUTS_BY_DEVICE = (*_sum_outputs(NAME), Output(_BY_DEVICE, (NAME, DEVICE_ID)))
 
 
 def combine_sums(tables: Tables, _: Mapping[str, Value]) -> Tables:
-    """Compute the statistics over all ranks, and move the rank and the keys to the end."""
+    """Compute the statistics over all ranks, and move the columns of the rank and the keys after all other columns."""
     values = tables.pop(_VALUES)
     key = values.columns[0]
     all_ranks = describe_counts(values, [key])

@@ -188,7 +188,7 @@ def _memory_peaks(request: Request) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _add_call_names(rows: pl.DataFrame, frames: Frames) -> pl.DataFrame:
-    """Add the API call that made each allocation, its innermost NVTX range (both by name), and its call stack."""
+    """Add the name of the API call of each allocation, the name of its innermost NVTX range, and its call stack."""
     calls = read_api_calls(frames, "name").rename({"name": "function"}).unique(CALL_KEY, keep="first").collect()
     launches = rows.select("memory_event_id", *CALL_KEY).join(calls, on=CALL_KEY, how="inner")
     owners = read_owning_ranges(frames).sort("start_ns", "range_id").collect()

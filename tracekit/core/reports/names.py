@@ -23,7 +23,7 @@ def memcpy_label(kind: pl.Expr) -> pl.Expr:
 
 
 def memset_label() -> pl.Expr:
-    """Return nsys's label of memory sets."""
+    """Return nsys's label of memory sets, ``[CUDA memset]``."""
     return pl.lit("[CUDA memset]").cast(pl.Categorical)
 
 

@@ -48,7 +48,7 @@ def mpi_event_sum(request: Request) -> pl.LazyFrame:
     megabytes_column("CollRecvSize", "receive_size_bytes"),
 )
 def mpi_event_trace(request: Request) -> pl.LazyFrame:
-    """Every MPI call in order of start, once for each request that it waits for."""
+    """Every MPI call in order of start. A call that waits for several requests has one row per request."""
     ranks = request.frames("mpi_ranks").select(*THREAD, "rank")
     printed = ("name", *THREAD, "tag", "remote_rank", "root_rank", "receive_size_bytes")
     rows = request.frames("mpi_calls").select(
@@ -88,6 +88,12 @@ _IS_COLLECTIVE = pl.col("kind") == "collectives"
 
 
 def _message_sizes(calls: pl.LazyFrame, column: str, source: str) -> pl.LazyFrame:
-    """Return the known sizes of MPI messages: ``source``, ``name_id``, ``name`` and ``bytes``."""
+    """Return the known sizes of MPI messages: ``source``, ``name_id``, ``name`` and ``bytes``.
+
+    Args:
+        calls: The MPI calls.
+        column: The column of ``calls`` that contains the sizes.
+        source: The value of the returned column ``source``.
+    """
     sizes = calls.filter(pl.col(column).is_not_null())
     return sizes.select(pl.lit(source).alias("source"), "name_id", "name", pl.col(column).alias("bytes"))

@@ -114,8 +114,8 @@ def group_nodes(rollup: Rollup) -> pl.DataFrame:
 def op_groups(rollup: Rollup) -> pl.DataFrame:
     """Return the group of each op.
 
-    This is the group of its scope. For an op of another thread, it is a group below the step of the loop in which it
-    ran.
+    The group of an op is that of its scope. If another thread ran the op during a step of the loop, it is a group below
+    that step.
 
     Returns:
         One row per op, in the order of ``ops``: ``op_id``, and ``group_path`` ("" for the root) and
