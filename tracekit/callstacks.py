@@ -22,14 +22,16 @@ def batches_of_frames(
 
     Args:
         parents: Node of the caller of each node. Node 0 is the root, which is not a frame.
-        depths: Number of frames of the stack of each node.
-        nodes: Innermost frame of each stack.
+        depths: Number of frames from the outermost caller of each node to the node itself.
+        nodes: Node of the innermost frame of each call stack.
         max_frames: Maximum number of frames of a batch that has more than one stack.
 
     Yields:
-        The rows of ``nodes`` in the batch, the index of the first frame of each stack followed by the number of frames,
-        and the node of each frame, from the outermost one to the innermost one. If a stack has fewer callers than its
-        depth says, the missing frames are node 0.
+        One tuple per batch. The first item is the slice of ``nodes`` that the batch contains. The third item is an
+        array of the frames (nodes) of all these stacks, each stack from the outermost to the innermost frame. The
+        second item is an array of offsets, as of an Arrow list array: the frames of stack ``i`` of the batch are
+        ``frames[offsets[i]:offsets[i + 1]]``. If a stack has fewer callers than its depth, the missing outermost
+        frames are node 0.
     """
     ends = np.cumsum(depths[nodes])
     first = 0

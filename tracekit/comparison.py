@@ -40,8 +40,8 @@ def diff(
 ) -> Diff:
     """Compare two captures, sets of captures or saved baselines.
 
-    A change is *believed* if ``a`` and ``b`` differ by more than the iterations within each of them, and by more than
-    two runs of the same program may. The page "Comparing captures" explains the test.
+    A change is *believed* if it is larger than the differences between the iterations of one side, and also larger
+    than the usual differences between two runs of the same program. The page "Comparing captures" explains the test.
 
     Args:
         a: The first side: a trace, a set of traces, the path of a capture or of a baseline, a folder of captures, or a
@@ -51,10 +51,12 @@ def diff(
             and ``iterations``. If None, all kinds are compared.
         key_op: Id or name of the op that delimits iterations, as for ``Trace.rollup``.
         iterations: First and last iteration to compare, both inclusive.
-        exact_names: Whether names are compared as they were recorded. By default, hashes, addresses, the numbers of
-            template arguments and the numbers of iterations are replaced with ``*``.
-        alpha: Probability that any change is believed if the sides do not differ. The default is 0.01.
-        min_percent: Smallest increase in percent that is believed. The default depends on the kind.
+        exact_names: Whether names are compared as they were recorded. By default, hashes, addresses, numbers in
+            template arguments and the numbers of iterations are replaced with ``*`` before names are compared.
+        alpha: Probability that at least one change is believed although both sides come from the same distribution.
+            The default is 0.01.
+        min_percent: Smallest increase of a time in percent that is believed. The smallest decrease that is believed is
+            the one that reverses this increase. If None, the value depends on the kind.
 
     Returns:
         The differences. ``frame("kernels")`` returns the differences of one kind, ``notes`` lists limitations of the
@@ -165,7 +167,7 @@ def read_baseline(path: str | os.PathLike[str]) -> Summary:
 
 
 def is_baseline(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file begins like a baseline. Return False if it cannot be read."""
+    """Return whether the first bytes of a file are those of a baseline. Return False if the file cannot be read."""
     try:
         with Path(path).open("rb") as file:
             return _HEAD.match(file.read(_HEAD_BYTES)) is not None
@@ -175,7 +177,7 @@ def is_baseline(path: str | os.PathLike[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Summarizer:
-    """A picklable function that returns the summary of a trace, which ``diff`` compares.
+    """A picklable callable that returns the summary of a trace. ``diff`` compares such summaries.
 
     Attributes:
         kinds: Kinds to summarise, such as ``kernels``.
@@ -190,7 +192,10 @@ class Summarizer:
     exact_names: bool = False
 
     def __call__(self, trace: Trace) -> Summary:
-        """Return the summary of a trace. A trace that is already rolled up keeps its key op and iterations."""
+        """Return the summary of a trace.
+
+        A trace that is already rolled up is not rolled up again if both ``key_op`` and ``iterations`` are None.
+        """
         linked = trace.correlate()
         is_rolled_up = linked._view.plan.rollup is not None  # noqa: SLF001 - as for exporters
         if not is_rolled_up or self.key_op is not None or self.iterations is not None:
@@ -198,7 +203,9 @@ class Summarizer:
         return summaries.summarize(linked._view, self.kinds, exact_names=self.exact_names)  # noqa: SLF001
 
     def summarize(self, side: Side) -> Summary:
-        """Return the summary of one side of a comparison. Paths are opened, and baselines are read.
+        """Return the summary of one side of a comparison.
+
+        A summary is returned unchanged. If the side is a path, the baseline or the captures at this path are read.
 
         Raises:
             TracekitError: A file cannot be read.

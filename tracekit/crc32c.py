@@ -21,7 +21,7 @@ _LOCK = threading.Lock()
 
 
 def masked_crc32c(data: bytes) -> int:
-    """Return the masked CRC-32C that TFRecord files store: the checksum rotated right by 15 bits, plus a constant."""
+    """Return the masked CRC-32C of bytes, as in TFRecord files: the CRC rotated right by 15 bits, plus a constant."""
     import numpy as np
 
     masked = crc = 0

@@ -23,7 +23,7 @@ class Description:
         path: The file or folder of the trace. None if its tables are in memory.
         duration: Duration of the capture in ns, as decimal digits. Empty if unknown.
         devices: Name of each GPU. None for a GPU without a name.
-        rows: Number of rows of each table. Empty if the rows were not counted.
+        rows: Number of rows of each table, by table name. Empty if the rows were not counted.
     """
 
     format: str

@@ -33,10 +33,11 @@ def write_trace(
     """Write a trace to a file or folder atomically.
 
     Args:
-        view: The trace, with the selected tables.
+        view: The trace. An exporter that writes a whole trace to one file reads the tables that are selected in it.
         path: File or folder to write.
         exporter: The exporter for the format of the output.
-        tables: Names of the tables to write. If None, all tables are written.
+        tables: Names of the tables that an exporter with one file per table writes. If None, all tables are written
+            except those that are declared as optional.
         overwrite: Whether to replace an existing output.
         progress: Callback that receives the number of written rows and of all rows.
 
@@ -82,7 +83,12 @@ def inputs_of(view: TraceView) -> tuple[targets.Input, ...]:
 
 
 def has_one_file_per_table(exporter: Exporter, tables: Sequence[str] | None) -> bool:
-    """Return whether an exporter writes these tables as a folder with one file per table."""
+    """Return whether the output is a folder with one file per table.
+
+    Args:
+        exporter: The exporter for the format of the output.
+        tables: Names of the tables to write. None means all tables. A single table is written as a file.
+    """
     return exporter.write is None and (tables is None or len(tables) != 1)
 
 

@@ -32,11 +32,11 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Undecoded:
-    """The size of the events of one class that are in no table.
+    """The number and the size of the recorded events of one class that the reader does not decode into any table.
 
     Attributes:
         count: Number of events, or of rows of a source table.
-        bytes: Size of the events in the file in bytes, before compression. None if it is unknown.
+        bytes: Total uncompressed size of these events in bytes. None if it is unknown.
     """
 
     count: int
@@ -52,8 +52,8 @@ class Launch:
     """The facts that a capture records about the launch of its program.
 
     Attributes:
-        variables: Numbers that launchers stored in environment variables, by name. Only ``RANK_VARIABLES`` are
-            included.
+        variables: Numbers that launchers stored in environment variables, by name of the variable. Only
+            ``RANK_VARIABLES`` are included.
         host: Name of the machine, which is private. None if it is not recorded.
     """
 
@@ -101,7 +101,9 @@ class Capture(ABC):
         return {name: self.read(name, names) for name, names in columns.items()}
 
     def count_undecoded(self) -> Mapping[str, int | Undecoded]:
-        """Return the number of events in no table by class, or an ``Undecoded`` if their size is known as well.
+        """Count the events that are in no declared table, and return their number by class of event.
+
+        The value of a class is the number of its events, or an ``Undecoded`` if the size of the events is also known.
 
         The mapping is empty if the reader does not count these events.
         """
@@ -173,20 +175,24 @@ class View(Protocol):
         ...
 
     def figure(self, name: str, **options: Any) -> Figure:
-        """Call the method of ``Trace.plot`` with this name, and return the figure that it draws."""
+        """Return the figure that the method ``name`` of ``Trace.plot`` draws with the given options."""
         ...
 
     def figure_rows(self, name: str) -> pl.DataFrame:
-        """Return the rows that a figure shows.
+        """Return the data that a figure shows, as a data frame.
 
         Args:
-            name: ``gpu_utilization``, ``time_breakdown``, ``kernel_time``, ``iterations``, ``ops``, ``kernels``,
-                ``api_calls``, ``copies`` or ``idle_causes``.
+            name: Name of the data: ``gpu_utilization``, ``time_breakdown``, ``kernel_time``, ``iterations``, ``ops``,
+                ``kernels``, ``api_calls``, ``copies`` or ``idle_causes``.
         """
         ...
 
     def model(self, name: str) -> Mapping[str, pl.DataFrame]:
-        """Return the tables of the data model of another tool, by table name."""
+        """Return the tables of a data model by table name.
+
+        Args:
+            name: Name of the data model: ``dlprof`` for the DLProf database, or ``graph`` for the graph of ops.
+        """
         ...
 
     @property
@@ -196,7 +202,7 @@ class View(Protocol):
 
     @property
     def selected_tables(self) -> frozenset[str] | None:
-        """Names of the selected tables; the others have no rows. None if all tables are selected."""
+        """Names of the selected tables. All other tables have no rows. None if all tables are selected."""
         ...
 
 
@@ -254,9 +260,10 @@ class ManyTraces:
 
     Attributes:
         parts: The traces. One of them is open at a time.
-        links: Arrows between events, one row each: ``name``, and ``from_part``, ``from_table``, ``from_id`` and
-            ``from_ns`` of the event where it begins, and the same with ``to_`` of the event where it ends. Parts are
-            numbered from 0, ids are those of the table, and times are on the shared clock.
+        links: Arrows between events, with one row per arrow. The columns are ``name``; ``from_part``, ``from_table``,
+            ``from_id`` and ``from_ns``, which describe the event at the start of the arrow; and ``to_part``,
+            ``to_table``, ``to_id`` and ``to_ns``, which describe the event at its end. A part is an index in ``parts``,
+            an id is that of the event in its table, and times are on the shared clock.
         origin_utc_ns: UTC time of the origin of the shared clock in ns since 1970. None if it is unknown.
         facts: Facts about the file, by name.
     """

@@ -34,7 +34,7 @@ def public_name(url: str) -> str:
 
 
 def url_to_path(url: str) -> Path:
-    """Convert a URL to an absolute path of its host, folders and file name, which need not exist."""
+    """Return an absolute path made of the host, the folders and the file name of a URL. The path need not exist."""
     parts = urlsplit(url)
     return Path("/", parts.netloc.rpartition("@")[2], parts.path.lstrip("/"))
 

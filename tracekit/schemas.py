@@ -32,7 +32,20 @@ _JSON_TYPES = {"int64": "integer", "int32": "integer", "float64": "number", "boo
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """The declaration of one column of a table."""
+    """The declaration of one column of a table.
+
+    Attributes:
+        name: Name of the column.
+        type: Declared type, such as ``int64``, or ``dictionary`` for a dictionary-encoded string.
+        doc: Description of the values.
+        unit: Unit of the values. None if they have no unit.
+        nullable: Whether values may be null.
+        references: Column of another table whose values this column contains, such as ``devices.device_id``. None if
+            the column refers to no other column.
+        source: Source column, such as ``TABLE.start``. See ``TableSchema.sources`` for columns of several source
+            tables. None if the column has no source column.
+        values: The allowed values. Empty if all values of the type are allowed.
+    """
 
     name: str
     type: str
@@ -57,11 +70,13 @@ class TableSchema:
         columns: The declared columns, in order.
         recorded_by: Commands or functions that record the table, separated by " or ". None if no option is needed.
         optional: Whether an export of a whole trace omits the table by default, because it is large.
-        sources: Source tables whose rows are concatenated to this table, in this order, with a label for each. Empty if
-            the table has one source table, which the sources of its columns name. If there are several, the source
-            ``*.start`` of a column is the column ``start`` of every source table, or null where a source table lacks
-            it. The source ``*.rowid`` numbers the rows of all source tables from 1, the source ``*`` is the label of
-            the source table, and the source ``TABLE.start`` is a column of one source table and null elsewhere.
+        sources: Maps the name of each source table to a label. The rows of the source tables are concatenated in the
+            order of the mapping. The mapping is empty if the table has at most one source table, which ``source`` of
+            its columns names. With several source tables, ``source`` of a column has one of these forms:
+            ``*.start`` is the column ``start`` of every source table, or null for source tables without this column;
+            ``*.rowid`` numbers the concatenated rows from 1; ``*`` is the label of the source table of the row; and
+            ``TABLE.start`` is the column ``start`` of the source table ``TABLE``, and null for rows of other source
+            tables.
     """
 
     name: str
@@ -74,12 +89,15 @@ class TableSchema:
 
     @property
     def names(self) -> list[str]:
-        """Names of the columns, in order."""
+        """Names of the columns, in declared order."""
         return [c.name for c in self.columns]
 
     @property
     def source_tables(self) -> tuple[str, ...]:
-        """Names of the source tables, in the order of their rows."""
+        """Names of the source tables, in the order in which their rows are concatenated.
+
+        The tuple is empty if no source table is declared.
+        """
         table, dot, _ = str(self.columns[0].source).partition(".")
         return tuple(self.sources) or ((table,) if dot else ())
 
@@ -143,7 +161,8 @@ def rolled_up_schema(base: TableSchema) -> TableSchema:
 def joined_schema(base: TableSchema, metrics: Iterable[Column]) -> TableSchema:
     """Return the schema of the kernels after a join with Nsight Compute results.
 
-    The result has additional columns for the match, and one column per metric.
+    The result has the columns of ``base``, columns for the matched result and the kind of match, and one column per
+    metric.
     """
     added = _parse_columns(_load_declaration("_ncu_join")["columns"])
     return dataclasses.replace(base, columns=(*base.columns, *added, *metrics))

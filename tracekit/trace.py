@@ -64,9 +64,9 @@ def load(
         format: Name of the format, such as ``nsys-sqlite``. If None, it is detected from the content.
         via: ``nsys`` reads a report through Nsight Systems: the nsys on the PATH exports the report to a temporary
             SQLite file, which is deleted when the trace is closed. By default, tracekit never runs nsys.
-        cache: Whether to read columns from the cache on disk and to store columns in it. Only reports, SQLite exports
-            and PyTorch traces of at least 16 MiB are cached. If None, the cache is used if the environment variable
-            ``TRACEKIT_CACHE`` is ``on``.
+        cache: Whether to read columns from the cache on disk and to store columns in it. Only nsys reports, their
+            SQLite exports and PyTorch traces are cached, and only files of at least 16 MiB. If None, the cache is used
+            if the environment variable ``TRACEKIT_CACHE`` is ``on``.
 
     Returns:
         The trace. Close it, or use it in a ``with`` statement.
@@ -171,9 +171,9 @@ class Trace:
 
     @functools.cached_property
     def undecoded(self) -> dict[str, Undecoded]:
-        """Number and bytes of the events in the file that are in no table, keyed by class, most frequent first.
+        """Number and size of the recorded events that are in no table, by class of event, most frequent class first.
 
-        For exports of nsys, these are the numbers of rows of source tables, keyed by table name, without bytes.
+        For SQLite exports of nsys, a class is a source table that is not decoded, and its size is unknown.
         Selections do not change the numbers. The mapping is empty if all events are decoded, or if the reader of the
         format does not count events. The first use reads the whole file.
 
@@ -487,9 +487,9 @@ class Trace:
         """Count ops by the kind of match with nodes of a graph.
 
         Returns:
-            One row per kind of match (``match``), with the number of ``ops``, their GPU time (``gpu_time_ns``), and its
-            ``share`` of the GPU time of all ops. The row in which ``match`` is null counts ops that are not in the
-            graph. The frame has no rows if the trace was not joined by ``join_graph``.
+            One row per kind of match (``match``), with the number of ``ops``, their GPU time (``gpu_time_ns``), and the
+            ``share`` of this time in the GPU time of all ops. The row in which ``match`` is null counts ops that are
+            not in the graph. The frame has no rows if the trace was not joined by ``join_graph``.
         """
         from tracekit.core.graph import join
 
@@ -511,8 +511,9 @@ class Trace:
     ) -> Trace:
         """Return a trace with only the matching rows.
 
-        A roll-up is computed from the selected rows, whether it is called before or after ``select``. Correlation uses
-        all rows, so that kernels keep the ranges around them. Tables that are not selected are empty for it.
+        A roll-up is computed from the selected rows, whether ``rollup`` is called before or after ``select``.
+        Correlation uses all rows, so that selected kernels keep ranges that are not selected. However, tables that are
+        not in ``tables`` are empty for correlation as well.
 
         Args:
             time: Select rows that overlap ``[a, b)`` in ns since the trace origin. Either end may be None. Nsight
@@ -818,8 +819,9 @@ def compute(
 
     Args:
         trace: The trace.
-        function: Function whose argument is a function that returns tables as LazyFrames. The columns that it reads
-            must not depend on rows. They are read in one pass over the file if its format allows.
+        function: Function that is called with one argument: a function that returns a table as a LazyFrame, given the
+            table name. Which columns ``function`` reads must not depend on the values in the tables. These columns are
+            read in one pass over the file if its format allows.
         key: Value that identifies the function and its arguments, so that the columns that it reads are determined
             only once for all traces with the same columns. If None, they are determined for each trace.
     """

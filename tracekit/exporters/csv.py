@@ -44,7 +44,7 @@ def write_table(view: View, name: str, path: Path, progress: Progress, *, spread
 def wrote(path: Path) -> bool:
     """Return whether a file looks like an output of this exporter: it has the name and the header of a declared table.
 
-    The tables of a set of traces have the column ``rank`` before all others.
+    In the tables of a set of traces, ``rank`` is the first column.
     """
     table = schemas.tables().get(path.stem)
     if path.suffix != ".csv" or table is None:

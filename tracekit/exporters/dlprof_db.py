@@ -52,7 +52,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
 
 
 def _apply_options(tables: Mapping[str, pl.DataFrame], options: Mapping[str, str]) -> dict[str, pl.DataFrame]:
-    """Return the tables with the values of options in the columns that the options set."""
+    """Return the tables, with each column that an option sets filled with the value of this option."""
     import polars as pl
 
     updated = dict(tables)
@@ -63,7 +63,12 @@ def _apply_options(tables: Mapping[str, pl.DataFrame], options: Mapping[str, str
 
 
 def _run_scripts(database: Database, *files: str) -> None:
-    """Run the SQL statements in the given files of ``schemas/dlprof``."""
+    """Run the SQL statements in files of ``schemas/dlprof``, in one transaction.
+
+    Args:
+        database: The database.
+        files: Names of the files, without the suffix ``.sql``.
+    """
     scripts = [(schemas.FOLDER / "dlprof" / f"{name}.sql").read_text("utf-8") for name in files]
     uncommented = ["\n".join(line for line in t.splitlines() if not line.startswith("--")) for t in scripts]
     database.execute("BEGIN", *(s for t in uncommented for s in t.split(";") if s.strip()), "COMMIT")

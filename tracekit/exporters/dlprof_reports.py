@@ -34,7 +34,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
 
 
 def wrote(path: Path) -> bool:
-    """Return whether a file looks like an output of this exporter: it is named after one of the reports."""
+    """Return whether a file looks like an output of this exporter: its name is that of a DLProf report."""
     return path.suffix in (".csv", ".json") and path.stem in map(_file_stem, REPORTS)
 
 
@@ -44,7 +44,12 @@ def _file_stem(report: str) -> str:
 
 
 def _set_summary_values(stem: Path, options: Mapping[str, str]) -> None:
-    """Write the values of options into the CSV and JSON file of the summary report."""
+    """Set the values of options in the CSV and JSON files of the summary report, which already exist.
+
+    Args:
+        stem: Path of the two files, without their suffixes.
+        options: The values of options, by option name.
+    """
     import polars as pl
 
     values = {_SUMMARY_NAMES[name]: value.replace("\n", " ") for name, value in options.items()}

@@ -44,7 +44,7 @@ class Tables(ABC):
         """Free the cached columns and computed results."""
 
     def counts(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the number of rows of each given table, by table name."""
+        """Return the number of rows of the tables ``names``, by table name."""
         return {name: self.count(name) for name in names}
 
 

@@ -1,4 +1,4 @@
-"""Fetch or compute the rows that the figures of a trace show."""
+"""Compute the data frames that the figures of a trace show."""
 
 from __future__ import annotations
 
@@ -38,24 +38,33 @@ class FigureRows:
     view: TraceView
 
     def gpu_utilization(self) -> pl.DataFrame:
-        """Return the utilization of each GPU: ``device_id``, ``name``, ``busy_ns``, ``total_ns`` and ``percent``."""
+        """Return the percentage of the time of the aggregated iterations during which each GPU ran kernels.
+
+        Returns:
+            One row per GPU, in ascending order of ``device_id``: ``device_id``, ``name`` (null if unknown), ``busy_ns``
+            (time during which the GPU ran kernels), ``total_ns`` (total duration of the iterations) and ``percent``.
+        """
         from tracekit.core.figures import overview
 
         self._require_gpu_activities()
         return overview.device_utilization(self.rollup())
 
     def time_breakdown(self) -> pl.DataFrame:
-        """Return how the time of the aggregated iterations divides into parts, such as Tensor Core kernels and I/O.
+        """Return the time that each part, such as Tensor Core kernels or I/O, takes in the aggregated iterations.
 
         Returns:
-            One row per part: ``part``, ``time_ns`` and ``percent``.
+            One row per part: ``part``, ``time_ns``, and ``percent`` of the total duration of these iterations.
         """
         from tracekit.core.figures import overview
 
         return overview.time_breakdown(self.rollup_with_data())
 
     def kernel_time(self) -> pl.DataFrame:
-        """Return the total duration and number of GPU activities by kind: ``kind``, ``time_ns`` and ``count``."""
+        """Return the total duration and the number of the GPU activities in the aggregated iterations, by kind.
+
+        Returns:
+            One row per kind: ``kind``, ``time_ns`` and ``count``.
+        """
         from tracekit.core.figures import overview
 
         self._require_gpu_activities()
@@ -127,7 +136,15 @@ class FigureRows:
         return rows
 
     def groups(self, metric: str, direction: str | None, limit: int) -> pl.DataFrame:
-        """Return the tree of the groups and ops with the largest values of a metric, as ``group_tree`` computes it."""
+        """Return the groups and ops with the largest values of a metric, as a tree.
+
+        ``core.figures.trees.group_tree`` computes the tree.
+
+        Args:
+            metric: Column of ``group_nodes`` with the values, such as ``gpu_time_ns``.
+            direction: ``fprop`` or ``bprop``. If None, groups and ops of both directions are returned.
+            limit: Maximum number of nodes of the tree.
+        """
         from tracekit.core.figures import trees
         from tracekit.plots.icicles import METRIC_NAMES
 
@@ -143,12 +160,12 @@ class FigureRows:
         return tables.op_groups(self.rollup())
 
     def busy_times(self, bins: int, device: int | None, limit: int) -> pl.DataFrame:
-        """Return how long each GPU was busy in each of several bins of equal duration.
+        """Return how long each GPU was busy in each of several time bins of equal duration.
 
         Args:
-            bins: Number of bins.
-            device: Id of the GPU. If None, all GPUs.
-            limit: Maximum number of rows.
+            bins: Number of bins. Fewer bins are used if the result would have more than ``limit`` rows.
+            device: Id of the GPU. If None, the result has the bins of all GPUs.
+            limit: Maximum number of rows, with one row per GPU and bin.
         """
         from tracekit.core.figures import timeline
 
@@ -160,7 +177,11 @@ class FigureRows:
         return rows
 
     def memory_changes(self, limit: int) -> pl.DataFrame:
-        """Return the memory in use over time, as ``core.figures.timeline.memory_changes`` computes it."""
+        """Return the memory in use over time, as ``core.figures.timeline.memory_changes`` computes it.
+
+        Args:
+            limit: Approximate number of rows to return.
+        """
         from tracekit.core.figures import timeline
 
         plan = self.view.plan
@@ -186,9 +207,12 @@ class FigureRows:
         return self.view.report("ncu_roofline").frame()
 
     def ranges(self, limit: int) -> tuple[str, pl.DataFrame]:
-        """Return the tree of the NVTX range paths with the largest values, and the name of the metric of these values.
+        """Return the name of a metric, and the tree of the NVTX range paths with the largest values of this metric.
 
-        ``core.figures.trees.range_tree`` computes the tree.
+        ``core.figures.trees.range_tree`` chooses the metric, ``gpu_time_ns`` or ``duration_ns``, and computes the tree.
+
+        Args:
+            limit: Maximum number of nodes of the tree.
         """
         from tracekit.core.figures import trees
 
@@ -199,14 +223,14 @@ class FigureRows:
         return metric, nodes
 
     def stack_events(self) -> list[str]:
-        """Return which kinds of events have call stacks, such as ``cpu_samples``."""
+        """Return the names of the events that have call stacks in this trace, such as ``cpu_samples``."""
         from tracekit.exporters.stacks.options import EVENTS
         from tracekit.exporters.stacks.profile import has_stacks
 
         return [name for name in EVENTS if has_stacks(self.view, name)]
 
     def calls(self, options: Options) -> Calls:
-        """Return the call tree of the selected events, with the weight of each call."""
+        """Return the call tree of the events that the options select, with the weight of each node."""
         import numpy as np
         import polars as pl
 

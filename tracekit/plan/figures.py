@@ -39,7 +39,7 @@ class Plots:
         self._rows = FigureRows(view)
 
     def gpu_utilization(self, *, dark: bool = False) -> Figure:
-        """Draw the share of the aggregated iterations in which each GPU ran kernels.
+        """Draw the percentage of the time of the aggregated iterations during which each GPU ran kernels.
 
         Args:
             dark: Whether to use the dark template.
@@ -61,8 +61,9 @@ class Plots:
         """Return the utilization of each GPU, as ``gpu_utilization`` draws it.
 
         Returns:
-            One row per GPU, in order: ``device_id``, ``name`` (null if unknown), ``busy_ns`` (the time in which the
-            GPU ran kernels), ``total_ns`` (the duration of the aggregated iterations) and ``percent``.
+            One row per GPU, in ascending order of ``device_id``. The columns are ``device_id``, ``name`` (null if
+            unknown), ``busy_ns`` (the time during which the GPU ran kernels), ``total_ns`` (the total duration of the
+            aggregated iterations) and ``percent``.
 
         Raises:
             MissingTableError: The capture has no GPU activities.
@@ -75,10 +76,11 @@ class Plots:
         return self._rows.gpu_utilization()
 
     def time_breakdown(self, *, dark: bool = False) -> Figure:
-        """Draw how the time of the aggregated iterations divides into parts, averaged over the used GPUs.
+        """Draw the percentage of each part in the time of the aggregated iterations, averaged over the used GPUs.
 
-        Each moment is attributed to the first of these parts that is active: Tensor Core kernels, other kernels,
-        memory operations, the data loader, I/O, ops on the CPU. The rest of the time is drawn as "Other".
+        Each moment is attributed to the first of these parts that is active: Tensor Core kernels, kernels without
+        Tensor Cores, memory operations, the data loader, I/O, ops on the CPU. Time in which none of them is active is
+        drawn as "Other".
 
         Args:
             dark: Whether to use the dark template.
@@ -91,7 +93,9 @@ class Plots:
         return bars.time_breakdown(self._rows.time_breakdown(), dark=dark)
 
     def kernel_time(self, *, dark: bool = False) -> Figure:
-        """Draw the summed durations of Tensor Core kernels, other kernels, CUDA graphs and memory operations.
+        """Draw the total duration of the GPU activities in the aggregated iterations, by kind.
+
+        The kinds are kernels that use Tensor Cores, other kernels, CUDA graphs and memory operations.
 
         Args:
             dark: Whether to use the dark template.
@@ -106,7 +110,8 @@ class Plots:
     def iterations(self, *, dark: bool = False) -> Figure:
         """Draw the duration of each iteration, divided into the parts of ``time_breakdown``.
 
-        Iterations that are not aggregated are grey. If there are many iterations, each bar shows several of them.
+        Iterations that are not aggregated are grey. If there are many iterations, each bar shows the mean of several
+        consecutive iterations.
 
         Args:
             dark: Whether to use the dark template.
@@ -164,12 +169,12 @@ class Plots:
         return bars.top_ops(ops.head(_clip_limit(n)), metric, dark=dark)
 
     def top_kernels(self, n: int = 10, *, dark: bool = False) -> Figure:
-        """Draw the kernels with the longest summed duration, by name.
+        """Draw the kernel names with the longest total duration.
 
         If the capture has no kernels, the kernels that Nsight Compute profiled are drawn.
 
         Args:
-            n: Maximum number of kernels.
+            n: Maximum number of kernel names.
             dark: Whether to use the dark template.
 
         Raises:
@@ -180,7 +185,7 @@ class Plots:
         return bars.top_kernels(self._rows.kernels().head(_clip_limit(n)), dark=dark)
 
     def api(self, n: int = 10, *, dark: bool = False) -> Figure:
-        """Draw the CUDA API functions in which most time was spent, as the report ``cuda_api_sum`` lists them.
+        """Draw the CUDA API functions with the longest total duration, as the report ``cuda_api_sum`` computes it.
 
         Args:
             n: Maximum number of functions.
@@ -291,9 +296,10 @@ class Plots:
         return rooflines.roofline(rows, dark=dark)
 
     def nvtx(self, *, dark: bool = False) -> Figure:
-        """Draw the tree of NVTX range paths as an icicle chart, by the GPU time of the activities launched inside.
+        """Draw the tree of NVTX range paths as an icicle chart.
 
-        If no activity was launched inside any range, the durations of the ranges are drawn.
+        The width of a path is the GPU time of the activities that were launched inside its ranges. If no activity was
+        launched inside any range, the width is the duration of the ranges.
 
         Args:
             dark: Whether to use the dark template.
@@ -320,8 +326,8 @@ class Plots:
         Args:
             events: ``cpu_samples``, ``osrt_calls``, ``api_calls``, ``python_samples`` (periodic samples of Python) or
                 ``python_calls`` (Python stacks of CUDA API calls). If None, the first of these that has call stacks.
-            weight: ``samples`` counts the events. ``time`` adds up the durations of calls, or the sampling period of
-                samples.
+            weight: ``samples`` counts the events. ``time`` adds up the duration of each call or, for samples, the
+                sampling period.
             process: Id of the process to draw. If None, all processes are drawn.
             thread: Id of the thread to draw. If None, all threads are drawn.
             dark: Whether to use the dark template.
@@ -350,9 +356,9 @@ class Plots:
         """Return the weight of each function in the call stacks that ``stacks`` draws.
 
         Returns:
-            One row per function, the heaviest first: ``name``, ``module`` (null if unknown), ``self`` (number of
-            events or time in ns in which it was the innermost function) and ``total`` (the same for any position in
-            the call stack).
+            One row per function, the one with the largest weight first. The columns are ``name``, ``module`` (null if
+            unknown), ``self`` (weight of the events whose innermost function it is) and ``total`` (weight of the
+            events that have it anywhere in their call stack). Weights are numbers of events or times in ns.
 
         Raises:
             MissingTableError: The capture has no call stacks of these events.
@@ -368,7 +374,7 @@ class Plots:
         return stacks.function_totals(self._rows.calls(_stack_options(events, weight, process, thread)))
 
     def stack_events(self) -> list[str]:
-        """Return which kinds of events have call stacks. By default, ``stacks`` draws the first of them.
+        """Return the names of the events that have call stacks. By default, ``stacks`` draws the first of them.
 
         Examples:
             >>> import tracekit as tk
@@ -407,5 +413,5 @@ def _stack_options(events: str | None, weight: str, process: int | None, thread:
 
 
 def _clip_limit(n: int) -> int:
-    """Limit a requested number of rows to the range from 1 to the maximum number of bars."""
+    """Return a requested number of rows, or the nearest number from 1 to ``MAX_BARS``."""
     return max(1, min(n, MAX_BARS))

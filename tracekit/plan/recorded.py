@@ -37,8 +37,8 @@ class RecordedTables(Tables):
     Attributes:
         origin: The file, tables in memory, or opened capture that the tables come from.
         path: The file or folder, for error messages.
-        stages: Tables of the plans with this source, by plan. They are freed when no trace uses them.
-        rollups: Roll-ups by row filters and parameters. They are freed when no tables use them.
+        stages: The tables that result from each plan with this source, by plan. They are freed when no trace uses them.
+        rollups: The roll-ups of this source, by row filters and parameters. They are freed when no tables use them.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class RecordedTables(Tables):
         return self.counts([name])[name]
 
     def counts(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the number of rows of each given table, in as few passes over the file as its format allows."""
+        """Return the number of rows of the tables ``names``, in as few passes over the file as its format allows."""
         with self._lock:
             for name in names:
                 if not self.capture.may_have(name):

@@ -41,7 +41,7 @@ class RemoteCapture(TemporaryExport):
             return super().read(name, columns)
 
     def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
-        """Return the number of rows of each given table, by table name."""
+        """Return the number of rows of the tables ``names``, by table name."""
         with _replace_path_in_errors(self._url, self._copy):
             return super().count_many(names)
 
@@ -113,7 +113,7 @@ def open_remote(
         The origin, and the opened capture. Closing the capture deletes the temporary file.
 
     Raises:
-        UnknownFormatError: The format is unknown, or no reader detects its format.
+        UnknownFormatError: ``format`` is unknown, or no reader recognises the file.
         TracekitError: The file cannot be read, or its size differs from ``size``.
         FileNotFoundError: The file does not exist.
     """

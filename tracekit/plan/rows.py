@@ -40,7 +40,7 @@ class Filtered(Tables):
 
 
 class SelectedTables(Filtered):
-    """A view of tables in which those that are not selected are empty."""
+    """A view of tables in which the tables that are not selected have no rows."""
 
     def __init__(self, base: Tables, names: frozenset[str]) -> None:
         super().__init__(base)
@@ -51,7 +51,7 @@ class SelectedTables(Filtered):
         return self.counts([name])[name]
 
     def counts(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the number of rows of each given table, which is 0 for tables that are not selected."""
+        """Return the number of rows of the tables ``names``, which is 0 for tables that are not selected."""
         for name in names:
             schemas.table(name)
         selected = self._base.counts([n for n in names if n in self._names])

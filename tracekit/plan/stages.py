@@ -54,11 +54,21 @@ class Stage(Tables):
 
     @abstractmethod
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Compute added columns of a table. The result may contain more added columns than requested."""
+        """Compute the columns of a table that this stage adds.
+
+        Args:
+            name: Name of the table.
+            columns: Names of the requested added columns. The result may contain more added columns.
+        """
 
     @abstractmethod
     def required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the names of the columns that are read to compute added columns of a table, by table."""
+        """Return the names of the columns that must be read to compute added columns, by table to read.
+
+        Args:
+            name: Name of the table with the added columns.
+            columns: Names of the added columns.
+        """
 
     def base_of(self, name: str) -> Tables:
         """Return the underlying tables that contain the rows of a table."""
@@ -76,7 +86,7 @@ class Stage(Tables):
         return len(self.read(name, [first]))
 
     def counts(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the number of rows of each given table. Tables that are not computed are counted together."""
+        """Return the number of rows of the tables ``names``. Tables that are not computed are counted together."""
         counts: dict[str, int] = {}
         for base, below in self._group_by_base([n for n in names if n not in self.computed]):
             counts |= base.counts(below)
@@ -100,7 +110,7 @@ class Stage(Tables):
         return pa.table([arrays[c] for c in columns], schema=schemas.arrow_schema(self.schema(name), columns))
 
     def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
-        """Read and cache the underlying columns that are needed to return the requested columns."""
+        """Read and cache the underlying columns from which the requested columns are computed or returned."""
         needed: defaultdict[str, dict[str, None]] = defaultdict(dict)
         for name, names in columns.items():
             added = self._added_columns(name, names)
@@ -191,9 +201,12 @@ class Correlated(Stage):
 
 @functools.cache
 def correlation_required_columns(name: str, columns: tuple[str, ...]) -> Mapping[str, Sequence[str]]:
-    """Return the names of the columns that correlation reads to compute columns of a table, by table.
+    """Return the names of the columns that correlation must read to compute added columns, by table to read.
 
-    If the table is ``nvtx_projections``, all its columns are computed, and ``columns`` has to be empty.
+    Args:
+        name: Name of the table with the added columns.
+        columns: Names of the added columns. Empty for the table ``nvtx_projections``, all columns of which are
+            computed.
     """
     from tracekit.core.correlate import Correlation
     from tracekit.core.reads import find_read_columns
@@ -327,7 +340,7 @@ class SharedRollup:
 
 
 class RolledUp(Stage):
-    """Stage that adds the tables of the roll-up, and the op of each activity."""
+    """Stage that adds the tables of a roll-up, and columns with the op of each GPU activity."""
 
     computed = ROLLED_UP
 

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def summarize(view: TraceView, kinds: Sequence[str], *, exact_names: bool = False) -> Summary:
-    """Return the counts and times of a correlated and rolled-up trace by name and iteration.
+    """Return the counts and times of the events of a correlated and rolled-up trace, by name and iteration.
 
     Args:
         view: The view of the trace.
-        kinds: Kinds of rows to summarize, such as ``kernels``; keys of ``core.compare.KINDS``.
+        kinds: Kinds of events to summarize, such as ``kernels``. They are keys of ``core.compare.KINDS``.
         exact_names: Whether names are used as recorded, instead of being normalized.
     """
     from tracekit.core import compare

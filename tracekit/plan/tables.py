@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def tables_of(plan: Plan) -> Tables:
-    """Return the tables of a plan. Equal plans of one source share their tables and the computed results."""
+    """Return the tables of a plan. Equal plans with the same source share their tables and the computed results."""
     stages = plan.source.stages
     tables = stages.get(plan)
     if tables is None:

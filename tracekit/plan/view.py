@@ -79,7 +79,7 @@ class TraceView:
         """Read and cache columns of several tables, in one pass over the file if its format allows.
 
         Args:
-            columns: Names of the columns, by table. If None, all columns of a table are read.
+            columns: Names of the columns to read, by table name. The value None selects all columns of a table.
 
         Raises:
             SchemaError: A table or column does not exist.
@@ -175,8 +175,8 @@ class TraceView:
         """Return the tables of the DLProf database or of the graph of ops, by table name.
 
         Args:
-            name: ``dlprof`` is the database of DLProf 1.8.0, whose rowids are row numbers counted from 1. ``graph`` is
-            the graph of ops, with their statistics.
+            name: ``dlprof`` for the database of DLProf 1.8.0, in which the rowid of a row is its row number, counted
+                from 1. ``graph`` for the graph of ops, with the statistics of each op.
 
         Raises:
             UnknownFormatError: The model does not exist.
@@ -193,12 +193,13 @@ class TraceView:
     ) -> Result:
         """Call a function on the tables of the trace, and return its result.
 
-        The columns that the function reads are read together before the call.
+        The columns that the function needs are read together before the call.
 
         Args:
-            function: The function. Its argument is a callable that returns a table as a LazyFrame, given the table
-                name.
-            key: A value that identifies the function. The columns that it reads are determined only once per key.
+            function: The function. It is called with one argument: a callable that returns a table as a LazyFrame,
+                given the table name.
+            key: A value that identifies the function. The columns that the function needs are determined only once
+                per key. If None, they are determined for this call.
         """
         self._prefetch_for(function, key)
         return function(self.frame)

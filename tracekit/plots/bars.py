@@ -85,7 +85,7 @@ def gpu_utilization(devices: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def time_breakdown(parts: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the share of each part in the time of the iterations, as one stacked bar.
+    """Draw the percentage of each part in the time of the aggregated iterations, as one stacked bar.
 
     Args:
         parts: The columns ``part``, ``time_ns`` and ``percent``.
@@ -142,11 +142,12 @@ def kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
 def iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: bool = False) -> Figure:
     """Draw the duration of iterations as stacked bars, with one colour per part.
 
-    Iterations outside the aggregation are hatched in grey and not divided.
+    Bars of iterations that are not aggregated are hatched in grey and not divided into parts.
 
     Args:
-        bins: One row per bar: ``first``, ``last``, ``duration_ns``, ``is_aggregated`` and the columns of the parts.
-        columns: Name of the column with the time of each part, by part.
+        bins: One row per bar: ``first`` and ``last`` (numbers of the iterations that the bar shows), ``duration_ns``,
+            ``is_aggregated``, and a column with the time of each part in ns.
+        columns: Name of the column of ``bins`` for each part, by name of the part.
         dark: Whether to use the dark template.
     """
     factor, unit = time_unit(bins["duration_ns"])
@@ -182,7 +183,7 @@ def iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: bool = F
 
 
 def _bar_positions(bins: pl.DataFrame) -> tuple[list[float], list[float]]:
-    """Return the centres and the widths of bars, in iterations."""
+    """Return the centres and the widths of bars on an axis of iteration numbers."""
     ends = list(zip(bins["first"], bins["last"], strict=True))
     return [(a + b) / 2 for a, b in ends], [0.8 * (b - a + 1) for a, b in ends]
 

@@ -128,7 +128,18 @@ def _draw_icicle(
     height: int,
     levels: int,
 ) -> Figure:
-    """Draw an icicle chart with the first levels of a tree."""
+    """Draw an icicle chart that shows ``levels`` levels of a tree at once.
+
+    Args:
+        nodes: The columns ``node``, ``parent`` and ``own``.
+        names: Name of each node.
+        colours: Colour of each node.
+        hover: Hover text of each node.
+        dark: Whether to use the dark template.
+        title: Title of the figure.
+        height: Height of the figure in pixels.
+        levels: Maximum number of levels that are shown at once.
+    """
     icicle = graph_objects().Icicle(
         ids=[str(n) for n in nodes["node"]],
         parents=["" if p is None else str(p) for p in nodes["parent"]],
@@ -150,7 +161,7 @@ def _draw_icicle(
 
 
 def _node_levels(nodes: pl.DataFrame) -> dict[int, int]:
-    """Return the level of each node by its id. The level of a root is 0, and parents have to precede their children."""
+    """Return the level of each node, by node id. The level of a root is 0. Parents must precede their children."""
     levels: dict[int, int] = {}
     for node, parent in zip(nodes["node"], nodes["parent"], strict=True):
         levels[node] = 0 if parent is None else levels[parent] + 1

@@ -27,9 +27,9 @@ _WAITS = {"wait_ns": ("Waiting", PART_COLOURS["io"]), "transfer_ns": ("Transfer"
 
 
 def gpu_time(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw how the time of each GPU divides into computation, communication, memory operations and idle time.
+    """Draw the time that each GPU spends in computation, communication and memory operations, and its idle time.
 
-    There is one bar per rank and GPU.
+    There is one stacked bar per rank and GPU.
 
     Args:
         rows: The table ``gpu_time`` of the recipe ``gpu_time_sum``.
@@ -67,7 +67,17 @@ def arrivals(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
 def _time_bars(
     rows: pl.DataFrame, ranks: list[str], column: str, name: str, colour: str, *, of: str = "", factor: int = 1
 ) -> Any:
-    """Return horizontal bars of a time column, one per row, in per cent of another column or divided by ``factor``."""
+    """Return a plotly trace with one horizontal bar per row, whose length is a time.
+
+    Args:
+        rows: The rows, with times in ns.
+        ranks: Label of each row.
+        column: Name of the column with the times.
+        name: Name of the times in the legend.
+        colour: Colour of the bars.
+        of: Name of a column. If it is not empty, times are drawn in per cent of the value in this column.
+        factor: Number of ns in the unit of the axis, if times are not drawn in per cent.
+    """
     totals = rows[of].to_list() if of else [None] * rows.height
     shares = [100 * time / total if total else time / factor for time, total in zip(rows[column], totals, strict=True)]
     hover = [

@@ -42,7 +42,7 @@ def figures(tables: Mapping[str, pl.DataFrame], *, dark: bool = False) -> dict[s
         dark: Whether to use the dark template.
 
     Returns:
-        The figures by name. Tables without rows or without a figure are omitted.
+        The figures by name. Tables that have no rows, and tables for which there is no figure, are omitted.
     """
     drawn: dict[str, Figure] = {}
     filled = {name: rows for name, rows in tables.items() if not rows.is_empty()}
@@ -64,7 +64,9 @@ def figures(tables: Mapping[str, pl.DataFrame], *, dark: bool = False) -> dict[s
 
 
 def spread(stats: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw box plots of the values of each name over all ranks, for the names with the largest sums.
+    """Draw one box plot per name, such as a kernel name, of its values over all ranks.
+
+    Only the names with the largest sums of values are drawn.
 
     Args:
         stats: The table ``all_stats`` of a recipe.
@@ -92,11 +94,11 @@ def spread(stats: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def pace(occurrences: pl.DataFrame, what: str, *, dark: bool = False) -> Figure:
-    """Draw a property of successive occurrences of a kernel or range, with one line per rank.
+    """Draw one value, such as the duration, of each occurrence of a kernel or range, with one line per rank.
 
     Args:
         occurrences: The values in ns, with one column per rank and one row per occurrence.
-        what: Name of the property, such as ``Duration``.
+        what: Name of the values in titles, such as ``Duration``.
         dark: Whether to use the dark template.
     """
     shown = occurrences.select(occurrences.columns[:_RANKS]).head(_OCCURRENCES)
@@ -231,7 +233,7 @@ def heat_map(bins: pl.DataFrame, value: str, *, dark: bool = False) -> Figure:
 
 
 def _origin_name(rank_count: int) -> str:
-    """Return the name of the origin of the time axis, which is the first capture if there are several ranks."""
+    """Return the words that name the origin of the time axis: the first capture, or the only one for a single rank."""
     return "the first capture" if rank_count > 1 else "the start of the capture"
 
 

@@ -66,7 +66,10 @@ def roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def _roof_line(rows: pl.DataFrame) -> object:
-    """Return the line of the highest peaks, which DRAM limits on the left and arithmetic limits on the right."""
+    """Return the plotly trace of the highest roofline of the kernels.
+
+    Left of its ridge point, the roofline is the bandwidth of DRAM. Right of it, the roofline is the peak FLOP/s.
+    """
     math, memory = float(rows["Peak GFLOP/s"].max()), float(rows["Peak GB/s"].max())  # type: ignore[arg-type]
     ridge = math / memory
     low = min(float(rows["FLOP/Byte"].min()) / 2, ridge / 10)  # type: ignore[arg-type]

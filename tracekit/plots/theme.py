@@ -153,7 +153,7 @@ def _luminance(colour: str) -> float:
 
 @functools.cache
 def text_colour(background: str) -> str:
-    """Return black or white, whichever has the higher contrast to a background colour."""
+    """Return the text colour with the higher contrast to a background colour: black or white."""
     return max("#000000", "#ffffff", key=lambda text: contrast(text, background))
 
 

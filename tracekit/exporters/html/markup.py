@@ -47,7 +47,7 @@ class Table:
         Args:
             caption: Caption of the table.
             frame: The frame.
-            columns: Names of the columns to show, or the title of each of these columns by name.
+            columns: Names of the columns to show, or a mapping from their names to their titles.
             limit: Maximum number of rows.
             header: Name of the column that contains the row headers.
         """
@@ -148,7 +148,11 @@ def finding_article(title: str, paragraphs: Sequence[str], pairs: Sequence[tuple
 
 
 def _column_class(values: Sequence[Any]) -> str:
-    """Return the class attribute for the cells of a column of numbers or long texts, or an empty string."""
+    """Return the HTML class attribute for the cells of a column, given its values.
+
+    The class is ``number`` if a value is a number, or else ``long`` if a value is a long text. The result is an empty
+    string if no value is a number or a long text.
+    """
     if any(isinstance(value, int | float) for value in values):
         return ' class="number"'
     return ' class="long"' if any(len(str(value)) > _SHORT for value in values) else ""

@@ -169,7 +169,7 @@ def _navigation(sections: Sequence[Section]) -> str:
 
 
 def _nothing_to_draw_notice(contents: Contents) -> str:
-    """Return an HTML notice if the page has no figures, or else an empty string."""
+    """Return an HTML notice that the trace has nothing to draw, or an empty string if the page has figures."""
     if any(section.figures for section in contents.sections):
         return ""
     content = (
@@ -197,7 +197,7 @@ def _format_sentence(words: str) -> str:
 
 
 def _figures_json(contents: Contents) -> str:
-    """Serialize the figures and templates as JSON that is safe inside a script element."""
+    """Serialize the figures, templates and colours of a page as JSON that is safe inside a script element."""
     figures = {name: drawn for section in contents.sections for name, drawn in section.figures.items()}
     templates = {name: theme.template(dark=dark).to_plotly_json() for name, dark in (("light", False), ("dark", True))}
     written = json.dumps(

@@ -75,7 +75,11 @@ def _page_title(view: View) -> str:
 
 
 class _Builder:
-    """Access to the figures, rows and reports of a trace, which collects the errors about missing data."""
+    """A builder of the figures and tables of the page of a trace.
+
+    If the capture lacks the data of a figure or table, the ``MissingTableError`` is appended to ``missing`` instead of
+    being raised.
+    """
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -83,7 +87,14 @@ class _Builder:
         self._rows: dict[str, pl.DataFrame | None] = {}
 
     def figure(self, name: str, **options: Any) -> dict[str, Any]:
-        """Return a mapping with the JSON object of a figure by its name. It is empty if the capture lacks the data."""
+        """Draw a figure, and return a mapping from its name to its plotly JSON object without the template.
+
+        The mapping is empty if the capture lacks the data of the figure.
+
+        Args:
+            name: Name of a figure of ``Trace.plot``.
+            options: Options of the figure.
+        """
         if name in _DRAWN_FROM_ROWS:
             rows = self.rows(name)
             drawn = None if rows is None else _DRAWN_FROM_ROWS[name](rows)
@@ -96,7 +107,7 @@ class _Builder:
         return {name: content}
 
     def rows(self, name: str) -> pl.DataFrame | None:
-        """Return the rows of a figure, or None if the capture lacks the data. The result is cached."""
+        """Return the data frame that a figure shows, or None if the capture lacks this data. The result is cached."""
         if name not in self._rows:
             self._rows[name] = self._none_if_missing(lambda: self.view.figure_rows(name))
         return self._rows[name]
@@ -127,7 +138,7 @@ class _Builder:
 
 
 def _overview_section(builder: _Builder) -> Iterator[Section]:
-    """Yield a section with facts about the capture, and its utilization."""
+    """Yield a section with facts about the capture, the utilization of its GPUs, and the breakdown of its time."""
     pairs = [*_capture_facts(builder.view), *_time_facts(builder)]
     figures: dict[str, Any] = {}
     for name in ("gpu_utilization", "time_breakdown", "kernel_time"):
@@ -136,7 +147,10 @@ def _overview_section(builder: _Builder) -> Iterator[Section]:
 
 
 def _capture_facts(view: View) -> Iterator[tuple[str, str]]:
-    """Yield the label and value of each known property of the machine and the capture."""
+    """Yield facts about the capture and the machine, such as the driver version, as pairs of a label and a value.
+
+    Facts that the capture does not contain are omitted.
+    """
     info = view.info
     for name, label in _FACTS.items():
         if value := info.get(name):
@@ -161,7 +175,7 @@ _LAST_SECOND = 253_402_300_799
 
 
 def _time_facts(builder: _Builder) -> Iterator[tuple[str, str]]:
-    """Yield the label and value of each fact about utilization, iterations and GPU time."""
+    """Yield facts about GPU utilization, iterations and GPU time, as pairs of a label and a value."""
     devices, iterations, kinds = (builder.rows(n) for n in ("gpu_utilization", "iterations", "kernel_time"))
     if devices is not None:
         used = devices.filter(devices["busy_ns"] > 0)["percent"].to_list()

@@ -50,11 +50,11 @@ def write_database(
 
     Args:
         path: Path of the database, which does not exist yet.
-        schemas: The schemas of the tables by name, all of which are created.
+        schemas: The schema of each table to create, by table name. A table is also created if it has no rows.
         keys: The primary and foreign keys to declare.
-        tables: The names and rows of the tables. The rows of one table may be divided into several items.
+        tables: Pairs of a table name and rows of this table. Several pairs may have the same table name.
         progress: Callback that receives the number of written rows and the total number of rows.
-        rows: Total number of rows.
+        rows: Total number of rows of all tables, for ``progress``.
 
     Raises:
         ExportError: The database cannot be written.
@@ -89,7 +89,10 @@ def create_statement(schema: TableSchema, keys: Keys) -> str:
 
 
 def index_columns(schema: TableSchema, schemas: Mapping[str, TableSchema]) -> list[tuple[str, ...]]:
-    """Return the columns of each index of a table. References to large tables, times and names are indexed."""
+    """Return the indexes to create for a table, each as a tuple of column names.
+
+    References to tables other than ``_SMALL_TABLES``, the start or timestamp, and one column of names are indexed.
+    """
     foreign = [k.columns for k in declared_foreign_keys(schema, schemas) if k.parent not in _SMALL_TABLES]
     times = [(c,) for c in ("start_ns", "timestamp_ns") if c in schema.names]
     names = [(c,) for c in ("short_name", "name") if c in schema.names][:1]
@@ -97,7 +100,10 @@ def index_columns(schema: TableSchema, schemas: Mapping[str, TableSchema]) -> li
 
 
 def _column_type(column: Column) -> str:
-    """Return the SQL type of a column with its constraint. Floats are nullable, because SQLite stores NaN as null."""
+    """Return the SQL type of a column, with ``NOT NULL`` if the column is not nullable.
+
+    Columns of floats are always nullable, because SQLite stores NaN as null.
+    """
     kind = _TYPES.get(column.type, "INTEGER")
     return kind if column.nullable or column.type == "float64" else f"{kind} NOT NULL"
 
@@ -160,13 +166,18 @@ def _write_descriptions(db: Any, schemas: Mapping[str, TableSchema], counts: Map
 
 
 class _NameCounter:
-    """A counter of the rows of each distinct name in the written tables."""
+    """A counter of the rows with each distinct name, per table and column of ``NAME_COLUMNS``."""
 
     def __init__(self) -> None:
         self._frames: list[pl.DataFrame] = []
 
     def add(self, name: str, table: pa.Table) -> None:
-        """Count the names in a batch of rows of a table."""
+        """Add the names in some rows of a table to the counts.
+
+        Args:
+            name: Name of the table.
+            table: The rows.
+        """
         import polars as pl
 
         for column in NAME_COLUMNS:
@@ -177,7 +188,7 @@ class _NameCounter:
                 self._frames.append(counts.select(*labels, pl.col("name").cast(pl.String), "rows"))
 
     def rows(self) -> pl.DataFrame:
-        """Return the number of rows with each name, in order of table, column and name."""
+        """Return the number of rows per table, column and name, sorted by these and numbered from 1."""
         import polars as pl
 
         types = {"table_name": pl.String, "column_name": pl.String, "name": pl.String, "rows": pl.Int64}

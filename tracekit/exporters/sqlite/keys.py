@@ -26,10 +26,11 @@ class ForeignKey:
     """A reference from columns of one table to the key of another.
 
     Attributes:
-        table: Name of the table with the reference.
-        columns: Names of its columns.
-        parent: Name of the table with the key.
-        key: Names of the columns of the key, in the order of ``columns``.
+        table: Name of the table that contains the reference.
+        columns: Names of the referring columns of this table.
+        parent: Name of the table that the reference refers to.
+        key: Names of the key columns of ``parent``. Each one corresponds to the column at the same index of
+            ``columns``.
     """
 
     table: str
@@ -43,7 +44,7 @@ class Keys:
     """The keys that are valid in a trace.
 
     Attributes:
-        unique: Names of the tables whose declared key identifies each row.
+        unique: Names of the tables whose declared key is unique and not null, so that it can be the primary key.
         foreign: The foreign keys whose references all exist.
     """
 
@@ -51,7 +52,11 @@ class Keys:
     foreign: tuple[ForeignKey, ...]
 
     def with_column(self, name: str) -> Keys:
-        """Return the keys with an additional first column. All tables of the database have this column."""
+        """Return keys to which a column is added as the first one, such as ``rank`` in a database of several traces.
+
+        All tables of the database have this column. A table whose declared key already contains a column of this name
+        gets no primary key, and no foreign key refers to it.
+        """
         unique = frozenset(table for table in self.unique if name not in schemas.table(table).key)
         foreign = (ForeignKey(f.table, (name, *f.columns), f.parent, (name, *f.key)) for f in self.foreign)
         return Keys(unique, tuple(f for f in foreign if f.parent in unique))
@@ -83,8 +88,9 @@ def common_keys(keys: Iterable[Keys]) -> Keys:
 def declared_foreign_keys(schema: TableSchema, tables: Mapping[str, TableSchema]) -> list[ForeignKey]:
     """Return the foreign keys of a table, according to the declared references of its columns.
 
-    If the key of the parent table has several columns, one column of the table refers to the parent. The others have
-    the same names and references as columns of the key.
+    For each column that refers to a key column of a parent table, the remaining columns of that key must also be in
+    the table. They must have the same names as in the parent, and refer either to the parent or to the same column as
+    the key column of the parent. Otherwise, no foreign key is returned for this reference.
     """
     keys = set()
     for column in schema.columns:
@@ -113,7 +119,7 @@ def _is_unique(view: View, schema: TableSchema) -> bool:
 
 
 def _all_references_exist(view: View, key: ForeignKey) -> bool:
-    """Return whether the parent table has a matching key for every reference without nulls."""
+    """Return whether every reference of a foreign key exists in the parent table. References with nulls are ignored."""
     rows = _read_columns(view, key.table, key.columns).drop_nulls().unique()
     if rows.is_empty():
         return True

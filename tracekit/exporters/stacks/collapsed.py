@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def write(view: View, path: Path, progress: Progress, *, options: Options) -> None:
-    """Write the call stacks of a trace as collapsed stacks. If events are grouped, their group is the outermost frame.
+    """Write the call stacks of a trace as collapsed stacks.
+
+    If events are grouped by thread or process, the name of the group is the outermost frame of a stack.
 
     Raises:
         MissingTableError: The trace has no call stacks.

@@ -1,4 +1,6 @@
-"""Export call stacks as a gzipped profile for pprof. Groups are labels of the samples.
+"""Export call stacks as a gzipped profile for pprof.
+
+If events are grouped by thread or process, the name of the group is a label of each sample.
 
 Source: ``profile.proto`` of https://github.com/google/pprof.
 """

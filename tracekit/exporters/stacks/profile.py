@@ -38,19 +38,21 @@ _KEYS = {"none": [], "thread": _THREAD, "process": ["process_id"]}
 
 @dataclass(frozen=True)
 class Profile:
-    """Weighted call stacks, in a tree of frames with the same text.
+    """Weighted call stacks as a tree, in which stacks with the same texts share their nodes.
 
     Attributes:
-        events: One of ``EVENTS``.
-        unit: ``samples`` or ``nanoseconds``.
+        events: Name of the events, one of ``EVENTS``.
+        unit: Unit of the weights: ``samples`` or ``nanoseconds``.
         texts: Distinct texts of frames.
-        functions: Function of each text.
-        modules: Module of each text, which may be null.
-        parents: Node of the caller of each node. Node 0 is the root, and a caller precedes the nodes that it calls.
-        labels: Index of the text of each node.
-        depths: Number of frames of the stack of each node.
+        functions: Function name of each text.
+        modules: Module of each text. Null if it is unknown or not requested.
+        parents: Node of the caller of each node. Node 0 is the root, which is not a frame. A caller has a lower node
+            number than the nodes that it calls.
+        labels: Index in ``texts`` of each node.
+        depths: Number of frames from the outermost caller of each node to the node itself.
         groups: Name of each group of events. If the events are not grouped, the list is ``[None]``.
-        weights: Columns ``group`` (index), ``node`` and ``weight``, by group and then by node.
+        weights: Total weight per group and node, sorted by both: the columns ``group`` (index in ``groups``), ``node``
+            (innermost frame of the stack) and ``weight``.
     """
 
     events: str
@@ -65,11 +67,16 @@ class Profile:
     weights: pl.DataFrame
 
     def frames(self, nodes: Int64Array) -> Iterator[tuple[slice, Int64Array, Int64Array]]:
-        """Yield the frames of the stacks of nodes in batches.
+        """Yield the frames of call stacks in batches.
+
+        Args:
+            nodes: Node of the innermost frame of each call stack.
 
         Yields:
-            The rows of ``nodes`` in the batch, the offsets at which the frames of each stack start and end, and the
-            frames of all stacks, from the outermost to the innermost. A frame is an index in ``texts``.
+            One tuple per batch. The first item is the slice of ``nodes`` that the batch contains. The third item is an
+            array of the frames of all these stacks, each stack from the outermost to the innermost frame. A frame is
+            an index in ``texts``. The second item is an array of offsets: the frames of stack ``i`` of the batch are
+            ``frames[offsets[i]:offsets[i + 1]]``.
         """
         for rows, edges, frames in batches_of_frames(self.parents, self.depths, nodes, BATCH_FRAMES):
             yield rows, edges, self.labels[frames]
@@ -116,14 +123,14 @@ def read_profile(view: View, options: Options) -> Profile:
 
 
 def _events_with_stacks(view: View, name: str) -> pl.LazyFrame:
-    """Return the events of a kind that can have call stacks, such as ``cpu_samples``."""
+    """Return all events with a name of ``EVENTS``, such as ``cpu_samples``, with or without a call stack."""
     if name not in _PYTHON:
         return view.frame(name)
     return view.frame("python_samples").filter(pl.col("kind").cast(pl.String) == _PYTHON[name])
 
 
 def has_stacks(view: View, name: str) -> bool:
-    """Return whether any event of a kind, one of ``EVENTS``, has a call stack."""
+    """Return whether any event with a name of ``EVENTS`` has a call stack."""
     return bool(_events_with_stacks(view, name).select(pl.col("stack_id").count()).collect().item())
 
 
@@ -135,7 +142,7 @@ def _missing_stacks_hint(view: View, name: str | None) -> str:
 
 
 def _selected_events(view: View, name: str, options: Options) -> pl.LazyFrame:
-    """Return the events that have a call stack and match the filters in the options."""
+    """Return the events that have a call stack, and that match the thread, process and range in the options."""
     events = _events_with_stacks(view, name).filter(pl.col("stack_id").is_not_null())
     if options.thread is not None:
         events = events.filter(pl.col("thread_id") == options.thread)
@@ -151,7 +158,8 @@ def _time_column(name: str) -> str:
 def _events_inside_ranges(view: View, events: pl.LazyFrame, name: str, time: str) -> pl.LazyFrame:
     """Return the events that occur while their thread is in a push/pop range with the given name.
 
-    An event is inside a range if more such ranges of its thread have started than ended.
+    An event is inside such a range if, until the time of the event, more of these ranges have started in its thread
+    than have ended.
     """
     ranges = view.frame("nvtx_ranges").filter(
         (pl.col("name").cast(pl.String) == name) & (pl.col("kind").cast(pl.String) == "push_pop")
@@ -169,9 +177,10 @@ def _events_inside_ranges(view: View, events: pl.LazyFrame, name: str, time: str
 
 
 def _add_event_times(view: View, name: str, events: pl.LazyFrame) -> tuple[pl.LazyFrame, pl.Expr]:
-    """Add the columns that the total time of events depends on, and return an expression for this time in ns.
+    """Return events and an aggregation expression for their total time in ns.
 
-    The time of a call is its duration. The time of a sample is the median sampling period.
+    The time of a call is its duration. The time of a sample is the median sampling period. For Python stacks of CUDA
+    API calls, the returned events have an additional column with the duration of the call.
     """
     if name in ("osrt_calls", "api_calls"):
         return events, pl.col("end_ns").sub(pl.col("start_ns")).sum()
@@ -186,9 +195,15 @@ def _add_event_times(view: View, name: str, events: pl.LazyFrame) -> tuple[pl.La
 
 
 def _frame_texts(view: View, *, modules: bool) -> tuple[pl.DataFrame, Int64Array]:
-    """Return the distinct texts of frames, and the index of the text of each stack's innermost frame.
+    """Return the distinct texts of frames, and the text of the innermost frame of each row of the table ``stacks``.
 
-    The texts are a table with the columns ``label``, ``text``, ``symbol`` and ``module``.
+    Args:
+        view: The trace.
+        modules: Whether texts contain the module of the frame.
+
+    Returns:
+        A frame with the columns ``label`` (row number), ``text``, ``symbol`` and ``module``, and an array with the
+        label of each row of ``stacks``.
     """
     names = view.frame("stacks").select("symbol", *(["module"] if modules else [])).collect()
     keys = [pl.col(c).to_physical().fill_null(-1).cast(pl.Int64) for c in names.columns]
@@ -210,12 +225,13 @@ def _merge_stacks(
     """Merge stacks whose frames have the same texts into one node of a tree.
 
     Args:
-        parents: Id of the parent of each stack, 0 for an outermost frame.
+        parents: Id of the parent of each stack. 0 for a stack with a single frame. Stacks are numbered from 1.
         depths: Number of frames of each stack.
-        labels: Index of the text of each stack.
+        labels: Label (index of the text) of the innermost frame of each stack.
 
     Returns:
-        The node of each stack by id, and the parent, text and depth of each node. Id 0 and node 0 are the root.
+        Four arrays: the node of each stack, by id of the stack; and the parent, the label and the depth of each node.
+        Node 0 is the root. It is also the value of id 0, which is no stack.
     """
     nodes = np.zeros(len(parents) + 1, np.int64)
     order = np.argsort(depths, kind="stable")
@@ -241,7 +257,13 @@ def _merge_stacks(
 
 
 def _group_names(view: View, groups: pl.DataFrame, keys: list[str]) -> list[str | None]:
-    """Return a name for each group, which consists of the name and the id of its thread or process."""
+    """Return the name of each group of events, such as ``python (1234)``: name and id of its thread or process.
+
+    Args:
+        view: The trace.
+        groups: One row per group, with the columns ``keys``.
+        keys: Names of the columns that identify a group. If there are none, the result is ``[None]``.
+    """
     if not keys:
         return [None]
     kind = keys[-1].removesuffix("_id")
@@ -253,5 +275,8 @@ def _group_names(view: View, groups: pl.DataFrame, keys: list[str]) -> list[str 
 
 
 def replace_separators(texts: pa.Array) -> pa.Array:
-    """Replace semicolons and line breaks, which separate frames and stacks in the collapsed format."""
+    """Replace semicolons with colons and line breaks with spaces.
+
+    In the collapsed format, semicolons separate frames and line breaks separate stacks.
+    """
     return pc.replace_substring_regex(pc.replace_substring(texts, ";", ":"), r"[\r\n]", " ")

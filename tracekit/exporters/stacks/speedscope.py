@@ -1,4 +1,4 @@
-"""Export call stacks for speedscope, with one profile per group.
+"""Export call stacks for speedscope, with one profile per group of events, such as a thread.
 
 Equal stacks are combined into one sample with the sum of their weights. The samples are therefore not in order of time.
 

@@ -1,7 +1,7 @@
 """Export TensorBoard event files with a graph of the ops, their time per iteration, scalars and tables.
 
-The exported data is ``model("graph")`` of the trace. The nodes are ops. Their names are paths, by which TensorBoard
-groups them. The file does not contain the user, host or command of the capture.
+The exported data is ``model("graph")`` of the trace. Each node of the graph is an op. TensorBoard groups nodes by their
+names, which are paths. The file does not contain the user, host or command of the capture.
 """
 
 from __future__ import annotations

@@ -112,7 +112,13 @@ def _set_shape(message: Any, shape: list[int]) -> None:
 
 
 def _run_metadata(nodes: pl.DataFrame, rows: pl.DataFrame, start_us: int) -> bytes:
-    """Return the encoded ``RunMetadata`` of one step, given its rows from ``layout_steps``."""
+    """Return the encoded ``RunMetadata`` message of one step.
+
+    Args:
+        nodes: The nodes of ``model("graph")``.
+        rows: The executed nodes of the step, as ``place_nodes`` returns them.
+        start_us: Start of the step in µs since 1970.
+    """
     metadata = _message_type("tensorflow_events", "RunMetadata")()
     facts = nodes.select("name", "op_id", "data_type", "output_shapes", "output_bytes").rows()
     for (number,), device_rows in rows.group_by("device_id", maintain_order=True):
@@ -136,7 +142,14 @@ def _run_metadata(nodes: pl.DataFrame, rows: pl.DataFrame, start_us: int) -> byt
 
 
 def _add_outputs(stats: Any, data_type: str | None, shapes: list[list[int]] | None, size: int | None) -> None:
-    """Add the outputs of a node if their shapes or their total size are known."""
+    """Add the shapes and the memory of the outputs of a node to its step statistics.
+
+    Args:
+        stats: The message to which the outputs are added.
+        data_type: Data type of the outputs. None if it is unknown.
+        shapes: Shape of each output. None if the shapes are unknown.
+        size: Total size of the outputs in bytes. None if it is unknown.
+    """
     for slot, shape in enumerate(shapes or ()):
         output = stats.output.add(slot=slot)
         output.tensor_description.dtype = _DATA_TYPES.get(data_type or "", 0)
@@ -148,7 +161,7 @@ def _add_outputs(stats: Any, data_type: str | None, shapes: list[list[int]] | No
 
 
 def _scalar_summaries(rows: pl.DataFrame) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Yield the number and the end of each iteration, and its scalar values as a summary message.
+    """Yield the scalars of each iteration: its number, its end in ns since the trace origin, and a summary message.
 
     Values have single precision, because TensorBoard ignores scalars of any other type.
     """
@@ -182,5 +195,5 @@ def _event_record(wall_time: float, **fields: Any) -> bytes:
 
 @functools.cache
 def _message_type(file: str, name: str) -> Any:
-    """Return a protobuf message type that is declared in a schema file."""
+    """Return the class of a protobuf message that is declared in ``schemas/proto``. The result is cached."""
     return schemas.message(file, name)
