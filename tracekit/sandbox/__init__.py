@@ -29,7 +29,7 @@ _LOCK = threading.Lock()
 
 
 class Sandbox:
-    """An instance of a WebAssembly program with separate memory. It serves one thread at a time.
+    """An instance of a WebAssembly program with separate memory. Only one thread at a time may use it.
 
     Attributes:
         memory: All bytes of the memory.

@@ -24,7 +24,7 @@ CALL_TABLES = (
     "read_only_cuda_calls",
 )
 CALL_KEY = ("process_id", "thread_id", "api_start", "api_stop")
-"""Rows with the same values in these columns belong to one API call, such as the kernels of a graph launch."""
+"""Columns that identify an API call. Several rows may belong to one call, such as the kernels of a graph launch."""
 
 _CALL = ("id", "process_id", "thread_id", "api_start", "api_stop", "name_id")
 _GPU = ("gpu_start", "gpu_stop", "device_id")

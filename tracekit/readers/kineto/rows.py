@@ -44,7 +44,7 @@ class EventRows:
         return builders[name](self) if name in builders else None
 
     def member_values(self, slot: Slot) -> pa.Array:
-        """Return the values of a member in row order."""
+        """Return the values of a member in the order of the rows of the table."""
         return self._in_row_order(self._members[slot.name])
 
     def arguments(self) -> pa.Array | pa.ChunkedArray:
@@ -100,7 +100,7 @@ class EventRows:
 
 
 def _row_order(ids: pa.Array | pa.ChunkedArray, count: int) -> pa.Array | None:
-    """Return the permutation that sorts the rows by id, or None if an id is missing, not positive or not unique."""
+    """Return the indices that sort the rows by id, or None if an id is missing, not positive or not unique."""
     ids = col.single_array(ids)
     if ids.null_count or not count or pc.min(ids).as_py() < 1 or pc.count_distinct(ids).as_py() != count:
         return None

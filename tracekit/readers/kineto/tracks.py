@@ -153,7 +153,8 @@ class Tracks:
         """Return the names that the file gives to processes and threads.
 
         Returns:
-            One row per event that assigns a name. ``what`` is the kind of the event, such as ``thread_name``.
+            One row per event that assigns a name. The column ``what`` is the kind of the event, such as
+            ``thread_name``.
         """
         columns = {"what": Slot.NAME, "pid": Slot.PID, "tid": Slot.TID, "name": Slot.FULL_NAME, "labels": Slot.LABELS}
         if not self.track_names:

@@ -226,8 +226,8 @@ def iter_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[Page, b
     also yielded.
 
     Args:
-        path: The file.
-        messages: Statistics that are updated with the output around the tables.
+        path: Path of the file.
+        messages: Statistics that are updated with the output of ncu that is not part of a table.
 
     Raises:
         CorruptTraceError: A table has more than ``MAX_COLUMNS`` columns, or a line is longer than ``MAX_LINE_BYTES``.

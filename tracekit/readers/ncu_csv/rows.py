@@ -116,7 +116,9 @@ class RowCollector:
     _parsed_bytes: int = 0
 
     def add(self, page: Page, text: bytes) -> None:
-        """Add rows of a table. They are parsed when a batch is full, or before rows with other columns are added.
+        """Add rows of a table.
+
+        They are parsed when a batch is full, or before rows of a table with a different header are added.
 
         Raises:
             CorruptTraceError: The columns change too often, or rows have far fewer cells than their header.
@@ -133,7 +135,7 @@ class RowCollector:
             self.flush()
 
     def flush(self) -> None:
-        """Parse the rows that have been added but not yet parsed.
+        """Parse the rows that have been added but not parsed yet.
 
         Raises:
             CorruptTraceError: The columns change too often, or rows have far fewer cells than their header.
@@ -265,7 +267,10 @@ class RowCollector:
         return table.filter(valid)
 
     def _number_runs(self, pages: list[Page], table: pl.DataFrame) -> pl.Series:
-        """Return the run number of each row, and store the columns that identify the launch of each run."""
+        """Return the run number of each row, and store the columns that identify the launch of each run.
+
+        Runs are numbered from 0 in the whole file.
+        """
         page = pages[0]
         identity = {IDENTITY[h]: str(i) for i, h in enumerate(page.header) if h in IDENTITY}
         keys = (

@@ -63,7 +63,7 @@ class RawData:
 
     Attributes:
         data: Bytes of the section, which are read from the file only when they are sliced.
-        file_bytes: Size of the whole file in bytes.
+        file_bytes: Size of the whole report file in bytes.
         header: Capture header, with targets, options and clocks.
         stream: Stream header, with the numbers of events and strings, and the types of generic events.
         blocks: Compressed blocks of events, in file order.
@@ -206,7 +206,9 @@ class RawData:
             )
 
     def _checked_blocks(self, blocks: Iterator[Block]) -> list[Block]:
-        """Collect blocks in a list, and check that they are not too small. nsys writes about 7000 events to each block.
+        """Collect blocks in a list, and check that they are not implausibly small.
+
+        nsys writes about 7000 events to a block.
 
         Raises:
             Damage: There are more than ``UNCHECKED_BLOCKS`` blocks, and their mean decompressed size is less than
@@ -290,7 +292,8 @@ class _StringBuilder:
         """Add the strings of a decompressed block.
 
         Raises:
-            Damage: The block is invalid, it has more strings than are left, or they exceed the memory budget.
+            Damage: The block is invalid, it has more strings than are still to be added, or they exceed the memory
+                budget.
         """
         self._budget.reserve(len(body), STRING_DATA_BYTES, "bytes of strings")
         max_strings, before = min(self.left, self._budget.left // STRING_BYTES), len(self._edges)

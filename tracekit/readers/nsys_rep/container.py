@@ -39,7 +39,7 @@ class Container:
     Attributes:
         path: Path of the file.
         file: Open input file.
-        sections: Region of the file that holds each section, by name. Its bytes are read when it is sliced.
+        sections: Region of the file that holds each section, by name. The bytes of a region are read when it is sliced.
         offsets: Offset of each section in the file.
         build: Version of the nsys that wrote the report, such as ``2025.3.2.474``, or an empty string if it is unknown.
     """

@@ -46,7 +46,7 @@ COLUMNS = (
 _EVENT, _ORIGIN = fields_of("GenericEvent"), fields_of("GenericOrigin")
 _EVENTS = "events"
 _SHIFTS = {_ORIGIN.hardware_id: 56, _ORIGIN.vm_id: 48, _ORIGIN.process_id: 24, _ORIGIN.thread_id: 0}
-"""Position of each part of a global thread id in bits."""
+"""Number of bits by which each part of a global thread id is shifted to the left, by field number."""
 _MAX_OFFSET = 1 << 20
 STORED, ZERO = -1, 0
 """Markers of samples that contain values, and of samples whose values are all zero."""
@@ -222,7 +222,9 @@ class _Samples:
         }
 
     def _data_offsets(self, samples: Int64Array, extent: int) -> tuple[Int64Array, Int64Array]:
-        """Return the data offset of each sample, and the reason why it has no values, or ``STORED`` if it has values.
+        """Return the offset of the data of each sample, and the number of the reason why the sample has no values.
+
+        For a sample with values, the number is ``STORED``.
 
         Raises:
             Damage: The data of a sample is shorter than ``extent`` bytes.

@@ -131,7 +131,10 @@ class Events:
     def _selected_events(
         self, nth: int, selections: Sequence[Selection], prefix_totals: Sequence[PrefixTotals]
     ) -> Iterator[list[SelectedEvents]]:
-        """Return a context manager that provides the selected events of a batch. The buffer is reused afterwards."""
+        """Return a context manager that provides the selected events of a batch.
+
+        When the context ends, the buffer with the events is reused.
+        """
         entries_of_batch = self._entries[nth]
         distinct = dict(zip(selections, prefix_totals, strict=True))
         if entries_of_batch is None:
@@ -211,7 +214,7 @@ def _select_events(
 
 
 class _BufferPool:
-    """A pool of buffers for reuse, because writing to newly allocated memory is slow."""
+    """A pool of buffers that are reused, because writing to newly allocated memory is slow."""
 
     def __init__(self) -> None:
         self._idle: list[Buffer] = []

@@ -180,7 +180,7 @@ def thread_rows(report: MachineReport) -> Iterable[Row]:
 
 
 def metric_name_rows(report: MachineReport) -> Iterable[Row]:
-    """Yield one row with the name of each GPU metric in the samples of each event type."""
+    """Yield one row per event type and GPU metric in its samples, with the name of the metric."""
     strings = report.raw.strings
     names: dict[int, str] = {}
     for number, listed in report.metrics.items():

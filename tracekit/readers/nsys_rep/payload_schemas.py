@@ -462,7 +462,10 @@ def _align_up(at: int, align: int) -> int:
 
 
 def _entry_name(entry: SchemaEntry, inner: PayloadSchema | None) -> str:
-    """Return the name of an entry in JSON. For a nested struct, the name of its schema precedes its own name."""
+    """Return the name of an entry in JSON.
+
+    For a nested struct, it is preceded by the name of the schema of the struct.
+    """
     schema = "" if inner is None else inner.name
     return f"{schema}:{entry.name}" if schema and entry.name else schema or entry.name
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 AGENTS = "Agent activity list"
 PROCESS_KEY = encode_varint(fields_of("Event").process << 3 | DELIMITED)
-"""Encoded key of the field of an event that holds a process. It precedes the length of the field."""
+"""Encoded key of the field of an event that holds a process. In the event, the length of the field follows it."""
 
 _PROCESS, _LAUNCH, _VARIABLE = fields_of("Process"), fields_of("LaunchOptions"), fields_of("Variable")
 _ENVIRONMENT, _HOST, _NETWORK, _FOLDERS = 610, 619, 910, (170, 173)

@@ -79,7 +79,7 @@ class Report:
         self._warned: Counter[tuple[int, str]] = Counter()
 
     def counts(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
-        """Return the number of rows of each table that match its filter. The number is 0 if the table is missing.
+        """Return the number of rows of each table that match its filter. If a table is missing, the number is 0.
 
         All tables of events are counted in one pass over the report.
         """

@@ -38,7 +38,7 @@ class BufferedRecords(NamedTuple):
         buffer: The buffer that contains the records until the next batch replaces them.
         starts: Offset in the buffer at which the data of each record starts.
         stops: Offset in the buffer at which the data of each record ends.
-        offset: Offset of the buffer in the file.
+        offset: Offset in the file of the first byte of the buffer.
     """
 
     buffer: Buffer
@@ -63,7 +63,7 @@ class ReadBuffers:
 
 
 class BufferPool:
-    """A pool of buffers that several threads share. Each buffer is used by one thread at a time."""
+    """A pool of buffers for several threads. Each buffer is used by one thread at a time."""
 
     def __init__(self) -> None:
         self._free: list[ReadBuffers] = []
