@@ -64,7 +64,7 @@ class RunningTotals:
         self._totals: Counter[str] = Counter()
         self._failed: int | None = None
 
-    def add_in_turn(self, job: int, added: Mapping[str, int]) -> Counter[str]:
+    def add_counts_in_order(self, job: int, counts: Mapping[str, int]) -> Counter[str]:
         """Wait until all earlier jobs have added their counts, then add the counts of this job.
 
         Returns:
@@ -78,7 +78,7 @@ class RunningTotals:
             if self._next != job:
                 raise EarlierJobError
             before = self._totals.copy()
-            self._totals.update(added)
+            self._totals.update(counts)
             self._next += 1
             self._condition.notify_all()
             return before

@@ -465,10 +465,10 @@ def test_a_uuid_is_replaced_by_the_same_pseudonym_everywhere(tmp_path: Path) -> 
     assert Message(memoryview(after["header"])).message(2).bytes_value(77) == gpu
     assert b"".join(after.values()).count(gpu) == 6
     trailer = Message(memoryview(after["rest 0"])).message(1).message(2)
-    assert trailer.message(9).bytes_value(5) == pseudonyms.uuid_bytes(RAW_GPU) == uuid.UUID(gpu.decode()).bytes
+    assert trailer.message(9).bytes_value(5) == pseudonyms.pseudonymous_uuid(RAW_GPU) == uuid.UUID(gpu.decode()).bytes
     clocks = Message(memoryview(after[CLOCKS]))
     assert {bytes(clocks.message(n).message(1).bytes_value(i)) for n, i in ((1, 1), (2, 1), (2, 2))} == {
-        pseudonyms.uuid_bytes(CLOCK)
+        pseudonyms.pseudonymous_uuid(CLOCK)
     }
     everything = b"".join(after.values())
     assert [s for s in (GPU.encode(), RAW_GPU, CLOCK, b"3b:00", b"falcon") if s in everything] == []

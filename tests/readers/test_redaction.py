@@ -356,9 +356,9 @@ def test_a_uuid_has_one_pseudonym_which_is_a_uuid_and_its_own_pseudonym() -> Non
     assert made != Pseudonyms(b"0123456789abcdeg").uuid(UUID) != Pseudonyms().uuid(UUID) != Pseudonyms().uuid(UUID)
     assert pseudonyms.uuid(UUID.upper()) == made.upper()
     assert pseudonyms.uuid(UUID.replace(b"-", b"_")) == made.replace(b"-", b"_")
-    assert pseudonyms.uuid_bytes(uuid.UUID(UUID.decode()).bytes) == uuid.UUID(made.decode()).bytes
+    assert pseudonyms.pseudonymous_uuid(uuid.UUID(UUID.decode()).bytes) == uuid.UUID(made.decode()).bytes
     assert pseudonyms.uuid(made) == made
-    assert pseudonyms.uuid_bytes(b"short") == b"short"
+    assert pseudonyms.pseudonymous_uuid(b"short") == b"short"
     text = Names((), (), pseudonyms).redacted_copy(b"GPU-" + UUID + b" MIG-" + UUID + b"/1/2 " + UUID)
     assert text == b"GPU-" + made + b" MIG-" + made + b"/1/2 " + made
 

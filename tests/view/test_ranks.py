@@ -153,8 +153,8 @@ def test_a_capture_without_a_file() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "problem"),
     [
-        ("utilization", {"map": "mpi_sum", "bins": "30"}, "a known map and 1 to 300 bins"),
-        ("utilization", {"map": next(iter(MAPS)), "bins": "301"}, "a known map and 1 to 300 bins"),
+        ("utilization", {"map": "mpi_sum", "bins": "30"}, "names no heat map"),
+        ("utilization", {"map": next(iter(MAPS)), "bins": "301"}, "cannot have 301 bins"),
         ("utilization", {"map": next(iter(MAPS)), "bins": "x"}, "must be an integer of at most 18 digits"),
         ("utilization", {"map": next(iter(MAPS)), "bins": "30"}, "need the captures"),
         ("pace", {"kind": "mpi_sum", "name": "x"}, "requested kind of occurrences does not exist"),

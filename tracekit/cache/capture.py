@@ -156,7 +156,7 @@ class CachedCapture(Capture):
         if digest is None:
             self._pool = ThreadPoolExecutor(1, "tracekit-cache")
             self._digest = self._pool.submit(self._cache.compute_digest, self._path)
-            digest = self._digest.result() if self._cache.has_entry_of_size(self._path, self._format) else None
+            digest = self._digest.result() if self._cache.may_have_entry(self._path, self._format) else None
         if digest is not None:
             self._folder = self._cache.entry_folder(self._path, self._format, digest)
             self._cache.mark_used(self._folder)

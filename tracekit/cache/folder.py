@@ -120,7 +120,7 @@ class CacheFolder:
                 return digest
         return None
 
-    def has_entry_of_size(self, path: Path, format_name: str) -> bool:
+    def may_have_entry(self, path: Path, format_name: str) -> bool:
         """Return whether the cache has an entry for a capture of the same size and format."""
         with contextlib.suppress(OSError):
             size = path.stat().st_size

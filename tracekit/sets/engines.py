@@ -180,10 +180,12 @@ def default_jobs(paths: Sequence[Path]) -> int:
     """Return a suitable number of processes for reading captures, given their sizes, the CPU cores and the memory."""
     sizes = [path.stat().st_size for path in paths if path.is_file()] or [0]
     memory = _MEMORY_PER_JOB + _MEMORY_PER_BYTE * max(sizes)
-    return max(1, min(available_cores(), len(paths), sum(sizes) // _BYTES_PER_JOB, _memory_bytes() // 2 // memory))
+    return max(
+        1, min(available_cores(), len(paths), sum(sizes) // _BYTES_PER_JOB, _total_memory_bytes() // 2 // memory)
+    )
 
 
-def _memory_bytes() -> int:
+def _total_memory_bytes() -> int:
     """Return the memory size of this machine in bytes, or 8 GiB if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -451,8 +451,10 @@ def utilization(scope: Scope) -> Rows:
     from tracekit.view import ranks
 
     recipe, bins = scope.arguments.get("map", ""), _parse_integer(scope.arguments.get("bins", ""))
-    if recipe not in MAPS or not 1 <= bins <= MAX_BINS:
-        raise TracekitError(f"the request needs a known map and 1 to {MAX_BINS} bins", hint=f"maps: {', '.join(MAPS)}")
+    if recipe not in MAPS:
+        raise TracekitError("the request names no heat map", hint=f"heat maps: {', '.join(MAPS)}")
+    if not 1 <= bins <= MAX_BINS:
+        raise TracekitError(f"a heat map cannot have {bins} bins", hint=f"use 1 to {MAX_BINS} bins")
     return ranks.utilization(*_captures_of(scope), recipe, bins)
 
 

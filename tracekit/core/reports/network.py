@@ -27,7 +27,7 @@ _ORDER = ("start_ns", "is_switch", "card", "metric", "end_ns", "network_device_i
     parameters={"ticks_threshold": 10_000},
 )
 def network_congestion(request: Request) -> pl.LazyFrame:
-    """Times in which network cards and InfiniBand switches waited to send for more than a number of ticks per ms.
+    """Periods in which network cards or InfiniBand switches waited to send for more ticks per ms than a threshold.
 
     As in nsys, the report is empty if the capture has metrics of network cards, but does not list the cards.
     """

@@ -53,4 +53,4 @@ def encode_text_message(data: bytes | memoryview, name: str) -> bytes:
     except RecursionError as e:
         raise Damage(f"the {name} is nested too deeply") from e
     except (ValueError, OverflowError) as e:
-        raise Damage(f"the {name}: a value is out of range") from e
+        raise Damage(f"a value in the {name} is out of range") from e

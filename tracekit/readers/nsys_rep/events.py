@@ -96,7 +96,7 @@ class Events:
             with contextlib.ExitStack() as stack:
                 for totals in running_totals:
                     stack.enter_context(totals.job_context(nth))
-                prefix_totals = [functools.partial(totals.add_in_turn, nth) for totals in running_totals]
+                prefix_totals = [functools.partial(totals.add_counts_in_order, nth) for totals in running_totals]
                 with self._selected_events(nth, selections, prefix_totals) as chosen:
                     return function(chosen)
 

@@ -207,7 +207,7 @@ def _iter_fields(data: memoryview) -> Iterator[tuple[int, FieldValue]]:
             raise
         wire_type = key & 7
         if not key >> 3 or wire_type not in (VARINT, DELIMITED, *_WIDTHS):
-            raise Damage("not a message")
+            raise Damage("the bytes are not a protobuf message: the number or the type of a field is invalid")
         stop = start + (size if wire_type == DELIMITED else _WIDTHS.get(wire_type, 0))
         yield key >> 3, size if wire_type == VARINT else data[start:stop]
         offset = stop

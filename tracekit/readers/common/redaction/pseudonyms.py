@@ -45,12 +45,12 @@ class Pseudonyms:
 
         The nil UUID is returned unchanged.
         """
-        value = self.uuid_bytes(bytes.fromhex(re.sub(rb"[-_]", b"", text).decode()))
+        value = self.pseudonymous_uuid(bytes.fromhex(re.sub(rb"[-_]", b"", text).decode()))
         digits = iter(value.hex())
         pseudonym = "".join(chr(c) if c in b"-_" else next(digits) for c in text).encode()
         return pseudonym.upper() if text.isupper() else pseudonym
 
-    def uuid_bytes(self, value: bytes) -> bytes:
+    def pseudonymous_uuid(self, value: bytes) -> bytes:
         """Return the pseudonym of a UUID that is given as 16 bytes.
 
         The pseudonym is a UUID of version 8 that begins with six zero bytes. A value that already begins with six zero

@@ -104,7 +104,7 @@ class Redaction:
 
         A value with another length, or a value that is already a pseudonym, is returned unchanged and is not counted.
         """
-        replacement = self.pseudonyms.uuid_bytes(value)
+        replacement = self.pseudonyms.pseudonymous_uuid(value)
         self.counts[IDENTIFIER] += replacement != value
         return replacement
 

@@ -166,7 +166,7 @@ class PageBlock:
             more = byte >= _MORE
         return value, end
 
-    def numbers_at(self, at: Ints) -> Ints:
+    def read_page_numbers(self, at: Ints) -> Ints:
         """Decode the 4-byte big-endian number at each position.
 
         Raises:

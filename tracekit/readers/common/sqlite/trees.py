@@ -175,7 +175,7 @@ def summarize(file: PageFile, block: PageBlock, cells: Cells, run: Run) -> RunSu
         rows=len(cells.rowids),
         payload=total,
         overflowing=total - int(cells.on_leaf.sum()) if len(overflowing) else 0,
-        overflow_pages=block.numbers_at(cells.ends[overflowing]),
+        overflow_pages=block.read_page_numbers(cells.ends[overflowing]),
         ranges=_rowid_ranges(cells, run) if total > BATCH_BYTES else ((run.low, run.high),),
     )
 
@@ -210,12 +210,12 @@ def _child_pages(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
     _raise_if_any_page(block, block.kinds != INNER, "is not an inner page of a table")
     _raise_if_any_page(block, (block.counts == 0) & (pages != 1), "has no keys")
     at = _cell_offsets(file, block, HEAD_BYTES[INNER])
-    left = block.numbers_at(at)
+    left = block.read_page_numbers(at)
     keys, ends = block.varints_at(at + 4)
     _raise_if_any_cell(
         block, ends > (at & -file.page_size) + file.usable, "has a key that extends beyond the end of the page"
     )
-    last = block.numbers_at(block.starts + block.head + 8)
+    last = block.read_page_numbers(block.starts + block.head + 8)
     after = np.cumsum(block.counts)
     return np.insert(left, after, last), np.insert(keys, after, highs)
 
