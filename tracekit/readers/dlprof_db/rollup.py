@@ -1,7 +1,7 @@
 """Build ``ops``, ``op_instances``, ``iterations`` and ``group_nodes`` from the last aggregation in a DLProf database.
 
-An aggregation sums up a selection of iterations. A database contains all aggregations that its user requested, of which
-the DLProf viewer shows one at a time.
+An aggregation contains sums over a selection of iterations. A database contains all aggregations that its user
+requested, of which the DLProf viewer shows one at a time.
 """
 
 from __future__ import annotations

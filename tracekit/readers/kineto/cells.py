@@ -97,9 +97,9 @@ class EventCells:
         return col.compact_dictionary(codes, self.dictionary)
 
     def arguments(self, rows: Int64Array) -> pa.Array:
-        """Return the arguments of the given events as JSON objects.
+        """Return the arguments of each given event as the JSON text of an object.
 
-        The string is empty for an event without arguments.
+        The text is empty for an event without arguments.
         """
         data, ends = self._sandbox.gather(np.where(self.types(Slot.ARGS)[rows], self.values(Slot.ARGS)[rows], 0))
         return self._decode_strings(data, ends)

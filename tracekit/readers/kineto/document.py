@@ -1,6 +1,7 @@
-"""Read the JSON document of a trace, which is an object with the events as a member or a bare array of events.
+"""Read the JSON document of a trace.
 
-The other members of the object, which may precede or follow the events, contain facts about the capture.
+The document is either an array of events or an object that has this array as a member. The other members of the object,
+which may precede or follow the events, contain facts about the capture.
 
 An event that is not valid JSON is skipped, and reading continues with the next event. A truncated file is read up to
 its last complete event.

@@ -34,8 +34,8 @@ class TableMembers(NamedTuple):
     Attributes:
         is_interval: Whether the events have a duration in addition to a start.
         integers: Members that are read as integers.
-        strings: Members that are read as strings.
-        any_types: Members that are read as strings. Values of other types become their JSON text.
+        strings: Members that are read as strings. Values that are not strings are null.
+        any_types: Members that are read as strings. Values that are not strings become their JSON text.
     """
 
     is_interval: bool

@@ -205,9 +205,10 @@ class RowCollector:
             self._add_listed_metrics(pages[0], table, run)
 
     def style(self, cells: pl.Series) -> NumberStyle:
-        """Return the number style of the file, which the given cells may determine unless earlier cells did.
+        """Return the style in which numbers are printed in the file.
 
-        If no cells determine it, ``ENGLISH`` is returned.
+        If no earlier cells determined the style, it is determined from the given cells. If these do not determine it
+        either, ``ENGLISH`` is returned.
         """
         self.number_style = self.number_style or detect_style(cells.head(STYLE_CELLS)) or detect_style(cells)
         return self.number_style or ENGLISH

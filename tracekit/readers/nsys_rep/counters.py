@@ -196,7 +196,7 @@ class _Samples:
         return np.repeat(values, self._lengths)
 
     def columns(self) -> dict[str, pa.Array]:
-        """Return the columns except ``rowid`` and ``genericEventId``, with one element per value."""
+        """Return all columns of the table except ``rowid`` and ``genericEventId``, with one element per value."""
         integers, floats = np.zeros(self.rows, np.int64), np.zeros(self.rows)
         kinds, positions = np.zeros(self.rows, np.int8), np.zeros(self.rows, np.int64)
         starts = np.cumsum(self._lengths) - self._lengths

@@ -1,10 +1,8 @@
 """Find the NVTX ranges that are MPI calls.
 
-nsys exports these ranges to tables of MPI calls, not to the table of ranges.
-
-The MPI wrapper of nsys opens a range in the domain ``MPI`` for each MPI call. It also registers payload schemas with
-reserved ids. A domain with the same name that a program creates has no such schemas, and its ranges stay in the table
-of ranges.
+The MPI wrapper of nsys opens a range in the domain ``MPI`` for each MPI call. Exports contain these ranges in tables of
+MPI calls instead of the table of ranges. The wrapper also registers payload schemas with reserved ids. A domain with
+the same name that a program creates has no such schemas, and its ranges stay in the table of ranges.
 """
 
 from __future__ import annotations

@@ -288,7 +288,7 @@ class Schemas:
 
 
 class _Planner:
-    """Planner of the JSON text of the payloads in one NVTX domain of one process."""
+    """A planner of the JSON text of the payloads in one NVTX domain of one process."""
 
     def __init__(self, report: Schemas, process: int, domain: int) -> None:
         self.report = report

@@ -132,8 +132,8 @@ def _generic_sizes(chosen: SelectedEvents, decoded: Collection[int], sources: Ma
 def _call_sizes(chosen: SelectedEvents, event_type: int) -> Iterator[Size]:
     """Yield the class, the number and the total size in bytes of the function calls of one event type.
 
-    There is one item per event class, whose name is None if declared tables contain calls of the event class. If they
-    contain only calls with certain nested messages, one more item counts the calls without these messages.
+    There is one item per event class. Its class is None if declared tables contain calls of this event class. If they
+    contain such calls only with certain nested messages, one more item counts the calls without these messages.
     """
     for event_class, count, size in _sizes_by_value(chosen, np.arange(len(chosen.starts)), layout.CLASS):
         yield names.call_name(event_type, event_class), count, size
@@ -179,7 +179,7 @@ def _sizes_by_value(chosen: SelectedEvents, rows: Int64Array, number: int) -> It
 
 
 def _rows_of_class(chosen: SelectedEvents, event_class: int) -> Int64Array:
-    """Return the indices of the function calls of a class."""
+    """Return the indices of the function calls that have the given event class."""
     classes = decode(chosen.buffer, chosen.starts, chosen.stops, (layout.CLASS,))[layout.CLASS]
     return np.flatnonzero((classes.values == event_class) & _presence_mask(classes, len(chosen.starts)))
 

@@ -1,7 +1,7 @@
 """Count the events of unknown types that are skipped when a table is read, so that a warning can list them.
 
-Events of a type that the module ``names`` lists are not counted, because it is known that no declared table contains
-them.
+An event is not counted if the module ``names`` lists its type, because it is then known that no declared table contains
+it.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Run:
     def scalar_columns(self, names: Sequence[str]) -> dict[str, pa.Array]:
         """Return the requested columns of the table ``scalars`` for this run.
 
-        Columns that values do not have are omitted.
+        Columns that event files do not contain are omitted.
         """
         rows, columns = self.scalars, {}
         for name in names:
@@ -76,7 +76,7 @@ class Run:
     def text_columns(self, names: Sequence[str]) -> dict[str, pa.Array]:
         """Return the requested columns of the table ``texts`` for this run.
 
-        Columns that values do not have are omitted.
+        Columns that event files do not contain are omitted.
         """
         rows, columns = self._owners[self.texts], {}
         for name in names:
