@@ -194,9 +194,9 @@ def _iterations_columns(database: DlprofDatabase) -> Columns:
 
 
 def _iteration_rows(database: DlprofDatabase) -> pl.DataFrame:
-    """Return the iterations of the last aggregation in ascending order.
+    """Return the iterations of the last aggregation, ordered by number.
 
-    The column ``key_node_id`` contains the id of the name of the key op.
+    The column ``key_node_id`` contains the id of the string with the name of the key op.
     """
     parts = dict(zip((f"{p}_duration" for p in _ITERATION_PARTS), _PART_COLUMNS, strict=True))
     stats = {

@@ -147,7 +147,7 @@ class EventCells:
 
 
 def parse_integer(text: str, unit: int = 1) -> int | None:
-    """Parse a decimal number, multiply it by a unit, and round it to an integer.
+    """Parse a decimal number, multiply it by ``unit``, and round the product to an integer.
 
     If the unit is 1, numbers from 2^63 to 2^64 - 1 become the signed integer with the same 64 bits.
 

@@ -211,7 +211,10 @@ def _parse_digits(value: object) -> int | None:
 
 
 def _fact_text(value: object) -> str | None:
-    """Convert a string, integer or boolean to a string. Return None for other types and for long values."""
+    """Convert a string, integer or boolean to a string.
+
+    The result is None for values of other types, and for values whose string would be too long.
+    """
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, str | int) and len(text := str(value).encode("utf-8", "replace").decode()) <= _MAX_FACT_LENGTH:

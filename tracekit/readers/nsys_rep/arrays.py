@@ -269,7 +269,7 @@ def _field_array(fields: DecodedFields, path: tuple[int, ...], kind: ValueKind) 
 
 
 def _number_rows(mask: Mask | None, rows: int) -> pa.Array:
-    """Return consecutive numbers from 1 for the rows that a mask selects, and null for all other rows.
+    """Number the rows that a mask selects from 1, without gaps. The number of all other rows is null.
 
     If the mask is None, all rows are numbered.
     """

@@ -140,7 +140,10 @@ class EventFields:
         return unknown_events.unknown_activities(self.chosen, self.decode(budget), table, np.flatnonzero(rest))
 
     def _count_unknown_calls(self, types: tuple[int, ...], budget: Budget) -> Counter[str]:
-        """Return the number of calls of some types with an unknown class, by name. The result is cached."""
+        """Return the number of calls with one of the given event types and an unknown class, by name of the class.
+
+        The result is cached.
+        """
         if types not in self._unknown_calls:
             unknown = ~self.mask_of_classes(unknown_events.KNOWN_CLASSES, budget)
             rows = np.flatnonzero(unknown & self.mask_of_types(types) if types else unknown)

@@ -373,7 +373,7 @@ class _RedactedReport:
         }
 
     def _redact_strings_block(self, searched: _SearchedBlock, first: int) -> bytes:
-        """Return a block of strings without private values. ``first`` is the id of the first string in the block."""
+        """Redact a block of strings, and return its bytes. The id of the first string in the block is ``first``."""
         _, body, spans = searched
         if not spans and not self.outputs and not self.environments:
             return body
@@ -398,7 +398,7 @@ class _RedactedReport:
         return edit_entries(entries, sorted(chosen), redact_string, self.budget)
 
     def _redact_events_block(self, searched: _SearchedBlock) -> bytes:
-        """Return a block of events without private values."""
+        """Redact a block of events, and return its bytes."""
         block, body, spans = searched
         processes = self.processes.get(block.offset, set())
         if not processes and not spans:

@@ -2,10 +2,10 @@
 
 ``folders`` finds the files. ``records`` reads their records, which ``records.wat`` and ``record_sandbox`` locate and
 check. ``events`` decodes the events, ``values`` and ``tensors`` decode the values in summaries, and ``step_stats``
-decodes traced runs. ``runs`` combines the files of a run, ``exported`` decodes traced runs that are stored as values,
-``graphs`` decodes graphs, and ``capture`` builds the tables.
+decodes traced runs. ``runs`` combines the files of a run, ``exported`` decodes traced runs that are stored as summary
+values, ``graphs`` decodes graphs, and ``capture`` builds the tables.
 
-Source: the TensorFlow messages (``event.proto``, ``summary.proto``, ``step_stats.proto``), and its record format.
+Sources: the messages of TensorFlow (``event.proto``, ``summary.proto``, ``step_stats.proto``), and the TFRecord format.
 """
 
 from __future__ import annotations
