@@ -39,7 +39,7 @@ class IpcMessage(NamedTuple):
 
     Attributes:
         offset: Offset of the message in the file.
-        metadata_size: Size in bytes of the prefix and the metadata. The body follows them.
+        metadata_size: Size in bytes of the length prefix and the metadata. The body follows them.
         body_size: Size of the body in bytes.
         metadata: The metadata, a FlatBuffers table.
     """

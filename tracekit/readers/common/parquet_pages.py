@@ -85,7 +85,9 @@ def reserve_columns(file: InputFile, metadata: Any, names: Collection[str], budg
 
 
 def columns_of_long_strings(file: InputFile, metadata: Any, names: Collection[str], budget: Budget) -> list[str]:
-    """Return the string columns that must be read as dictionaries, because their decoded strings may exceed a budget.
+    """Return the names of string columns that must be read as dictionaries, as their strings may exceed a budget.
+
+    If such a column were decoded to a string column, a long string that many rows share would be repeated.
 
     Args:
         file: The open file.

@@ -57,7 +57,7 @@ FLOAT_COLUMNS = frozenset({"doubleValue", "floatValue", "doubleVal", "floatVal"}
 
 
 class Collector(Protocol):
-    """An object with a request to which the results of that request are passed, batch by batch."""
+    """An object that declares a request, and receives the results of the request batch by batch."""
 
     @property
     def request(self) -> Request[dict[str, pa.Array]]:

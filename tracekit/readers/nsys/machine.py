@@ -66,7 +66,10 @@ def capture_facts(capture: Lookups) -> dict[str, str]:
 
 
 def _machine_properties(capture: Lookups) -> dict[str, str]:
-    """Return the properties of the machine by name. If a property is listed several times, its first value is used."""
+    """Return the properties of the machine that are not private, by the name of the fact in ``capture_info``.
+
+    If a property is listed several times, its first value is used.
+    """
     if not {"nameEnum", "value"} <= set(capture.tables.columns.get(_ENVIRONMENT, ())):
         return {}
     listed = capture.fetch(_ENVIRONMENT, ["nameEnum", "value"], Where("nameEnum", tuple(_PROPERTIES)))

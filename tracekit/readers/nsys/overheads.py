@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 def overhead_types(capture: Lookups, name: str, raw: pa.Table) -> pa.Array:
-    """Return the kind of each overhead. Exports up to schema 3.23 store it in the column ``returnValue``."""
+    """Return the kind of each profiler overhead.
+
+    Exports up to schema version 3.23 store it in the column ``returnValue``, and later ones in ``overheadType``.
+    """
     numbers = col.coalesce(raw["overheadType"], raw["returnValue"])
     return capture.look_up(name, "overhead_type", numbers, capture.labels("ENUM_CUPTI_OVERHEAD_TYPE"))
 

@@ -288,7 +288,7 @@ class _RedactedExport:
         return name if is_local_device(name) else self.redaction.replace(HOST, name)
 
     def _redact_environments(self) -> None:
-        """Replace the strings that contain the environment variables of processes."""
+        """Replace the strings that contain the environment variables of processes with empty strings."""
         if self._has_columns("StringIds", "value"):
             self._update_column("StringIds", "value", "instr(value, '=')", self._redact_environment)
 
@@ -296,7 +296,7 @@ class _RedactedExport:
         return self.redaction.replace(ENVIRONMENT, text) if is_environment(text) else text
 
     def _redact_outputs(self) -> None:
-        """Replace the recorded output of the profiled programs."""
+        """Replace the recorded output of the profiled programs with empty strings."""
         for table in ("ProcessStreams", "ANALYSIS_FILE"):
             if self._has_columns(table, "contentId") and self._has_columns("StringIds", "id", "value"):
                 self._redact_column(OUTPUT, "StringIds", "value", f"id IN (SELECT contentId FROM {table})")  # noqa: S608

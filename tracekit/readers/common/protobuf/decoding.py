@@ -152,7 +152,7 @@ def decode_varints(buffer: Buffer, offsets: Int64Array) -> tuple[UInt64Array, In
 
 
 class _DecodedBatch:
-    """A batch of decoded messages, as views of the sandbox memory."""
+    """The decoded fields of a batch of messages, in arrays that are views of the sandbox memory."""
 
     def __init__(
         self, buffer: Buffer, numbers: Sequence[int], starts: Int64Array, stops: Int64Array, span_field: int | None

@@ -1,7 +1,8 @@
 """Overwrite private names and values in strings and binary data.
 
 ``Names.candidates`` searches megabytes of messages or strings at once for ranges that may hold a private value.
-``Names.redact`` then overwrites the private values in one string, without changing its length.
+``Names.redact`` then overwrites the private values in one string with the letter ``x`` or with a pseudonym, without
+changing the length of the string.
 """
 
 from __future__ import annotations
@@ -338,7 +339,7 @@ def _prefilter_candidates(data: bytes, most: int | None) -> Iterator[Candidate]:
 
 
 def _is_separate_word(text: bytes, start: int, end: int, is_name: bool, letters: frozenset[int]) -> bool:  # noqa: FBT001
-    """Return whether a range of a string is a whole word or a part of a compound word.
+    """Return whether a range of a string is a whole word, or a part of a compound word such as ``alice_run3``.
 
     A name that is shorter than ``PART_OF_WORD`` must be a whole word.
     """

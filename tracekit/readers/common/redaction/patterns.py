@@ -87,12 +87,12 @@ def _overwrite_match(match: re.Match[bytes], _: Pseudonyms) -> bytes:
 
 
 def _overwrite_words(match: re.Match[bytes], _: Pseudonyms) -> bytes:
-    """Overwrite the letters and digits of a match, but not their separators."""
+    """Replace each letter and digit of a match with ``x``, but leave the separators between them unchanged."""
     return re.sub(rb"[\w\x80-\xff]", FILL, match[0])
 
 
 def _overwrite_last_group(match: re.Match[bytes], _: Pseudonyms) -> bytes:
-    """Overwrite the last capture group of a match, and leave all other bytes of the match unchanged."""
+    """Replace each byte of the last capture group of a match with ``x``, and leave all other bytes unchanged."""
     group = match.lastindex or 0
     start, end = (place - match.start() for place in match.span(group))
     return match[0][:start] + overwrite_text(match[group]) + match[0][end:]
@@ -286,7 +286,10 @@ _BEFORE_LAST = 2
 
 @functools.lru_cache(maxsize=1 << 12)
 def overwrite_private_folders(path: bytes, separators: bytes = b"/") -> bytes:
-    """Overwrite uncommon folder names in a path. The separators and the file name, if there is one, stay unchanged."""
+    """Replace each byte of the uncommon folder names in a path with ``x``.
+
+    The separators, and the file name if the path has one, are unchanged.
+    """
     parts = re.split(rb"([" + re.escape(separators) + rb"]+)", path)
     last = len(parts) - 1
     before = parts[last - 2].lower() if last >= _BEFORE_LAST else b""

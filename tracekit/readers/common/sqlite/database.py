@@ -63,9 +63,9 @@ class Condition(Protocol):
 
     @property
     def values(self) -> tuple[int, ...]:
-        """The values of the column in the rows that the filter keeps.
+        """The values of the column for which the filter keeps a row.
 
-        If there are no values, the filter keeps the rows in which the column is not null.
+        If the tuple is empty, the filter keeps the rows in which the column is not null.
         """
         ...
 
