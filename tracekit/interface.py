@@ -84,17 +84,17 @@ class Capture(ABC):
 
     @abstractmethod
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of one table."""
+        """Return the requested columns of one table, with all its rows."""
 
     def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
-        """Return the number of rows of several tables.
+        """Return the number of rows of several tables, by table name.
 
         Override this method if one pass over the file can count the rows of several tables.
         """
         return {name: self.count(name) for name in names}
 
     def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
-        """Return columns of several tables.
+        """Return the requested columns of several tables, by table name.
 
         Override this method if one pass over the file can read several tables.
         """

@@ -27,7 +27,7 @@ SMALLEST = 16 << 20
 
 
 def open_cached(path: Path, format_name: str, open_capture: Callable[[], Capture]) -> Capture:
-    """Open a capture that uses the cache if the file is large and its format is slow to read, else open it directly.
+    """Open a file as a capture that uses the cache, or without the cache if the file is small or quick to read.
 
     Args:
         path: The file.
@@ -96,7 +96,7 @@ class CachedCapture(Capture):
         return {name: self._facts.counts[name] for name in names}
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of one table."""
+        """Return the requested columns of one table."""
         return self.read_many({name: columns})[name]
 
     def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
@@ -114,7 +114,7 @@ class CachedCapture(Capture):
         return {name: _combine_columns(stored[name], read.get(name)) for name in columns}
 
     def count_undecoded(self) -> Mapping[str, int | Undecoded]:
-        """Return the number of events in no table by class, or an ``Undecoded`` if their size is known as well."""
+        """Count the events that are in no declared table, by class of event, as the reader of the file does."""
         return self._open_file().count_undecoded()
 
     def launch(self) -> Launch:
@@ -197,9 +197,9 @@ class _Facts:
 
     Attributes:
         names: Names of the tables that may have rows. None if they are unknown.
-        present: Whether a table may have rows, by name.
-        counts: Number of rows by table name.
-        stored: The facts that were read from the cache.
+        present: Whether a table may have rows, by table name.
+        counts: Number of rows, by table name.
+        stored: The facts that were read from the cache, as a parsed JSON object. Empty if none were stored.
     """
 
     names: list[str] | None = None

@@ -78,8 +78,8 @@ def command(
     """Write one row per kernel of IN with its API call, thread, NVTX range, path and depth.
 
     Rows are in the order of the capture. The selection options filter kernels only, so a kernel keeps its range even if
-    the range lies outside --time. --ops adds the op, its instance, direction and iteration, which --key-op,
-    --iterations and --dialect control.
+    the range lies outside --time. --ops adds the op of each kernel, its instance, direction and iteration. --key-op,
+    --iterations and --dialect control how ops and iterations are determined.
 
     --ncu adds metrics that Nsight Compute measured in another run of the program, matched by name, grid, block, NVTX
     range and order. The column ncu_match contains the kind of match. A message reports the share of matched kernels.

@@ -139,9 +139,9 @@ def command(
     A and B are captures of any format, folders or patterns of the captures of several ranks, or baselines that --save
     wrote. Kernels, ops, groups, NVTX ranges, API calls, copies, idle times and iterations are compared by name.
 
-    The column Believed is yes if A and B differ by more than the iterations within each of them, small if two runs of
-    the same program may differ as much, no if the difference is within the variation of the iterations, and ? if there
-    are too few iterations.
+    The column Believed is no if the difference between A and B is within the variation of the iterations, small if it
+    is larger but two runs of the same program may differ as much, yes if it is larger than both, and ? if there are too
+    few iterations.
 
     With --save and without B, only the baseline is saved. If A and B are folders of statistics that a recipe of nsys or
     tracekit wrote, their differences are printed or, with -o, written to a folder.

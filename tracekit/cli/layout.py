@@ -182,7 +182,10 @@ def _fit_widths(columns: Sequence[TextColumn], width: int | None, narrowest: int
 
 
 def _max_width(widths: Sequence[int], room: int) -> int:
-    """Return the greatest limit for a single width with which the sum of the widths does not exceed ``room``."""
+    """Return the largest maximum width with which the sum of all widths does not exceed ``room``.
+
+    Widths above the maximum are reduced to it.
+    """
     for i, width in enumerate(sorted(widths)):
         share = room // (len(widths) - i)
         if width > share:

@@ -465,18 +465,24 @@ class Printing:
         return self.style == "table" and self.out in (None, STDOUT) and sys.stdout is not None and sys.stdout.isatty()
 
     def open_page(self, trace: HasInputs | None = None, *, limit: int | None = None) -> AbstractContextManager[Page]:
-        """Open the page to print on.
+        """Return a context manager that opens the output of a command, to which a ``Page`` prints.
 
         Args:
-            trace: The trace that is being read. The output must not replace its files.
-            limit: Value of ``--limit``. 0 prints all rows, with a pager if the output is a terminal.
+            trace: The trace that is being read. The output must not replace the files of the trace.
+            limit: Value of ``--limit``. If it is 0 and the output is a table on a terminal, a pager shows the output.
         """
         from tracekit.cli.output import open_page
 
         return open_page(self.out, overwrite=self.force, trace=trace, paged=self.is_terminal_table and limit == 0)
 
     def print_frame(self, page: Page, frame: pl.DataFrame, *, prose: Collection[str] = ()) -> None:
-        """Print a frame on a page. The columns in ``prose`` contain sentences, which are wrapped in tables."""
+        """Print a frame to a page in the output format.
+
+        Args:
+            page: The page.
+            frame: The frame to print.
+            prose: Names of columns that contain sentences, which are wrapped in tables.
+        """
         page.print_frame(frame, self.style, prose=prose, spreadsheet=self.spreadsheet)
 
 

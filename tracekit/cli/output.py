@@ -44,7 +44,7 @@ _SAMPLE_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The output of a command.
+    """The output of a command, which is printed to standard output or to a file.
 
     Control characters are escaped in tables, and in all output to a terminal, so that strings of a capture cannot
     control the terminal. In JSON they are escaped as JSON requires.
@@ -147,12 +147,14 @@ class EscapingStream(io.RawIOBase):
 def open_page(
     out: Path | None = None, *, overwrite: bool = False, trace: HasInputs | None = None, paged: bool = False
 ) -> Iterator[Page]:
-    """Open the page to print on, which is standard output or a file that is written atomically.
+    """Open standard output or a file for the output of a command, and yield a ``Page`` that prints to it.
+
+    A file is written atomically.
 
     Args:
         out: File to write. None or ``-`` is standard output.
         overwrite: Whether to replace the file if it exists.
-        trace: The trace that is being read. The output must not replace its files.
+        trace: The trace that is being read. The output must not replace the files of the trace.
         paged: Whether to show the output in a pager if it has more lines than the terminal.
 
     Raises:

@@ -94,14 +94,15 @@ class DaskEngine:
     ) -> Iterator[tuple[Member, Any, Any]]:
         """Submit a task for each member, and yield each member with its future, in the order of ``members``.
 
-        At any time, only a few tasks are submitted whose members have not been yielded.
+        At most ``_AHEAD`` tasks per worker thread are submitted before their members are yielded.
 
         Args:
             client: The Dask client.
             task: Function that a worker calls with the member.
             members: The members to process.
-            check: Whether to submit a second task per member that returns only the error. Its future, which is None by
-                default, is yielded as well. The result itself can then stay on the worker.
+            check: Whether to submit a second task per member that returns only the error, so that the result can stay
+                on the worker. The future of this task is the third item of each yielded tuple. If False, the item is
+                None.
         """
         threads = sum(client.nthreads().values()) or 1
         pending: deque[tuple[Member, Any, Any]] = deque()
@@ -180,7 +181,7 @@ def _process_member(function: Callable[[Member], Result], member: Member) -> Mem
 
 
 def _without_result(result: MemberResult[Any]) -> MemberResult[Any]:
-    """Return a ``MemberResult`` without its result and warnings. One with an error is returned unchanged."""
+    """Return a copy of a ``MemberResult`` without its result and warnings. If it has an error, return it unchanged."""
     return result if isinstance(result.outcome, Exception) else MemberResult(None)
 
 

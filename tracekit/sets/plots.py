@@ -39,7 +39,7 @@ class SetPlots:
         return self._draw_single_figure("gpu_time_sum", "gpu_time", "GPU activities", dark=dark)
 
     def arrivals(self, *, dark: bool = False) -> Figure:
-        """Draw how long each rank waits for others and transfers data in collectives and messages.
+        """Draw how long each rank waits for other ranks, and how long it transfers data, in collectives and messages.
 
         Args:
             dark: Whether to use the dark template.

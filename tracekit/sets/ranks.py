@@ -126,7 +126,9 @@ def _world_size(captures: Sequence[RecordedFacts], chosen: Mapping[Path, int]) -
 
 
 def _agreed_rank(capture: RecordedFacts, size: int) -> tuple[int, str] | None:
-    """Return the rank on which all sources agree, and the name of the first source. Return None without sources.
+    """Return the rank on which all sources agree, and the name of the first source.
+
+    Return None if no source states a rank.
 
     The rank in an NCCL communicator is used only if the communicator contains all ranks of the job.
 

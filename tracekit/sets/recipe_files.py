@@ -144,7 +144,14 @@ def _read_statistics(folder: str | os.PathLike[str]) -> dict[str, pl.DataFrame]:
 
 
 def _read_table(path: Path) -> pl.DataFrame:
-    """Read a Parquet file of numbers and strings, which are dictionary-encoded while their size is checked."""
+    """Read a table of a recipe from a Parquet file.
+
+    Strings are first read as dictionary-encoded columns, so that their total size can be checked before they are
+    expanded.
+
+    Raises:
+        CorruptTraceError: The file is damaged or too large.
+    """
     import polars as pl
     import pyarrow as pa
     from pyarrow import parquet

@@ -198,14 +198,20 @@ def _common_axis(
 
 
 def _starts_and_durations(traces: TraceSet) -> list[tuple[int | None, int]]:
-    """Return the UTC start, or None, and the duration of each profile in ns, opening the profiles only if necessary."""
+    """Return the UTC start and the duration of each profile in ns. The start is None if it is not recorded.
+
+    Profiles are opened only if the members do not state the duration of every profile.
+    """
     recorded = [(m.origin_utc_ns, m.duration_ns) for m in traces.captures]
     known = [(start, duration) for start, duration in recorded if duration is not None]
     return known if len(known) == len(recorded) else traces.map(_start_and_duration)
 
 
 def _start_and_duration(trace: Trace) -> tuple[int | None, int]:
-    """Return the UTC time of the trace origin, or None, and the duration or else the end of the last event, in ns."""
+    """Return the UTC time of the trace origin and the duration of the capture, both in ns.
+
+    The UTC time is None if it is not recorded. If the duration is not recorded, it is the end of the last event.
+    """
     info = trace.info
     origin, duration = (int(info[k]) if info.get(k, "").isdecimal() else None for k in ("origin_utc_ns", "duration_ns"))
     return origin, (trace.span() or (0, 0))[1] if duration is None else duration

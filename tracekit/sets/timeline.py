@@ -71,9 +71,9 @@ class _RankOpener:
 def rank_links(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:
     """Return arrows between the members of collectives and messages, in the format of ``ManyTraces.links``.
 
-    An arrow leads from each member of a collective to the one that starts next, and from the start of a call that sends
-    a message to the end of the call that receives it. If the kernel of a call was recorded, the arrow is attached to
-    the kernel.
+    An arrow leads from each member of a collective to the member that starts next, and from the start of a call that
+    sends a message to the end of the call that receives it. If the kernel of a call was recorded, the arrow is attached
+    to the kernel instead of the call.
 
     Args:
         calls: The result of ``Communication.calls``, with times on the shared clock.
@@ -102,7 +102,7 @@ def rank_links(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:
 
 
 def _collective_links(members: pl.DataFrame) -> pl.DataFrame:
-    """Return an arrow from each member of a collective to the one that starts next."""
+    """Return the arrows from each member of a collective to the member that starts next."""
     import polars as pl
 
     columns = ("part", "table", "id", "ns")
@@ -113,7 +113,7 @@ def _collective_links(members: pl.DataFrame) -> pl.DataFrame:
 
 
 def _message_links(members: pl.DataFrame) -> pl.DataFrame:
-    """Return an arrow from each call that sends a message to the end of the call that receives it."""
+    """Return the arrows from the start of each call that sends a message to the end of the call that receives it."""
     import polars as pl
 
     columns = ("part", "table", "id", "ns")

@@ -138,9 +138,9 @@ class Operation:
 
 
 class TraceSet:
-    """The profiles of all ranks of a job, with the same methods as a single trace.
+    """The profiles of all ranks of a job, with methods like those of ``Trace``.
 
-    Tables and reports have the rows of all ranks, in the order of ranks, with a column ``rank`` before all others.
+    Tables and reports have the rows of all ranks, in the order of ranks. Their first column is ``rank``.
     ``correlate``, ``rollup`` and ``select`` return another set. They apply to each profile separately, and times are
     relative to the origin of the profile.
 
@@ -239,7 +239,7 @@ class TraceSet:
         return pl.concat(ranked, how="diagonal_relaxed")
 
     def outcomes(self, function: Callable[[Trace], Result]) -> Iterator[tuple[Member, Result | Exception]]:
-        """Apply a function to the trace of each rank, and return errors instead of raising them.
+        """Apply a function to the trace of each rank. Errors of the function are returned and not raised.
 
         Args:
             function: The function, as for ``map``.
@@ -465,14 +465,15 @@ class TraceSet:
     def clocks(self) -> pl.DataFrame:
         """Return the conversion of the times of each rank to the clock of the first rank.
 
-        Clocks are aligned by the UTC times of the origins and, if the ranks have collectives in common, by the ends of
-        these. Times of a trace begin at its origin: a time ``t`` is ``t + offset_ns + drift_ppm * t / 1e6`` on the
-        clock of the first rank.
+        Clocks are aligned by the UTC times of the trace origins and, if ranks have collectives in common, by the ends
+        of these collectives. A time ``t`` in ns since the origin of a trace is ``t + offset_ns + drift_ppm * t / 1e6``
+        on the clock of the first rank.
 
         Returns:
             One row per rank: ``rank``, ``method`` (reference, collectives, UTC or none), ``offset_ns`` (null if the
-            method is none), ``utc_offset_ns`` (by UTC alone), ``drift_ppm``, ``collective_count``, and ``residual_ns``
-            and ``max_residual_ns``, which are the median and the largest deviation of the ends of these collectives.
+            method is none), ``utc_offset_ns`` (the offset according to the UTC times alone), ``drift_ppm``,
+            ``collective_count`` (number of collectives in common), and ``residual_ns`` and ``max_residual_ns`` (the
+            median and the largest absolute deviation of the ends of these collectives after alignment).
 
         Raises:
             CorruptTraceError: A file is damaged.
@@ -505,7 +506,7 @@ class TraceSet:
             key_op: Id or name of the op that delimits iterations.
             iterations: First and last iteration to aggregate, both inclusive. Either may be None.
             dialect: Name of the conventions by which the ranges are written. If None, it is detected in every rank.
-            tensor_cores: How kernels that use Tensor Cores are detected.
+            tensor_cores: ``extended`` or ``dlprof``, as for ``Trace.rollup``.
 
         Returns:
             The rolled-up set.
@@ -644,7 +645,7 @@ class TraceSet:
         return TracekitError(f"there is no rank {rank}", hint=f"ranks: {listed}")
 
     def _readable_results(self, function: Callable[[Trace], Result]) -> Iterator[tuple[Member, Result]]:
-        """Apply a function to the trace of each member, and yield each member with its result, except skipped ones."""
+        """Apply a function to the trace of each member, and yield the members that are not skipped, with the results."""
         return self.skip_unreadable(self.outcomes(function))
 
     def skip_unreadable(self, outcomes: Iterable[tuple[Member, Result | Exception]]) -> Iterator[tuple[Member, Result]]:

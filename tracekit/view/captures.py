@@ -31,7 +31,13 @@ MAX_CACHED_BYTES = 512 * 1024 * 1024
 
 
 class Rows(NamedTuple):
-    """The rows of a table with the titles and descriptions of its columns, by column name."""
+    """The rows of a table.
+
+    Attributes:
+        frame: The rows.
+        titles: Title of each column, by column name.
+        descriptions: Description of each column, by column name. Empty if there is none.
+    """
 
     frame: pl.DataFrame
     titles: Mapping[str, str]
@@ -147,7 +153,10 @@ class Captures:
         return self._rows.get(key, compute)
 
     def order(self, key: Hashable, compute: Callable[[], pl.Series]) -> pl.Series:
-        """Return the sorted numbers of the rows that match a filter. If they are not cached, compute and cache them."""
+        """Return the row numbers of the rows that match a query, in the sort order of the query.
+
+        If they are not cached, compute and cache them.
+        """
         return self._orders.get(key, compute)
 
     def cached(self, key: Hashable, compute: Callable[[], Any]) -> Any:

@@ -69,7 +69,7 @@ def changes(differences: Diff, by: str) -> Rows:
 
 
 def totals(differences: Diff, by: str) -> tuple[int, int] | None:
-    """Return the total times of both traces in ns, or None if the rows contain each other and cannot be added up."""
+    """Return the total times of both traces in ns, or None if rows are nested, so that their times cannot be added."""
     name, frame = KINDS[by].total, differences.frame(by)
     if name is None:
         return None

@@ -26,8 +26,9 @@ class Link:
     Attributes:
         page: Name of the page.
         label: Text of the link.
-        filters: Names of columns of the table on that page, each with the column of this row that it must equal.
-        table: Name of the table on that page.
+        filters: Maps columns of the table on the linked page to columns of the row. The linked page shows the rows
+            whose values in the former equal the values of this row in the latter.
+        table: Name of the table on the linked page.
     """
 
     page: str
@@ -44,12 +45,12 @@ class Dataset:
         name: Name, which is part of the URL.
         title: Heading above the table.
         rows: Function that computes the rows.
-        sort: The initial sort order: a column and ``desc`` or ``asc``.
+        sort: The initial sort order: a column and ``desc`` or ``asc``, such as ``total_time_ns:desc``.
         first: Columns that are shown before the others.
         hidden: Columns that are hidden until the user selects them.
         key: Column that identifies a row, for tables with details of the selected row.
-        select: Names of the arguments that a selected row passes to its detail tables, each with the column of its
-            value.
+        select: Maps the names of the arguments that a selected row passes to its detail tables to the columns of the
+            row that contain their values.
         has_sums: Whether the sums of the columns are meaningful and shown.
         link: Link from each row to another page.
         note: Sentence above the table.

@@ -91,7 +91,10 @@ def _selected_rows(captures: Captures, values: Mapping[str, str]) -> tuple[queri
 
 
 def escape_formulas_in_strings(frame: pl.DataFrame) -> pl.DataFrame:
-    """Put an apostrophe before strings that a spreadsheet would interpret as formulas, and decode dictionaries."""
+    """Put an apostrophe before strings that a spreadsheet would interpret as formulas.
+
+    Dictionary-encoded columns become string columns.
+    """
     text = [c for c, kind in frame.schema.items() if kind in (pl.String, pl.Categorical, pl.Enum)]
     quoted = [
         pl.when(pl.col(c).cast(pl.String).str.contains(FORMULA))

@@ -71,10 +71,10 @@ class Page(NamedTuple):
     """Rows of a table as they are sent to the browser.
 
     Attributes:
-        rows: The rows, each with its ``_id``.
+        rows: The requested rows as dictionaries, each with an additional key ``_id`` that identifies the row.
         matching: Number of rows that match the filters, or that are visible in a tree.
         total: Number of rows of the table.
-        sums: Rows below the table: the sums of the matching rows, and their share of all rows.
+        sums: Rows below the table: the sums over the matching rows, and their percentages of the sums over all rows.
         is_tree: Whether the rows are shown as a tree, so that rows inside collapsed rows are missing.
     """
 
@@ -92,14 +92,17 @@ def load_rows(captures: Captures, query: Query) -> Rows:
 
 
 def matching_order(captures: Captures, query: Query) -> pl.Series | None:
-    """Return the sorted numbers of the rows that match a query. Return None if all rows match, unsorted."""
+    """Return the row numbers of the rows that match a query, in the sort order of the query.
+
+    Return None if the query neither filters nor sorts the rows.
+    """
     if query.is_plain:
         return None
     return captures.order(query, lambda: _compute_matching_order(load_rows(captures, query).frame, query))
 
 
 def _compute_matching_order(frame: pl.DataFrame, query: Query) -> pl.Series:
-    """Compute the sorted numbers of the rows that match a query."""
+    """Compute the row numbers of the rows that match a query, in the sort order of the query."""
     schema = frame.schema
     number = "_row"
     lazy = frame.lazy().with_row_index(number)
@@ -180,7 +183,8 @@ def load_page(captures: Captures, query: Query, start: int, stop: int) -> Page:
 def printable(frame: pl.DataFrame) -> pl.DataFrame:
     """Convert values to the form in which they are sent to the browser.
 
-    Integers that a browser cannot represent exactly become text, booleans "yes" and "no", and nested values JSON.
+    Columns with integers that a browser cannot represent exactly become strings, booleans become "yes" and "no", nested
+    values become JSON, and NaN becomes null.
     """
     return frame.select(_printable_column(frame[name]) for name in frame.columns)
 
@@ -222,7 +226,12 @@ def exact_sum_expr(column: pl.Series) -> pl.Expr:
 
 
 def summary_rows(frame: pl.DataFrame, selected: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return the summary rows of a table: the sums of the selected rows, and their share of all rows in per cent."""
+    """Return the rows below a table: sums over the selected rows, and their percentages of the sums over all rows.
+
+    Args:
+        frame: All rows of the table.
+        selected: The selected rows.
+    """
     columns = [c for c in frame.columns if frame.schema[c].is_numeric() and ADDITIVE.fullmatch(c)]
     if not columns or not frame.height:
         return []

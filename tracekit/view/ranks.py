@@ -123,7 +123,8 @@ def _single_rank(capture: Capture) -> OpenSet:
 def recipe(captures: Captures, capture: Capture, name: str, options: Mapping[str, Value] | None = None) -> Tables:
     """Return the tables of a recipe over the ranks of the job, or else of one capture. The result is cached.
 
-    If the start time of a capture is not recorded, times are relative to the start of their own capture.
+    If the start time of any capture is not recorded, the times of each rank are relative to the start of its own
+    capture.
 
     Args:
         captures: The captures of the server.
@@ -173,7 +174,10 @@ def rows(analysis: Communication, name: str) -> Rows:
 
 
 def gpu_time(captures: Captures, capture: Capture) -> Rows:
-    """Return how the time of each GPU divides into computation, communication and other parts, by rank and capture."""
+    """Return the time that each GPU spends in computation, communication and other activities, and its idle time.
+
+    The result has one row per rank and GPU, with the name of the capture.
+    """
     frame = recipe(captures, capture, "gpu_time_sum")["gpu_time"]
     names = {m.rank: m.name for m in ranks_of(captures, capture).members}
     named = frame.with_columns(pl.col("rank").replace_strict(names, return_dtype=pl.String).alias("capture"))
@@ -204,7 +208,7 @@ def utilization(captures: Captures, capture: Capture, name: str, bins: int) -> R
 
 
 def pace(captures: Captures, capture: Capture, name: str, of: str) -> Rows:
-    """Return the times of each occurrence of a kernel or range in each rank.
+    """Return one row per rank and occurrence of a kernel or range, with its start, end and duration.
 
     Args:
         captures: The captures of the server.
@@ -224,19 +228,21 @@ def pace(captures: Captures, capture: Capture, name: str, of: str) -> Rows:
 
 
 def _with_rank_titles(captures: Captures, frame: pl.DataFrame) -> Rows:
-    """Return rows with titles that depend on the number of ranks.
+    """Return rows together with a title for each column.
 
-    The times of several ranks count from the start of the first capture. For one rank, the column ``rank`` is dropped.
+    If the captures are the ranks of a job, the columns of times are renamed, because the times of all ranks count from
+    the start of the first capture. Otherwise, there is only one rank, and the column ``rank`` is dropped.
     """
     return with_titles(frame, _SINCE_FIRST) if job(captures) else with_titles(frame.drop("rank"))
 
 
 def with_titles(frame: pl.DataFrame, other_clock: Mapping[str, str] | None = None) -> Rows:
-    """Return rows with titles for their columns.
+    """Return rows together with a title for each column.
 
     Args:
         frame: The rows.
-        other_clock: New names for time columns that are not on the clock of the shown capture, by old name.
+        other_clock: New name of each column whose times are not on the clock of the shown capture, by old name. If
+            None, no column is renamed.
     """
     frame = frame.rename({old: new for old, new in (other_clock or {}).items() if old in frame.columns})
     titles = {c: _TITLES.get(c) or title_of(c) for c in frame.columns}

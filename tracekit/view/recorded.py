@@ -21,9 +21,9 @@ def iteration_kernels(trace: Trace) -> pl.DataFrame:
     """Return the kernels with their ops, in the columns of the report ``iteration``.
 
     Returns:
-        One row per kernel: the iteration, op, kernel, device, times in ns, grid and block. The op is the one with an
-        instance that contains the API call of the kernel, or null if there is none. ``uses_tc`` is a property of the
-        op.
+        One row per kernel launch: the iteration, op, kernel, device, times in ns, grid and block. The op is the one
+        whose instance contains the API call of the kernel, or null if there is none. ``uses_tc`` states whether the op
+        uses Tensor Cores, which does not mean that this kernel uses them.
     """
     own = ("op_id", "iteration", "input_shapes", "output_shapes", "parameters")
     calls = trace.frame("op_instances").select(*_THREAD, *own, call="start_ns", call_end="end_ns")
@@ -61,7 +61,7 @@ def iteration_kernels(trace: Trace) -> pl.DataFrame:
 
 
 def op_kernels(trace: Trace) -> pl.DataFrame:
-    """Return the kernels of each op by name, in the columns of the report ``kernel``."""
+    """Return one row per op and kernel name, in the columns of the report ``kernel``."""
     time, api = pl.col("gpu_duration_ns"), pl.col("api_call_time_ns")
     return (
         iteration_kernels(trace)

@@ -123,7 +123,14 @@ def report_rows(frame: pl.DataFrame) -> Rows:
 
 
 def with_share(rows: Rows, column: str, total: int | None = None, title: str = "Share (%)") -> Rows:
-    """Add a column after a numeric column, with its values in per cent of ``total`` or of the sum of the column."""
+    """Insert a column after ``column`` that contains the values of ``column`` in per cent.
+
+    Args:
+        rows: The rows.
+        column: Name of a numeric column.
+        total: Value that is 100 %. If None, the sum of ``column`` is used.
+        title: Title of the inserted column.
+    """
     whole = int(rows.frame[column].sum() or 0) if total is None else total
     share = pl.col(column) * 100.0 / whole if whole else pl.lit(None, pl.Float64)
     frame = rows.frame.with_columns(share.alias("share_percent"))
@@ -147,10 +154,15 @@ def rule(name: str) -> Callable[[Scope], Rows]:
 
 
 def table(name: str, share: str | None = None) -> Callable[[Scope], Rows]:
-    """Return a function that reads a declared table, and adds the percentages of one of its columns."""
+    """Return a function that reads a declared table.
+
+    Args:
+        name: Name of the table.
+        share: Column after which its values in per cent of its sum are inserted. If None, no column is inserted.
+    """
 
     def rows(scope: Scope) -> Rows:
-        """Return the rows of the declared table, with percentages if a column was named."""
+        """Return the rows of the declared table, with the percentages of the column ``share`` unless it is None."""
         table = table_rows(scope.trace, name)
         return with_share(table, share) if share else table
 
@@ -177,7 +189,7 @@ def with_durations(rows: Rows) -> Rows:
 
 
 def op_types(scope: Scope) -> Rows:
-    """Return the op types with the statistics of the calls of their ops."""
+    """Return one row per op type, with the number of its ops and calls, and statistics of the times of the calls."""
     metrics = {"cpu_time": "CPU time", "gpu_time": "GPU time", "cpu_overhead": "CPU overhead", "gpu_idle": "GPU idle"}
     ops = (
         scope.trace.frame("ops")
@@ -229,7 +241,10 @@ def iterations(scope: Scope) -> Rows:
 
 
 def iteration_kernels(scope: Scope) -> Rows:
-    """Return each kernel of an iteration, optionally of one op, with its op, GPU time and API time."""
+    """Return one row per kernel launch, with its op, GPU time and API time.
+
+    If the arguments select an iteration or an op, only the launches of that iteration or op are returned.
+    """
     rows = _kernels_with_ops(scope.trace)
     frame = rows.frame
     if "iteration" in scope.arguments:
@@ -247,7 +262,10 @@ def iteration_kernels(scope: Scope) -> Rows:
 
 
 def _kernels_with_ops(trace: Trace) -> Rows:
-    """Return each kernel with its iteration and op, from the roll-up in the capture or else from the computed one."""
+    """Return one row per kernel launch, with its iteration and op.
+
+    They are those of the roll-up in the capture or, if the capture contains none, of the computed roll-up.
+    """
     if recorded.has_recorded_rollup(trace):
         return _with_derived_titles(recorded.iteration_kernels(trace))
     return report_rows(trace.stats("iteration"))
@@ -264,7 +282,7 @@ def _triple_expr(prefix: str) -> pl.Expr:
 
 
 def iteration_ops(scope: Scope) -> Rows:
-    """Return the ops that launched kernels in an iteration, with the summed times of these kernels."""
+    """Return the ops that launched kernels in the selected iteration, with the total time of these kernels."""
     frame = _kernels_with_ops(scope.trace).frame
     frame = frame.filter(pl.col("iteration") == _parse_integer(scope.arguments.get("iteration", "0")))
     time = pl.col("gpu_duration_ns")
@@ -281,7 +299,7 @@ def iteration_ops(scope: Scope) -> Rows:
 
 
 def op_kernels(scope: Scope) -> Rows:
-    """Return the kernels of an op by name."""
+    """Return one row per kernel name of the selected op, with statistics of its launches."""
     if recorded.has_recorded_rollup(scope.trace):
         rows = _with_derived_titles(recorded.op_kernels(scope.trace))
     else:
@@ -291,13 +309,13 @@ def op_kernels(scope: Scope) -> Rows:
 
 
 def op_instances(scope: Scope) -> Rows:
-    """Return the instances of an op with their durations."""
+    """Return the instances of the selected op with their durations."""
     op = pl.col("op_id").cast(pl.String) == scope.arguments.get("op_id", "")
     return with_durations(table_rows(scope.trace, "op_instances", where=op))
 
 
 def gpus(scope: Scope) -> Rows:
-    """Return the GPUs with the share of the aggregated iterations in which each ran kernels."""
+    """Return one row per GPU, with the percentage of the time of the aggregated iterations in which it ran kernels."""
     devices = table_rows(scope.trace, "devices")
     busy = scope.trace.plot.utilization().drop("name", "total_ns")
     busy = busy.rename({"percent": "utilization_percent", "busy_ns": "kernel_time_ns"})
@@ -331,7 +349,7 @@ def groups(scope: Scope) -> Rows:
 
 
 def group_ops(scope: Scope) -> Rows:
-    """Return the ops in a group and its descendants that have the direction of the group."""
+    """Return the ops of the selected group and its descendants, if they have the same direction as the group."""
     rows = table_rows(scope.trace, "ops")
     path = scope.arguments.get("path", "")
     if not path:  # the root contains all ops
@@ -367,7 +385,7 @@ def comparison(scope: Scope) -> Rows:
 
 
 def launch_shapes(scope: Scope) -> Rows:
-    """Return the kernels by name, grid and block, with the statistics of their durations."""
+    """Return one row per kernel name, grid and block, with the number of launches and statistics of their durations."""
     shape = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
     duration = pl.col("end_ns") - pl.col("start_ns")
     kernels = (
@@ -395,7 +413,7 @@ def launch_shapes(scope: Scope) -> Rows:
 
 
 def launches(scope: Scope) -> Rows:
-    """Return the kernel launches, or only those with the selected kernel name and launch shape."""
+    """Return the kernel launches. If a kernel name is selected, return those with this name, grid and block."""
     where = None
     if "name" in scope.arguments:
         arguments = scope.arguments
@@ -405,7 +423,7 @@ def launches(scope: Scope) -> Rows:
 
 
 def collectives(scope: Scope) -> Rows:
-    """Return the NCCL kernels with their statistics by name."""
+    """Return one row per name of NCCL kernels, with statistics of their durations."""
     rows = report_rows(scope.trace.stats("cuda_gpu_kern_sum"))
     frame = rows.frame.filter(pl.col("name").cast(pl.String).str.contains(r"(?i)nccl"))
     return with_share(Rows(frame, rows.titles, rows.descriptions), "total_time_ns", title="Share of NCCL (%)")
@@ -459,7 +477,7 @@ def utilization(scope: Scope) -> Rows:
 
 
 def pace(scope: Scope) -> Rows:
-    """Return the times of each occurrence of a kernel or range in each rank."""
+    """Return one row per rank and occurrence of the selected kernel or range, with its start, end and duration."""
     from tracekit.view import ranks
 
     recipe = scope.arguments.get("kind", "")
@@ -469,12 +487,12 @@ def pace(scope: Scope) -> Rows:
 
 
 def is_collective_expr() -> pl.Expr:
-    """Return an expression that is true for kernels of NCCL, according to their names."""
+    """Return an expression that is true for kernels whose name contains ``nccl``, ignoring case."""
     return pl.col("name").cast(pl.String).str.contains(r"(?i)nccl")
 
 
 def stack_functions(scope: Scope) -> Rows:
-    """Return the functions in the selected call stacks."""
+    """Return the functions in the selected call stacks, with the weight of each."""
     return stacks.functions(stacks.parse_selection(scope.trace, scope.arguments))
 
 
@@ -489,7 +507,7 @@ def stack_frames(scope: Scope) -> Rows:
 
 
 def metric_summary(scope: Scope) -> Rows:
-    """Return the GPU metrics of each GPU with the statistics of their samples."""
+    """Return one row per GPU and GPU metric, with the number and statistics of its samples."""
     value = pl.col("value")
     frame = (
         scope.trace.frame("gpu_metrics")
@@ -530,7 +548,7 @@ def declared_table(name: str) -> Callable[[Scope], Rows]:
     """Return a function that reads all columns of a declared table, with their names as titles."""
 
     def rows(scope: Scope) -> Rows:
-        """Return the rows of all columns of the declared table."""
+        """Return the rows of the declared table with all its columns."""
         table = table_rows(scope.trace, name, scope.trace.schema(name).names)
         return Rows(table.frame, {c: c for c in table.frame.columns}, table.descriptions)
 

@@ -76,7 +76,15 @@ def choose_window(trace: Trace, start: str, end: str) -> Window:
 
 
 def _window_around(starts: np.ndarray, shown: tuple[int, int], span: tuple[int, int]) -> tuple[int, int]:
-    """Return a time window of about ``MAX_EVENTS`` events that contains the requested one, or starts with it."""
+    """Return a time window of about ``MAX_EVENTS`` events around a requested window.
+
+    If the requested window contains more events, the result begins at the same time and ends earlier.
+
+    Args:
+        starts: Start times of all events in ns, ascending.
+        shown: The requested window.
+        span: First and last time of the events of the capture.
+    """
     first, last = (int(i) for i in np.searchsorted(starts, shown))
     spare = MAX_EVENTS - (last - first)
     if spare <= 0:

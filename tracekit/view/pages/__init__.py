@@ -292,7 +292,10 @@ _RECORD = {
 
 
 def selected_arguments(table: str, arguments: Mapping[str, str], row: Mapping[str, Any]) -> dict[str, str]:
-    """Return the arguments of the detail tables of a row: the arguments of its table, and values of the row."""
+    """Return the arguments of the detail tables of a selected row.
+
+    They are the arguments of the table that contains the row, and the values of the row that ``Dataset.select`` names.
+    """
     values = {name: row.get(column) for name, column in dataset(table).select.items()}
     return {**arguments, **{name: "" if value is None else str(value) for name, value in values.items()}}
 

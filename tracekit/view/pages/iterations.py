@@ -76,7 +76,7 @@ def _aggregation_form(context: Context, first: Any, last: Any) -> Any:
 
 
 def _key_op_choices(context: Context) -> list[dict[str, str]]:
-    """Return the choices of key ops, the most frequent op first."""
+    """Return the choices of key ops: the automatic choice, followed by ops in descending order of calls."""
     ops = context.capture.at(context.state.at).frame("ops").select("op_id", "op_name", "instance_count")
     ops = ops.sort("instance_count", descending=True).head(500)
     choices = [{"value": "", "label": "automatic"}]
