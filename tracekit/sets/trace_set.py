@@ -645,7 +645,7 @@ class TraceSet:
         return TracekitError(f"there is no rank {rank}", hint=f"ranks: {listed}")
 
     def _readable_results(self, function: Callable[[Trace], Result]) -> Iterator[tuple[Member, Result]]:
-        """Apply a function to the trace of each member, and yield the members that are not skipped, with the results."""
+        """Apply a function to the trace of each member, and yield the results of the members that are not skipped."""
         return self.skip_unreadable(self.outcomes(function))
 
     def skip_unreadable(self, outcomes: Iterable[tuple[Member, Result | Exception]]) -> Iterator[tuple[Member, Result]]:
