@@ -77,7 +77,8 @@ def idle_times(frames: Frames) -> pl.DataFrame:
     """Return the intervals in which each GPU is idle between its first and its last activity.
 
     Returns:
-        One row per idle interval, sorted: ``device_id``, ``start_ns``, ``end_ns``.
+        One row per idle interval, sorted by device and start. The columns are ``device_id``, ``start_ns`` and
+        ``end_ns``.
     """
     return intervals.gaps_between(_gpu_activities(frames).select("device_id", *_TIMES), by=["device_id"])
 

@@ -33,8 +33,8 @@ def find_loop_iterations(instances: pl.DataFrame, key: int, key_position: KeyPos
         key_position: Whether the key is at the start or at the end of an iteration.
 
     Returns:
-        One row per process and iteration, in order: ``process_id``, ``iteration`` (from 0 in each process),
-        ``start_ns``, ``end_ns``. The iterations of one process do not overlap.
+        One row per process and iteration, sorted by both. The columns are ``process_id``, ``iteration`` (from 0 in each
+        process), ``start_ns`` and ``end_ns``. The iterations of one process do not overlap.
     """
     if key_position == "start":
         return _iterations_starting_with_key_op(instances, key, ends_early=True)

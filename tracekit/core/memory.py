@@ -68,9 +68,9 @@ def memory_usage(rows: pl.DataFrame) -> pl.DataFrame:
         rows: Allocations, as ``pair_allocations`` returns them.
 
     Returns:
-        One row per change, in order: ``timestamp_ns``, ``memory_event_id``, ``device_id``, ``memory_kind``, ``bytes``
-        (the change, negative if memory is freed), ``used_bytes`` (memory of this kind in use on this device after the
-        change) and ``peak_bytes`` (running maximum of ``used_bytes``).
+        One row per change, in order of time. The columns are ``timestamp_ns``, ``memory_event_id``, ``device_id``,
+        ``memory_kind``, ``bytes`` (the change, negative if memory is freed), ``used_bytes`` (memory of this kind in use
+        on this device after the change) and ``peak_bytes`` (running maximum of ``used_bytes``).
     """
     ended = rows.filter(pl.col("end_ns").is_not_null())
     changes = pl.concat(
@@ -98,7 +98,8 @@ def memory_changes_in_window(changes: pl.DataFrame, window: tuple[int | None, in
         window: Start and end ``[a, b)`` in ns. Either may be None.
 
     Returns:
-        The selected rows in order. ``peak_bytes`` is the running maximum since the start of the window.
+        The selected rows, in the order of ``changes``. ``peak_bytes`` is the running maximum since the start of the
+        window.
     """
     low, high = window
     time = pl.col("timestamp_ns")
@@ -117,8 +118,9 @@ def memory_peaks(changes: pl.DataFrame) -> pl.DataFrame:
         changes: Changes of the memory in use, as ``memory_usage`` returns them.
 
     Returns:
-        One row per device and kind, in this order: ``peak_ns``, ``peak_event_id`` and ``peak_bytes`` of the first
-        maximum, and ``last_bytes``, the memory in use after the last change.
+        One row per device and kind of memory, sorted by both. The columns are ``device_id``, ``memory_kind``, the time
+        (``peak_ns``), event (``peak_event_id``) and size (``peak_bytes``) of the first maximum, and ``last_bytes``, the
+        memory in use after the last change.
     """
     first = pl.col("used_bytes").arg_max()
     grouped = changes.group_by(GROUP).agg(
@@ -138,7 +140,7 @@ def allocations_at_peak(rows: pl.DataFrame, highest: pl.DataFrame) -> pl.DataFra
         highest: Peaks, as ``memory_peaks`` returns them.
 
     Returns:
-        The allocations in order, with the columns of their peak.
+        The selected allocations, in the order of ``rows``, with the columns of their peak.
     """
     joined = rows.join(highest, on=GROUP, how="inner", nulls_equal=True, maintain_order="left")
     started = _is_before_peak_expr("start_ns", "memory_event_id") | (

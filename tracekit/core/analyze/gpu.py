@@ -113,11 +113,11 @@ def _chunk_utilization(operations: pl.DataFrame, count: int) -> pl.DataFrame:
 
 
 def _busy_time_per_chunk(operations: pl.DataFrame, chunks: pl.DataFrame) -> pl.Series:
-    """Return the total time of the activities in each chunk.
+    """Return the total time in ns for which activities run in each chunk.
 
     Args:
-        operations: The columns ``span``, ``start_ns`` and ``end_ns``.
-        chunks: Disjoint chunks that cover the activities, in order: ``span``, ``start_ns``, ``end_ns``.
+        operations: Activities: ``span`` (number of the process and device), ``start_ns`` and ``end_ns``.
+        chunks: Disjoint chunks that cover the activities, sorted by ``span`` and ``start_ns``, with ``end_ns``.
     """
     edges = [operations.select("span", t=c, step=pl.lit(s), chunk=pl.lit(None, pl.UInt32)) for c, s in _STEPS.items()]
     cuts = chunks.select("span", t="end_ns", step=pl.lit(0), chunk=pl.int_range(pl.len(), dtype=pl.UInt32))

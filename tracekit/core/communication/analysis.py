@@ -154,10 +154,10 @@ class Communication:
 
     @functools.cached_property
     def iterations(self) -> pl.DataFrame:
-        """The differences between the ranks in each iteration, and the straggler."""
+        """One row per iteration, with the differences between the ranks and the straggler."""
         return stragglers.iteration_spread(*self._aligned_iterations, self.rank_operations)
 
     @functools.cached_property
     def stragglers(self) -> pl.DataFrame:
-        """The phases and iterations in which ranks were stragglers."""
+        """One row per rank and phase in which the rank was a straggler, with the time that it lost."""
         return stragglers.summarize_stragglers(self.iterations)

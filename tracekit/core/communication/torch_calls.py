@@ -50,7 +50,7 @@ _DATA_TYPES = {
     "ComplexDouble": ("complex128", 16),
 }
 _LISTED = 60
-"""Number of characters of the list of ranks that are part of the name of a communicator."""
+"""Maximum number of characters of the list of ranks that is part of the name of a communicator."""
 
 
 def torch_calls(frames: Frames) -> pl.DataFrame:
@@ -62,8 +62,8 @@ def torch_calls(frames: Frames) -> pl.DataFrame:
     Returns:
         One row per call in order of start: ``range_id``, ``start_ns``, ``end_ns``, ``process_id``, ``thread_id``,
         ``library`` (NCCL, or the backend of PyTorch), ``kind``, ``name``, ``communicator``, ``communicator_size``,
-        ``communicator_rank``, ``peer``, ``root``, ``recorded_type`` and ``message_bytes``, which has the meaning of the
-        size of a call of NCCL.
+        ``communicator_rank``, ``peer``, ``root``, ``recorded_type`` and ``message_bytes``, which is defined as
+        in the calls that NCCL records (see ``communication_calls``).
     """
     columns = ("range_id", "start_ns", "end_ns", "process_id", "thread_id", "payload_text")
     ranges = frames("nvtx_ranges").filter(pl.col("name") == _CALL).select(columns).collect()

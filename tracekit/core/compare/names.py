@@ -1,7 +1,7 @@
 """Normalize the names of events, so that two runs of one program have the same names.
 
-A name may contain parts that differ between runs or builds of the same program: hashes, addresses, the numbers of
-template arguments, of generated kernels and of iterations. Each of them is replaced with ``*``.
+A name may contain parts that differ between runs or builds of the same program: hashes, addresses, numbers in template
+arguments, and the numbers of generated kernels and of iterations. Each of them is replaced with ``*``.
 """
 
 from __future__ import annotations

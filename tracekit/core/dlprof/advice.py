@@ -215,7 +215,7 @@ def _coefficient_of_variation(durations: list[int]) -> float:
 
 
 def _longest_steady_sequence(durations: list[int]) -> tuple[int, int]:
-    """Return the start and stop of the longest sequence of iterations without outliers.
+    """Return the first index and the index after the last one of the longest sequence of iterations without outliers.
 
     An outlier is more than 1.5 interquartile ranges below the first or above the third quartile of the durations. If
     several sequences are equally long, the first one is returned.

@@ -226,6 +226,6 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_cuda_calls(self) -> pl.DataFrame:
-        """One row per API call of an op that is in no other table, including launches of whole CUDA graphs."""
+        """One row per API call of an op, including launches of whole CUDA graphs, except calls in other tables."""
         rows = self._calls.filter(pl.col("kind").is_in(["call", "graph"]))
         return rows.select(*_INSTANCE, "name_id", **_API_TIMES, **_THREAD)

@@ -14,7 +14,7 @@ _OP_BITS, _ROW_BITS, _SLOT_BITS = 35, 3, 33
 
 
 def first_uses(values: pl.Series, op: pl.Series, section: int, slot: int) -> pl.DataFrame:
-    """Return the position of the first use of each distinct string, in the order in which DLProf writes the ops.
+    """Return the position of each distinct string's first use in the order in which DLProf writes strings.
 
     Args:
         values: One string per row, in the order in which DLProf writes them.
@@ -23,7 +23,8 @@ def first_uses(values: pl.Series, op: pl.Series, section: int, slot: int) -> pl.
         slot: Number of the string within its row, from 0 to 7.
 
     Returns:
-        One row per distinct string: ``string`` (String), ``position`` (an integer that sorts in the order of use).
+        One row per distinct string, in no particular order: ``string`` (String), ``position`` (an integer, smaller for
+        a string that is written earlier).
     """
     row = pl.int_range(pl.len())
     position = pl.col("op") * (1 << _OP_BITS) + (section << _SLOT_BITS) + row * (1 << _ROW_BITS) + slot

@@ -39,8 +39,9 @@ def device_utilization(rollup: Rollup) -> pl.DataFrame:
     """Return the time in which each GPU ran kernels, as a share of the duration of the aggregated iterations.
 
     Returns:
-        One row per GPU, in order: ``device_id``, ``name`` (null if unknown), ``busy_ns``, ``total_ns`` (the sum of
-        the durations of the iterations) and ``percent``. GPUs that were not used have a row if the capture lists them.
+        One row per GPU, in order of ``device_id``. The columns are ``device_id``, ``name`` (null if unknown),
+        ``busy_ns``, ``total_ns`` (the sum of the durations of the iterations) and ``percent``. GPUs that were not used
+        have a row if the capture lists them.
     """
     summary = ModelSummary(rollup)
     iterations = rollup.iterations.aggregated.select("iteration")

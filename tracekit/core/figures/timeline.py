@@ -39,7 +39,7 @@ def busy_times(activities: pl.DataFrame, bins: int) -> pl.DataFrame:
             most 1 ns. If there are fewer nanoseconds than bins, there is one bin per nanosecond.
 
     Returns:
-        One row per GPU and bin, in order: ``device_id``, ``start_ns``, ``end_ns`` and ``busy_ns``.
+        One row per GPU and bin, sorted by both: ``device_id``, ``start_ns``, ``end_ns`` and ``busy_ns``.
     """
     busy = intervals.merge_intervals(activities, by=["device_id"])
     if busy.is_empty():
@@ -57,10 +57,10 @@ def busy_times(activities: pl.DataFrame, bins: int) -> pl.DataFrame:
 
 
 def _busy_time_before(busy: pl.DataFrame, times: pl.Series) -> pl.Series:
-    """Return how long the GPU was busy before each of the given times, in ns.
+    """Return how long one GPU was busy before each of the given times, in ns.
 
     Args:
-        busy: The times in which the GPU was busy, as disjoint intervals in order: ``start_ns``, ``end_ns``.
+        busy: The times in which one GPU was busy, as disjoint intervals: ``start_ns`` (ascending) and ``end_ns``.
         times: Times in ns.
     """
     total = (busy["end_ns"] - busy["start_ns"]).cum_sum()
@@ -82,7 +82,7 @@ def sample_extremes(samples: pl.DataFrame, *, by: Sequence[str], value: str, bin
             are returned.
 
     Returns:
-        The selected rows, in their order.
+        The selected rows, in the order of ``samples``.
     """
     if samples.height <= bins:
         return samples

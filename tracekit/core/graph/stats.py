@@ -21,10 +21,10 @@ def node_stats(rollup: Rollup, nodes: pl.DataFrame) -> pl.DataFrame:
     """Return the CPU and GPU time of each node in each aggregated iteration.
 
     Returns:
-        One row for each iteration, node and GPU on which the node ran an activity, in this order: ``iteration``,
-        ``node`` (row number in ``nodes``), ``device_id``, ``gpu_ns``, ``cpu_ns``. If a node ran in an iteration without
-        GPU activities, it has one row with a null ``device_id``. If it has several rows in an iteration, the first row
-        contains its CPU time and the other rows contain 0.
+        One row for each iteration, node and GPU on which the node ran an activity, sorted by these three. The columns
+        are ``iteration``, ``node`` (row number in ``nodes``), ``device_id``, ``gpu_ns`` and ``cpu_ns``. If a node ran
+        in an iteration without GPU activities, it has one row with a null ``device_id``. If it has several rows in an
+        iteration, the first row contains its CPU time and the other rows contain 0.
     """
     node_rows = nodes.select("op").with_row_index("node").with_columns(pl.col("node").cast(pl.Int64))
     instances = rollup.measures.instances.select("op", iteration=rollup.iteration, cpu_ns="cpu")

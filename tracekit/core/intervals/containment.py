@@ -141,7 +141,7 @@ def covering_maxima(values: pl.Series, slices: pl.DataFrame, length: int) -> pl.
 
 
 def _largest_power(slices: pl.DataFrame) -> int:
-    """Return the largest value of the column ``power``, or -1 if there are no slices."""
+    """Return the largest exponent in the column ``power``, or -1 if there are no slices."""
     return -1 if slices.is_empty() else int(slices["power"].max())  # type: ignore[arg-type]
 
 

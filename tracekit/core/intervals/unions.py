@@ -20,7 +20,7 @@ def merge_intervals(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFra
         by: Columns that identify the track.
 
     Returns:
-        One row per merged interval, sorted: ``by``, ``start_ns``, ``end_ns``.
+        One row per merged interval, sorted by track and start, with the columns ``by``, ``start_ns`` and ``end_ns``.
     """
     axis = Axis.from_intervals(intervals, by=by)
     ordered = axis.positions(intervals).filter(pl.col("start") < pl.col("end")).select("start", "end").sort("start")
@@ -47,7 +47,7 @@ def gaps_between(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
         by: Columns that identify the track.
 
     Returns:
-        One row per gap, sorted: ``by``, ``start_ns``, ``end_ns``.
+        One row per gap, sorted by track and start, with the columns ``by``, ``start_ns`` and ``end_ns``.
     """
     keys = list(by)
     next_start = pl.col("start_ns").shift(-1)
@@ -67,7 +67,7 @@ def intersection_of_unions(left: pl.DataFrame, right: pl.DataFrame, *, by: Seque
         by: Columns that identify the track.
 
     Returns:
-        Disjoint intervals, sorted: ``by``, ``start_ns``, ``end_ns``.
+        Disjoint intervals, sorted by track and start, with the columns ``by``, ``start_ns`` and ``end_ns``.
     """
     sides = pl.concat([merge_intervals(f, by=by) for f in (left, right)])
     edges = [sides.select(*by, t=c, step=pl.lit(step)) for c, step in (("start_ns", 1), ("end_ns", -1))]

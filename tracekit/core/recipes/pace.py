@@ -81,7 +81,10 @@ def _combine_ranks(tables: Tables, _: Mapping[str, Value]) -> Tables:
 
 
 def _pivot_by_rank(occurrences: pl.DataFrame, pace: str, ranks: list[int]) -> pl.DataFrame:
-    """Pivot occurrences into one row per occurrence and one column per rank. Missing occurrences are null."""
+    """Pivot the column ``pace`` into one row per occurrence and one column per rank.
+
+    A value is null if the rank does not have the occurrence.
+    """
     wide = occurrences.sort(_NTH, RANK).pivot(RANK, index=_NTH, values=pace)
     columns = [str(rank) for rank in ranks]
     missing = [pl.lit(None, occurrences.schema[pace]).alias(c) for c in columns if c not in wide.columns]

@@ -178,7 +178,7 @@ def nest_projections(rows: pl.DataFrame) -> pl.DataFrame:
 def _smallest_containers(rows: pl.DataFrame) -> pl.Series:
     """Return, for each projection, the row number of the shortest projection that contains it, or null.
 
-    Of projections with equal bounds, the first one contains the others, each of which contains the next.
+    Of several projections with equal bounds, each one contains the next one.
     """
     group = [*THREAD, *_GPU_BOUNDS]
     is_wide = pl.col("gpu_first_end_ns") < pl.col("gpu_end_ns")

@@ -110,7 +110,7 @@ def _sum_by_name(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _sum_by_text(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Summarize the rows that have a text by this text."""
+    """Summarize the durations of rows by text. Rows without a text are omitted."""
     named = rows.filter(pl.col("text").is_not_null()).select("text", DURATION)
     return sort_largest_first(summarize_by(named, ["text"]), "text")
 

@@ -67,6 +67,8 @@ def wddm_queue_sum(request: Request) -> pl.LazyFrame:
 def _packet_intervals(request: Request, number: int, name: str, start_key: str, stop_key: str) -> pl.LazyFrame:
     """Return the intervals from the start of each packet to each later stop of the packet, for one type of queue.
 
+    ``start_key`` and ``stop_key`` are the columns whose values are equal in the start and the stop of a packet.
+
     Starts without a process are omitted, as in nsys.
     """
     packets = request.frames("wddm_packets")

@@ -204,7 +204,10 @@ class Rollup:
 
     @functools.cached_property
     def kernel_summaries(self) -> pl.DataFrame:
-        """One row per op and short kernel name, in order: ``op``, ``name``, ``uses_tc``, statistics of the kernels."""
+        """One row per op and short kernel name, sorted by both.
+
+        The columns are ``op``, ``name``, ``uses_tc`` and statistics of the durations of the kernels and their calls.
+        """
         summaries = self.kernels.group_by("op", pl.col("name").cast(pl.String), maintain_order=True).agg(
             pl.col("uses_tc").any(), *statistics.summary_exprs(KERNEL_METRICS)
         )

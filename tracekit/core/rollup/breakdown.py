@@ -50,7 +50,8 @@ def breakdown(measures: Measures, iterations: Iterations, devices: pl.Series) ->
     """Divide the time of each iteration on each device into parts.
 
     Returns:
-        One row per iteration and device, in this order: ``iteration``, ``device_id``, and one column of ns per part.
+        One row per iteration and device, sorted by both. The columns are ``iteration``, ``device_id`` and, for each
+        part, a time in ns.
     """
     cells = iterations.frame.select("iteration").join(pl.DataFrame({"device_id": devices}), how="cross")
     host, gpu = _cpu_times_by_part(measures), _gpu_times_by_part(measures)
