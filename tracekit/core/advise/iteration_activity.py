@@ -25,7 +25,7 @@ _BORDERS = (("start_ns", -1), ("end_ns", 0))
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding of a rule, with the columns of ``advise`` as attributes. ``figures`` is a mapping, not JSON text."""
+    """One finding of a rule. Its attributes are columns of the result of ``advise``, where ``figures`` is JSON."""
 
     rule: str
     problem: str
@@ -61,7 +61,7 @@ class IterationActivity:
 
     @functools.cached_property
     def duration_ns(self) -> int:
-        """Total duration of the windows, in ns."""
+        """Total duration of the time windows of the aggregated iterations, in ns."""
         return total_duration(self.windows)
 
     @property

@@ -341,7 +341,7 @@ def _add_hidden_times(calls: pl.DataFrame, frames: Frames) -> pl.DataFrame:
 
 
 def _mpi_calls(frames: Frames) -> pl.DataFrame:
-    """Return the calls of MPI messages and collectives. A nonblocking call has the end of the call that awaits it."""
+    """Return the calls of MPI messages and collectives. A nonblocking call ends with the call that waits for it."""
     more = ("mpi_call_id", "thread_id", "end_ns", "root_rank", "size_bytes", "receive_size_bytes")
     calls = mpi.calls_with_communicators(frames).join(
         frames(mpi.CALLS).select(more).collect(), on="mpi_call_id", maintain_order="left"

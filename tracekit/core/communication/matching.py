@@ -75,7 +75,7 @@ def match_calls(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.Da
 
 
 def _origin_differences(origins: Mapping[int, int | None]) -> dict[int, int]:
-    """Return the difference between each origin and the first known origin. It is 0 for an unknown origin."""
+    """Return, for each rank, its origin minus the first known origin, in ns. It is 0 for an unknown origin."""
     known = [origins[rank] for rank in sorted(origins) if origins[rank] is not None]
     return {rank: 0 if utc is None else utc - (known[0] or 0) for rank, utc in origins.items()}
 

@@ -1,7 +1,8 @@
 """Compute times and bandwidths of operations: collectives, and messages that one kernel transfers.
 
-NCCL may run several calls of a group in one kernel. These calls are one operation, whose size is the sum of the sizes of
-the calls. Messages that share a kernel in any rank are one operation as well, such as the messages of a ring exchange.
+NCCL may run several calls of a group in one kernel. These calls are one operation, whose size is the sum of the sizes
+of the calls. Messages that share a kernel in any rank are one operation as well, such as the messages of a ring
+exchange.
 
 A rank waits in an operation until the last rank has started it, and transfers data afterwards. The time of an operation
 is the time from the last start to the last end. Bandwidths are computed from this time with the formulas of

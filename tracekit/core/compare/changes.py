@@ -39,7 +39,9 @@ def join_totals(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
 
 
 def add_change_columns(rows: pl.DataFrame, change: pl.Expr, before: pl.Expr) -> pl.DataFrame:
-    """Add ``change_ns``, ``change_percent`` and ``share_percent``.
+    """Add the change of each row in ns, in per cent of the previous time, and as a share of all absolute changes.
+
+    The columns are ``change_ns``, ``change_percent`` and ``share_percent``.
 
     Args:
         rows: The rows to extend.

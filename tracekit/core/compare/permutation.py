@@ -132,7 +132,7 @@ def autocorrelation_times(*sides: Matrix) -> Matrix:
 
 
 def _standard_deviations(ranks: Matrix, a: int, b: int) -> Matrix:
-    """Return the standard deviation of the second side's rank sum over all divisions, with infinity for zeros."""
+    """Return the standard deviation of the second side's rank sum over all divisions. Infinity replaces 0."""
     rows = a + b
     variance = (ranks**2).sum(axis=0) * a * b / (rows * max(rows - 1, 1))
     return np.where(variance > 0, np.sqrt(variance), np.inf)

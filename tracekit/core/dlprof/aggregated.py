@@ -114,7 +114,7 @@ class AggregatedTables(RecordedTables):
 
     @property
     def kernel_time_metrics(self) -> pl.DataFrame:
-        """The metric ids of the kernels of each op, in order of ``op_id``."""
+        """One row per op in order of ``op_id``, with the ids of the API time and GPU time metrics of its kernels."""
         ids = {m: self.metrics.ids(self._ops_by_id, m) for m in KERNEL_METRICS}
         return pl.DataFrame({"api_time_metric_id": ids["kernel_api"], "gpu_time_metric_id": ids["kernel_gpu"]})
 

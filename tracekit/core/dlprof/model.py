@@ -1,4 +1,4 @@
-"""Compute statistics of the whole model: utilization, DLProf's categories, the division of the time, and iterations."""
+"""Compute statistics of the whole model: utilization, DLProf's categories, how the time is divided, and iterations."""
 
 from __future__ import annotations
 

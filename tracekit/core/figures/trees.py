@@ -1,8 +1,8 @@
 """Reduce trees of groups and of NVTX ranges to their largest nodes, for icicle charts.
 
-A node has an exact value, and a width. The value of a node may be smaller than the sum of the values of its children:
-the GPU time of a group is that of a union, and its children may run at the same time. The width of a node is the larger
-of both. Widths of children therefore never exceed that of their parent.
+A node has a value and a width. The value of a node may be smaller than the sum of the values of its children: the GPU
+time of a group is that of a union, and its children may run at the same time. The width of a node is its value or the
+sum of the widths of its children, whichever is larger, so that the children fit into their parent.
 """
 
 from __future__ import annotations

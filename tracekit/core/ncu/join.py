@@ -150,7 +150,7 @@ def _add_locations(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataF
     """Add the column ``location`` to both frames, which combines the device and the process.
 
     Processes are compared by the order of their ids, and only if both captures have the same number of processes.
-    Columns with nulls are ignored.
+    A column that has nulls in either frame is ignored.
     """
     location = pl.lit(0, pl.Int64)
     for column in ("process_id", "device_id"):

@@ -67,7 +67,10 @@ def _launching_calls(frames: Frames) -> pl.DataFrame:
 
 
 def _created_graphs(frames: Frames) -> pl.DataFrame:
-    """Return the launches of whole CUDA graphs with the times at which the graphs were created and instantiated."""
+    """Return the launches of whole CUDA graphs with the times at which the graphs were created and instantiated.
+
+    A launch has one row for the creation of its graph and one row for the instantiation.
+    """
     events = frames("cuda_graph_events").select(*THREAD, *_BOUNDS, "graph_id", "graph_exec_id")
     launches = frames(_GRAPHS).select(
         "process_id",

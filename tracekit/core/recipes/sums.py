@@ -55,7 +55,10 @@ def _rank_statistics(rows: pl.LazyFrame, key: str) -> Tables:
 
 
 def sum_by_device(rows: pl.LazyFrame) -> Tables:
-    """Return the statistics of one rank by name, and by name and device, with the value counts for all ranks."""
+    """Return the statistics of one rank by name, and by name and device.
+
+    The counts of values are also returned. The statistics of all ranks are computed from them.
+    """
     values = count_values(rows, [NAME, DEVICE_ID])
     by_device = describe_counts(values, [NAME, DEVICE_ID])
     if by_device[DEVICE_ID].n_unique() == 1:

@@ -26,7 +26,7 @@ _PHASES = {"T": "total_ns", "A": "call_ns", "Q": "queue_ns", "K": "kernel_ns"}
 
 @report(*summary_columns("Num Calls"), text_column("Name", "name"))
 def cuda_api_sum(request: Request) -> pl.LazyFrame:
-    """CUDA API calls by function. Versions of a function are separate rows with the same name."""
+    """CUDA API calls by function. Versions of a function have the same printed name, but separate rows."""
     grouped = _sum_by_function(request.frames("api_calls"))
     return grouped.with_columns(strip_api_version(pl.col("name").cast(pl.String)))
 

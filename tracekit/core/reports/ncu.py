@@ -64,7 +64,7 @@ def ncu_roofline(request: Request) -> pl.LazyFrame:
     options=OPTIONS,
 )
 def ncu_limiter(request: Request) -> pl.LazyFrame:
-    """What limits each kernel, launch or NVTX range, and the metrics that this is derived from."""
+    """What limits each kernel, launch or NVTX range, and the metrics from which the limit is derived."""
     rows = _roofline_rows(request)
     total = pl.lit(None, pl.Float64) if "range" in request.options else percent_of_sum(pl.col("time_ns").cast(pl.Int64))
     return rows.with_columns(total.alias("time_share"))
