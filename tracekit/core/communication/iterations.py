@@ -83,10 +83,10 @@ def rank_iterations(frames: Frames) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _ranges_in_iterations(frames: Frames, iterations: pl.DataFrame) -> pl.DataFrame:
-    """Return the ranges within iterations on the thread of the loop, and the ranges of the iterations themselves.
+    """Return the ranges within iterations on the thread of the loop, and the iterations themselves.
 
     The columns are ``process_id``, ``thread_id``, ``iteration``, ``start_ns``, ``end_ns`` and ``path``, which is
-    relative to the range of the iteration and "" for this range itself. The thread of the loop is the one whose ranges
+    relative to the range of the iteration, and "" for an iteration itself. The thread of the loop is the one whose ranges
     are open for the longest time.
     """
     columns = ("range_id", *_THREAD, *_TIMES, "depth", "path")
