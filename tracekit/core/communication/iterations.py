@@ -86,8 +86,8 @@ def _ranges_in_iterations(frames: Frames, iterations: pl.DataFrame) -> pl.DataFr
     """Return the ranges within iterations on the thread of the loop, and the iterations themselves.
 
     The columns are ``process_id``, ``thread_id``, ``iteration``, ``start_ns``, ``end_ns`` and ``path``, which is
-    relative to the range of the iteration, and "" for an iteration itself. The thread of the loop is the one whose ranges
-    are open for the longest time.
+    relative to the range of the iteration, and "" for an iteration itself. The thread of the loop is the one whose
+    ranges are open for the longest time.
     """
     columns = ("range_id", *_THREAD, *_TIMES, "depth", "path")
     is_library = pl.col("domain").cast(pl.String).is_in([NCCL, MPI]).fill_null(value=False)
