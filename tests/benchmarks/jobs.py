@@ -62,6 +62,28 @@ def chrome_kernels(path: str) -> tuple[float, int]:
             return time.perf_counter() - began, trace.count("kernels")
 
 
+def perfetto_timeline(path: str) -> tuple[float, int]:
+    """All events of the timeline from SQLite to a Perfetto trace."""
+    return _timeline(path, "pftrace")
+
+
+def chrome_timeline(path: str) -> tuple[float, int]:
+    """The same events from SQLite to a Chrome trace."""
+    return _timeline(path, "json")
+
+
+def _timeline(path: str, suffix: str) -> tuple[float, int]:
+    events: set[int] = set()
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / f"timeline.{suffix}"
+        began = time.perf_counter()
+        with tk.load(path) as trace:
+            trace.export(target, progress=lambda _, total: events.add(total))
+        seconds = time.perf_counter() - began
+        print(f"{target.stat().st_size / 1e6:.0f} MB of {suffix}", file=sys.stderr)
+    return seconds, max(events)
+
+
 def event_tables(path: str) -> tuple[float, int]:
     """Four tables of events to Arrow, all their columns; says how large they are."""
     return _tables(path, EVENTS)
@@ -168,6 +190,8 @@ JOBS: dict[str, Callable[[str], tuple[float, int]]] = {
         start,
         innermost,
         chrome_kernels,
+        perfetto_timeline,
+        chrome_timeline,
         event_tables,
         openmp_table,
         openmp_baseline,

@@ -60,6 +60,10 @@ JOBS = [
     Job("innermost range of each kernel, alone", lambda: (ours("innermost", two()), None)),
     Job("ranges 2,000 deep: JSON → group nodes", lambda: (ours("deep_groups", nested()), None)),
     Job("kernels: SQLite → Chrome JSON", lambda: (ours("chrome_kernels", two()), None)),
+    Job(
+        "timeline: SQLite → Perfetto trace, against Chrome JSON",
+        lambda: both("perfetto_timeline", "chrome_timeline", two()),
+    ),
     Job("8 kernel columns: SQLite → Arrow", lambda: both("read_columns", "read_columns_baseline", two())),
     Job("8 kernel columns, baseline without names", lambda: both("read_columns", "read_numbers_baseline", two())),
     Job(
