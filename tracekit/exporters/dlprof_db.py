@@ -75,7 +75,7 @@ def _run_scripts(database: Database, *files: str) -> None:
 
 
 def _to_sqlite_types(rows: pl.DataFrame) -> Any:
-    """Convert rows to an Arrow table with the types that SQLite supports, which are integers, floats and strings."""
+    """Convert rows to an Arrow table whose columns are integers, floats or strings, the types that SQLite supports."""
     import polars as pl
 
     sqlite_types = {t: pl.Int64 if t.is_integer() else pl.String for t in rows.dtypes if not t.is_float()}

@@ -32,7 +32,7 @@ def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, cl
     Args:
         kind: The kind of the events.
         rows: Columns of the table of the events, and ``lane_id``.
-        lane_texts: JSON members that identify each lane, by lane id.
+        lane_texts: The JSON members ``pid`` and ``tid`` of each lane, by lane id.
         clock: The conversion of times of the capture to times in the file.
     """
     row_args = rows.select(_row_arguments(kind, rows.columns))
@@ -63,7 +63,7 @@ def _format_times(name: str, time: pl.Expr, rows: pl.DataFrame, suffix: str) -> 
 
 
 def _format_member(column: pl.Series) -> list[str | pl.Expr]:
-    """Return the components of a line for one member of ``args``. Null values are omitted."""
+    """Return the strings and expressions that format one member of ``args``. Null values are omitted."""
     lead = f',"{column.name}":'
     if column.null_count() == len(column):
         return []
@@ -97,11 +97,11 @@ def _format_repeated(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series)
 
 
 def format_arrows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, first_id: int, name: str) -> memoryview:
-    """Format arrows from one event to another, as two events per arrow.
+    """Format arrows from one event to another as JSON, with two events per arrow.
 
     Args:
         links: One row per arrow with the columns ``from_ns``, ``from_lane_id``, ``to_ns`` and ``to_lane_id``.
-        lane_texts: JSON members that identify each lane, by lane id.
+        lane_texts: The JSON members ``pid`` and ``tid`` of each lane, by lane id.
         clock: The conversion of times of the capture to times in the file.
         first_id: Id of the first arrow. The other arrows have the ids after it.
         name: Name and category of the arrows.

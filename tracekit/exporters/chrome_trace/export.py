@@ -1,4 +1,4 @@
-"""Lay out all events of a trace, and write the events and arrows by kind, followed by the names of the tracks."""
+"""Write a trace as a Chrome trace file: the events and arrows by kind, followed by the names of the tracks."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class ArrowFormatter:
 
 
 def _trace_facts(view: View, shift_ns: int) -> dict[str, str]:
-    """Return the facts about a trace that the file contains. None of them is private."""
+    """Return the facts about a trace that are written to the file. They contain no private values."""
     facts = {name: view.info[name] for name in ("tool", "tool_version") if name in view.info}
     if "origin_utc_ns" in view.info:
         facts["origin_utc_ns"] = str(int(view.info["origin_utc_ns"]) - shift_ns)
@@ -115,12 +115,12 @@ def _trace_facts(view: View, shift_ns: int) -> dict[str, str]:
 
 
 def file_header(facts: Mapping[str, str]) -> bytes:
-    """Return the beginning of the file, with facts about it."""
+    """Return the beginning of the JSON file, which contains facts about the trace."""
     facts = {"producer": "tracekit", "schema_version": str(schemas.SCHEMA_VERSION), **facts}
     text = f'{{"displayTimeUnit":"ns","otherData":{json.dumps(facts, ensure_ascii=False)},"traceEvents":[\n'
     return text.encode()
 
 
 def file_footer(metadata: Iterable[str]) -> bytes:
-    """Return the end of the file, with the events that name and order the tracks."""
+    """Return the end of the JSON file, which contains the events that name and order the tracks."""
     return (",\n".join(metadata) + "\n]}\n").encode()

@@ -1,7 +1,6 @@
 """Write several traces to one Chrome trace file, on one clock and with arrows between them.
 
-One trace is open at a time. Times in the file begin at the earliest origin. If an event is earlier than that, which is
-only known when its trace is laid out, writing starts again with later times, because viewers cannot show negative ones.
+One trace is open at a time. ``timeline.parts`` describes the shared clock.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Col
 def _arrow_positions(
     links: pl.DataFrame, part: int, kind: EventKind, rows: pl.DataFrame, layout: Layout
 ) -> Iterator[pl.DataFrame]:
-    """Yield the lanes of the events of one kind at which arrows between traces begin or end."""
+    """Yield the id and lane of each event of one kind at which arrows between traces begin or end."""
     is_kind = {e: (pl.col(f"{e}_part") == part) & (pl.col(f"{e}_table") == kind.table) for e in _ENDS}
     ends = [links.filter(is_kind[e])[f"{e}_id"] for e in _ENDS]
     linked = pl.concat(ends).unique()
@@ -82,7 +81,7 @@ def _arrow_positions(
 def _arrow_jobs(
     links: pl.DataFrame, positions: pl.DataFrame, clock: Clock, arrows: int
 ) -> Iterator[Callable[[], memoryview]]:
-    """Yield jobs, each of which formats a batch of the arrows whose events are drawn."""
+    """Yield jobs, each of which formats a batch of the arrows between traces whose events are drawn."""
     lanes = positions["lane"].unique(maintain_order=True).to_frame("lane").with_row_index("lane_id")
     placed = positions.join(lanes, on="lane").drop("lane")
     for end in _ENDS:

@@ -31,6 +31,6 @@ def metadata_events(lanes: LaneRegistry) -> Iterator[str]:
 
 
 def _metadata_event(name: str, pid: int, tid: int, /, **args: str | int) -> str:
-    """Return a metadata event as JSON."""
+    """Return an event that names or orders a process or thread as JSON."""
     event = {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}
     return json.dumps(event, separators=(",", ":"), ensure_ascii=False)

@@ -18,13 +18,13 @@ _ESCAPES |= {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def quote_strings(text: pl.Expr) -> pl.Expr:
-    """Format strings as JSON strings. Null remains null."""
+    """Return an expression that formats strings as JSON strings. Null remains null."""
     escaped = text.cast(pl.String).str.replace_many(list(_ESCAPES), list(_ESCAPES.values()))
     return pl.concat_str(pl.lit('"'), escaped, pl.lit('"'))
 
 
 def format_thousandths(number: pl.Expr, suffix: str = "") -> tuple[pl.Expr, pl.Expr]:
-    """Divide integers by 1000 exactly, and return the integer part and the decimals: 1234567 becomes 1234 and ``.567``.
+    """Return expressions for integers divided by 1000: the integer part, and the decimals as a string such as ``.567``.
 
     Args:
         number: Non-negative integers, such as times in ns that are written in µs.
@@ -40,13 +40,13 @@ def _decimal_strings(suffix: str) -> pl.Series:
 
 
 def format_arg(arg: Arg) -> pl.Expr:
-    """Format the value of an argument as a JSON value, or as a column of numbers. Null values remain null."""
+    """Return an expression for an argument as JSON values, which are strings or numbers. Null values remain null."""
     values = [_format_value(value) for value in arg.values]
     return values[0] if len(values) == 1 else pl.coalesce(value.cast(pl.String) for value in values)
 
 
 def _format_value(value: Value) -> pl.Expr:
-    """Format a value as a JSON value, or as a column of numbers."""
+    """Return an expression for a value in JSON, which is a string or a number."""
     if value.form == kinds.STRING:
         return quote_strings(value.expression)
     if value.form == kinds.THOUSANDTHS:
@@ -57,7 +57,7 @@ def _format_value(value: Value) -> pl.Expr:
 
 
 def utf8_bytes(strings: pl.Series) -> memoryview:
-    """Return the concatenated UTF-8 bytes of all strings of a series, which is a view of their Arrow buffer."""
+    """Return the UTF-8 bytes of all strings of a series, one after another, without copying them."""
     array = strings.to_arrow(compat_level=pl.CompatLevel.oldest())
     _, offsets, data = array.buffers()
     if not len(array):

@@ -57,12 +57,12 @@ _FIXED = (kinds.REAL, kinds.THOUSANDTHS)
 
 
 class NumberedValue(NamedTuple):
-    """A value of an argument.
+    """One of the alternative values of an argument, whose strings are interned.
 
     Attributes:
-        form: The form of the value.
-        expression: The value.
-        strings: The strings by number, for strings only.
+        form: The form of the value, one of those in ``kinds``.
+        expression: The expression that computes the value.
+        strings: The interned strings of all rows. None for values that are not strings.
     """
 
     form: str
@@ -83,18 +83,18 @@ class EventTimes(NamedTuple):
 
 
 class Events(NamedTuple):
-    """The events of one kind, and what is needed to encode a batch of them in the order of time.
+    """The events of one kind, prepared so that batches of them can be encoded in the order of time.
 
     Attributes:
         kind: The kind.
-        sequence: The sequence of their packets.
-        rows: Columns of the table that differ from row to row.
+        sequence: The sequence that the packets belong to.
+        rows: The columns of ``args``.
         times: The order and the starts of the events.
-        args: The number of the name, and the alternative values, of each argument that is encoded row by row.
-        names: The names, unless counters have none or the names are in ``blobs``.
-        blobs: The encoded fields that usually repeat, by code.
-        codes: The code of each row.
-        flows: The arrows at the events, in the order of time, if there are any.
+        args: The interning id of the name, and the alternative values, of each argument that is not in ``blobs``.
+        names: The interned names. None if they are in ``blobs``, and for counters, which have no names.
+        blobs: The encoded fields that are equal in many events.
+        codes: The number of the blob of each row.
+        flows: The arrows at the events, in the order of time. None if there are no arrows.
     """
 
     kind: EventKind
@@ -108,7 +108,7 @@ class Events(NamedTuple):
     flows: Flows | None
 
     def encode(self, start: int, stop: int) -> memoryview:
-        """Return the packets of some events."""
+        """Return the encoded packets of the events from ``start`` to ``stop``, counted in the order of time."""
         chosen = slice(start, stop) if self.times.order is None else self.times.order[start:stop]
         rows = self.rows[chosen]
         event: list[Slots] = []
@@ -137,15 +137,15 @@ def make_events(
     *,
     flows: Flows | None,
 ) -> Events:
-    """Number the strings of slices or instants, and encode their repeated fields.
+    """Prepare slices or instants: intern their strings and encode the fields that are equal in many events.
 
     Args:
         kind: The kind of the events.
         rows: Columns of the table of the events, and ``lane_id``.
         times: The order and the starts of the events.
         sequence: The sequence of the packets.
-        lane_uuids: The number of each lane, by lane id.
-        flows: The arrows at the events, in the order of time.
+        lane_uuids: The track uuid of each lane, by lane id.
+        flows: The arrows at the events, in the order of time. None if there are no arrows.
     """
     exceptions = [arg for arg in exception_args(kind) if rows.select(value_exprs(arg)[0].is_not_null().any()).item()]
     row_args = [key_arg(kind), *available_args(kind.row_args, rows.columns), *exceptions]
@@ -170,15 +170,15 @@ def _encode_repeated(
     *,
     has_name: bool,
 ) -> Blobs:
-    """Encode the fields of an event that repeat: its type, track, name and arguments, for each example.
+    """Encode the type, track, name and some arguments of one event per combination of their values.
 
     Args:
         kind: The kind of the events.
-        examples: One row per combination of values.
-        args: The arguments.
+        examples: One event per combination of values.
+        args: The arguments that are encoded.
         sequence: The sequence of the packets.
-        lane_uuids: The number of each lane, by lane id.
-        has_name: Whether the name is one of the fields.
+        lane_uuids: The track uuid of each lane, by lane id.
+        has_name: Whether the name is encoded.
     """
     columns: list[Column] = [
         Constant(field_tag("TrackEvent", "type") + varint(_TYPES[kind.phase]) + field_tag("TrackEvent", "track_uuid")),
@@ -204,7 +204,7 @@ def make_counters(
     lanes: LaneRegistry,
     uuids: TrackUuids,
 ) -> tuple[Events, bytes]:
-    """Return the values of counters, and the packets that describe the tracks of the counters.
+    """Prepare the values of counters, and return them with the packets that describe the tracks of the counters.
 
     Args:
         kind: The kind of the events.
@@ -212,7 +212,7 @@ def make_counters(
         times: The order and the times of the values.
         sequence: The sequence of the packets.
         lanes: The lanes.
-        uuids: The numbers of tracks.
+        uuids: The uuids of tracks. New ones are created for the counters.
     """
     codes, examples = combinations(rows, ["lane_id", *column_names(kind.name)])
     pids = {thread.lane_id: thread.pid for thread in lanes.threads()}
@@ -235,18 +235,24 @@ def make_counters(
 
 
 def encode_ends(sequence: Sequence, deltas: Numbers, tracks: Numbers) -> memoryview:
-    """Return packets that end slices."""
+    """Return the encoded packets that end slices.
+
+    Args:
+        sequence: The sequence that the packets belong to.
+        deltas: Number of ns between each end and the previous one.
+        tracks: The track uuid of each slice.
+    """
     prefix = field_tag("TrackEvent", "type") + varint(END) + field_tag("TrackEvent", "track_uuid")
     return memoryview(encode_packets(sequence.fields, [VarintSlots(prefix, tracks)], deltas).data.data)
 
 
 def deltas_of(times: Times) -> Numbers:
-    """Return the number of ns between each time and the previous one. The first time is relative to 0."""
+    """Return the difference between each time and the previous one in ns. The first value is the first time itself."""
     return np.diff(times, prepend=0).astype(np.uint64)
 
 
 def _number_strings(arg: Arg, rows: pl.DataFrame, sequence: Sequence) -> list[NumberedValue]:
-    """Return the alternative values of an argument, and number those that are strings."""
+    """Return the alternative values of an argument that are not null in all rows, with interned strings."""
     return [
         NumberedValue(
             value.form,
@@ -259,7 +265,7 @@ def _number_strings(arg: Arg, rows: pl.DataFrame, sequence: Sequence) -> list[Nu
 
 
 def _is_null(value: Value, rows: pl.DataFrame) -> bool:
-    """Return whether a value is null in all rows because it uses a column that is."""
+    """Return whether a value is null in all rows because a column that it is computed from is null in all rows."""
     return any(rows[name].null_count() == rows.height for name in column_names(value.expression)) and (
         value.form != kinds.TRUE
     )
@@ -268,12 +274,15 @@ def _is_null(value: Value, rows: pl.DataFrame) -> bool:
 def _alternatives(
     values: SequenceOf[NumberedValue], rows: pl.DataFrame, chosen: Sizes | slice
 ) -> list[tuple[NumberedValue, Numbers, Mask | None]]:
-    """Return the values of an argument in some rows, each as numbers and a mask of the rows that have it.
+    """Return the alternative values of an argument in some rows, each with a mask of the rows that use it.
+
+    A row uses the first alternative that is not null. Values are returned as numbers, and strings as interning ids.
+    The mask is None if all rows use the alternative.
 
     Args:
-        values: The alternative values, of which the first one that is not null is used.
+        values: The alternative values.
         rows: The rows.
-        chosen: The row numbers of the rows.
+        chosen: The positions of the rows among all rows of the kind.
     """
     alternatives: list[tuple[NumberedValue, Numbers, Mask | None]] = []
     taken: Mask | None = None
@@ -290,7 +299,11 @@ def _alternatives(
 
 
 def _numbers_of(value: NumberedValue, rows: pl.DataFrame, chosen: Sizes | slice) -> tuple[Numbers, Mask | None]:
-    """Return a value in some rows as unsigned numbers, and a mask of the rows that have it, or None for all rows."""
+    """Return a value in some rows as unsigned numbers, with a mask of the rows in which it is not null.
+
+    Integers and floats are reinterpreted, and strings are replaced with their interning ids. The mask is None if no
+    value is null.
+    """
     if value.strings is not None:
         numbers = value.strings.batch(chosen)
         return numbers, None if numbers.all() else numbers != 0
@@ -307,7 +320,7 @@ def _numbers_of(value: NumberedValue, rows: pl.DataFrame, chosen: Sizes | slice)
 
 
 def _annotation(name: int, value: NumberedValue, numbers: Numbers, present: Mask | None) -> Slots:
-    """Return the slots of a value of an argument."""
+    """Return slots with one debug annotation per event, which contains a value of an argument."""
     tag = _annotation_tag(name, value)
     lead = field_tag("TrackEvent", "debug_annotations")
     if value.form in _FIXED:
@@ -316,20 +329,20 @@ def _annotation(name: int, value: NumberedValue, numbers: Numbers, present: Mask
 
 
 def _annotation_columns(name: int, value: NumberedValue, numbers: Numbers, present: Mask | None) -> list[Column]:
-    """Return the columns of a value of an argument."""
+    """Return columns with one debug annotation per event, which contains a value of an argument."""
     content = Fixed64s(numbers) if value.form in _FIXED else varints(numbers)
     columns = [Constant(_annotation_tag(name, value)), content]
     return submessage(field_tag("TrackEvent", "debug_annotations"), columns, present)
 
 
 def _annotation_tag(name: int, value: NumberedValue) -> bytes:
-    """Return the bytes of an argument before its value."""
+    """Return the bytes of a debug annotation that precede its value."""
     tag = field_tag("DebugAnnotation", "name_iid") + varint(name)
     return tag + field_tag("DebugAnnotation", _FIELDS[value.form])
 
 
 def _counter_value(value: NumberedValue, numbers: Numbers, present: Mask | None) -> Slots:
-    """Return the slots of a value of a counter."""
+    """Return slots with the value of a counter in each event that has it, as an integer or float."""
     if value.form == kinds.INTEGER:
         return VarintSlots(field_tag("TrackEvent", "counter_value"), numbers, present)
     floats = numbers.astype(np.float64).view(np.uint64) if value.form == kinds.UNSIGNED else numbers

@@ -1,8 +1,8 @@
-"""Lay out all events of a trace, and write their packets by kind, after the descriptions of the tracks.
+"""Write a trace as a Perfetto trace file: first the descriptions of the tracks, then the events by kind.
 
-The slices of a stage share tracks. An end ends the slice that began last, so in the file it has to
-precede the begins at the same time. Therefore the ends of a stage are written before its begins, except those of slices
-without duration, which are written last. Perfetto sorts packets by time, and keeps the order of equal times.
+Perfetto sorts packets by time and keeps the order of packets with equal times. The end of a slice applies to the slice
+on its track that began last, so it has to precede the begins at the same time. Therefore the ends of a stage, whose
+slices share tracks, are written before its begins. The ends of slices without duration are written last.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
 
 
 class TraceWriter:
-    """Writes traces to a file, and numbers their sequences and tracks."""
+    """Writes traces to a file, whose sequences and tracks have consecutive numbers."""
 
     def __init__(self, file: BatchFile, origin_utc_ns: int | None) -> None:
         self._file = file
@@ -119,7 +119,7 @@ class TraceWriter:
         self._file.write_jobs(_batches(encode, ordered.height))
 
     def _begin_stream(self) -> Sequence:
-        """Begin a stream of packets, and return its sequence."""
+        """Write the packets that begin a stream, and return its sequence."""
         if not self._sequence.has_clocks:
             self._sequence = self._new_sequence()
         self._file.write(self._sequence.begin_stream())
@@ -134,15 +134,16 @@ _NO_INTERVALS = pl.DataFrame(schema={"lane_id": pl.Int32, "end": pl.Int64, "dura
 
 
 def _intervals(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> pl.DataFrame:
-    """Return the end, duration and lane of each slice of a kind."""
+    """Return the lane id, end and duration of each slice of a kind, in the file in ns."""
     start, duration = start_time(kind, layout.clock), slice_duration(kind, layout.clock)
     return rows.select("lane_id", end=start + duration, duration=duration)
 
 
 def _in_order(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> tuple[Sizes | None, Times]:
-    """Return the row numbers of events in the order of time, or None if they are in this order, and sorted starts.
+    """Return the row numbers of events in the order of time, and their starts in this order in ns.
 
-    Of slices that start at the same time, the longest is the first.
+    The row numbers are None if the rows are already in this order. Of slices that start at the same time, the longest
+    is the first.
     """
     shorter = -slice_duration(kind, layout.clock) if kind.phase == kinds.SLICE else pl.lit(0, pl.Int64)
     times = rows.select(start=start_time(kind, layout.clock), shorter=shorter)

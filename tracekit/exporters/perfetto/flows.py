@@ -1,4 +1,4 @@
-"""Number the arrows of a trace, and find the events that they connect."""
+"""Find the events that arrows connect, and encode the ids of the arrows (``flow_ids``)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Flows(NamedTuple):
     """The arrows at the events of one kind.
 
     Attributes:
-        ends: The position of the first id of each event in ``ids``, and the number of ids at the end.
+        ends: Position in ``ids`` of the first id of each event, followed by the total number of ids.
         ids: The ids of the arrows, in the order of the events.
     """
 
@@ -38,17 +38,17 @@ class Flows(NamedTuple):
     ids: Numbers
 
     def batch(self, start: int, stop: int) -> Flows:
-        """Return the arrows at some events."""
+        """Return the arrows at the events from ``start`` to ``stop``."""
         ends = self.ends[start : stop + 1]
         return Flows(ends - ends[0], self.ids[ends[0] : ends[-1]])
 
     @property
     def sizes(self) -> Sizes:
-        """Number of encoded bytes at each event."""
+        """Number of bytes that the encoded ids of each event take."""
         return np.diff(self.ends) * _ENTRY_BYTES
 
     def write(self, data: Bytes, offsets: Sizes) -> None:
-        """Write the encoded ids at given offsets, one for each event."""
+        """Write the encoded ids of each event to ``data``, beginning at the offset of the event."""
         entries = np.empty((len(self.ids), _ENTRY_BYTES), np.uint8)
         entries[:, :-FIXED64_BYTES] = np.frombuffer(field_tag("TrackEvent", "flow_ids"), np.uint8)
         entries[:, -FIXED64_BYTES:] = self.ids.astype("<u8").view(np.uint8).reshape(-1, FIXED64_BYTES)
@@ -79,7 +79,7 @@ class FlowTable:
             self.count += links.height
 
     def add_shared(self, links: pl.DataFrame, part: int, kind: EventKind, view: View) -> None:
-        """Add the ends of arrows between traces that are events of a kind. The n-th arrow has the id n.
+        """Add the arrows between traces that begin or end at events of a kind. The ids of arrows count from 1.
 
         Args:
             links: The arrows, as in ``ManyTraces``.

@@ -1,4 +1,4 @@
-"""Encode packets: sequences, their clocks and strings, and descriptions of tracks."""
+"""Encode the packets that describe clocks, sequences, strings and tracks, and compress packets."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _STATE_CLEARED = 1
 
 
 def packet(**fields: Any) -> bytes:
-    """Return a packet as a field of the trace."""
+    """Return an encoded packet with the given fields, including its tag and length in the file."""
     encoded = schemas.message("perfetto", "TracePacket")(**fields).SerializeToString(deterministic=True)
     return sized(field_tag("Trace", "packet"), encoded)
 
 
 def clock_packet(sequence: int, origin_utc_ns: int | None) -> bytes:
-    """Return a packet that says which UTC time is time 0 of the file. It is empty if the time is unknown."""
+    """Return a packet with the UTC time of time 0 of the file, or no bytes if this time is unknown."""
     if origin_utc_ns is None or origin_utc_ns < 0:
         return b""
     clocks = [{"clock_id": SHOWN_CLOCK, "timestamp": 0}, {"clock_id": UTC_CLOCK, "timestamp": origin_utc_ns}]
@@ -55,12 +55,12 @@ def track_packets(lanes: LaneRegistry, sequence: int, uuids: TrackUuids) -> byte
 
 
 class PacketCompression:
-    """A compression of each batch of packets to one packet, which Perfetto decompresses when it reads the file."""
+    """A compression that replaces each batch of packets with one packet, which readers of the file decompress."""
 
     LEVEL = 1
 
     def compress(self, data: memoryview) -> memoryview | bytes:
-        """Return a packet that contains the packets of a batch, or the batch itself if that is smaller."""
+        """Return a packet that contains the compressed batch, or the batch itself if it is smaller than this packet."""
         content = zlib.compress(data, self.LEVEL)
         compressed = sized(field_tag("Trace", "packet"), sized(field_tag("TracePacket", "compressed_packets"), content))
         return compressed if len(compressed) < len(data) else data
@@ -75,7 +75,7 @@ class PacketCompression:
 
 
 class TrackUuids:
-    """The numbers of tracks in a file. Lanes have even ones and counters odd ones, so that both are small."""
+    """The uuids of the tracks in a file. Those of lanes are even, and those of counters are odd."""
 
     PROCESSES = 1 << 40
 
@@ -83,30 +83,30 @@ class TrackUuids:
         self._counters = 0
 
     def process(self, pid: int) -> int:
-        """Return the number of a process."""
+        """Return the uuid of the track of a process."""
         return self.PROCESSES + pid
 
     def lanes(self, lanes: LaneRegistry) -> Numbers:
-        """Return the number of each lane, by lane id."""
+        """Return the uuid of the track of each lane, by lane id."""
         threads = {thread.lane_id: self.lane(thread) for thread in lanes.threads()}
         return np.array([threads[lane_id] for lane_id in range(len(threads))], np.uint64)
 
     def lane(self, thread: ShownThread) -> int:
-        """Return the number of a lane."""
+        """Return the uuid of the track of a lane."""
         return 2 * thread.tid
 
     def counter(self) -> int:
-        """Return a new number for a counter."""
+        """Return a new uuid for the track of a counter."""
         self._counters += 1
         return 2 * self._counters - 1
 
 
 class Sequence:
-    """A sequence of packets with strings and clocks. It consists of streams, each of which has a clock of its own.
+    """A sequence of packets, which share a table of strings. It consists of streams with separate incremental clocks.
 
     Attributes:
         number: The number of the sequence.
-        strings: The strings of the sequence.
+        strings: The interned strings of the sequence.
     """
 
     def __init__(self, number: int) -> None:
@@ -116,16 +116,16 @@ class Sequence:
 
     @property
     def has_clocks(self) -> bool:
-        """Whether another stream can begin."""
+        """Whether the sequence has an unused clock for another stream."""
         return self._streams < len(SEQUENCE_CLOCKS)
 
     @property
     def fields(self) -> bytes:
-        """The fields that are in every packet of the sequence."""
+        """The encoded fields that every packet of the sequence contains."""
         return field_tag("TracePacket", "trusted_packet_sequence_id") + varint(self.number)
 
     def begin_stream(self) -> bytes:
-        """Return the packets that begin a stream, whose clock begins at time 0. All other streams have ended."""
+        """Return the packets that begin a stream, whose clock starts at 0. The previous stream must be complete."""
         number = {"trusted_packet_sequence_id": self.number}
         begin = (
             b""
@@ -137,7 +137,7 @@ class Sequence:
         return begin + packet(**number, trace_packet_defaults=defaults)
 
     def string_jobs(self) -> Iterator[Callable[[], memoryview]]:
-        """Yield jobs, each of which returns a packet with new strings."""
+        """Yield jobs, each of which returns a packet with strings that were interned since the last call."""
         for batch in self.strings.batches():
             yield functools.partial(self._string_packet, batch)
 

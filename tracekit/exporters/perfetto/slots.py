@@ -28,7 +28,7 @@ _MAX_WIDTH = 10
 
 
 class Slots(Protocol):
-    """The bytes of one field, or of consecutive fields, in each row, in one or more slots per row."""
+    """Encoded fields of the packets of a batch, in one or more slots per packet."""
 
     @property
     def count(self) -> int:
@@ -37,28 +37,28 @@ class Slots(Protocol):
 
     @property
     def sizes(self) -> Sizes | int:
-        """Number of bytes in each row, as one number if it is equal in all rows."""
+        """Number of bytes in each row, or a single number if all rows have the same size."""
         ...
 
     def fill(self, content: Matrix) -> None:
-        """Write the bytes of each row to a row of a matrix. The other bytes in the row may have any value."""
+        """Write the fields of each packet to a row of a matrix. The bytes after the fields may have any value."""
         ...
 
 
 class VarintSlots:
-    """Integers of variable length, each after the same bytes."""
+    """One varint per packet, preceded by constant bytes."""
 
     def __init__(
         self, prefix: bytes, values: Numbers, present: Mask | None = None, *, length_at: int | None = None
     ) -> None:
-        """Compute the size of each integer.
+        """Compute the size of each varint.
 
         Args:
-            prefix: The bytes before each integer.
+            prefix: The constant bytes.
             values: The integers. Negative ones are written as their two's complement.
             present: Rows that have the field. If None, all rows have it.
-            length_at: Position in ``prefix`` of a byte to which the size of the integer is added. If None, there is
-                no such byte.
+            length_at: Position in ``prefix`` of a length byte, to which the size of the varint is added. None if the
+                prefix contains no length.
         """
         self._prefix, self._values, self._length_at = prefix, values, length_at
         self._widths = varint_widths(values)
@@ -70,7 +70,7 @@ class VarintSlots:
             self.sizes = len(prefix) + low if low == self._max else self._widths + np.int64(len(prefix))
 
     def fill(self, content: Matrix) -> None:
-        """Write the bytes and the integer to each row of a matrix."""
+        """Write the constant bytes and the varint to each row of a matrix."""
         at = len(self._prefix)
         content[:, :at] = np.frombuffer(self._prefix, np.uint8)
         _word_column(content, at)[:] = varint_words(self._values, self._widths, self._max)
@@ -82,7 +82,7 @@ class VarintSlots:
 
 
 class Fixed64Slots:
-    """Numbers of 8 bytes, each after the same bytes."""
+    """One number of 8 bytes per packet, preceded by constant bytes."""
 
     def __init__(self, prefix: bytes, values: Numbers, present: Mask | None = None) -> None:
         self._prefix, self._values = prefix, values
@@ -91,18 +91,18 @@ class Fixed64Slots:
         self.sizes: Sizes | int = size if present is None else present * np.int64(size)
 
     def fill(self, content: Matrix) -> None:
-        """Write the bytes and the number to each row of a matrix."""
+        """Write the constant bytes and the number to each row of a matrix."""
         at = len(self._prefix)
         content[:, :at] = np.frombuffer(self._prefix, np.uint8)
         _word_column(content, at)[:] = self._values
 
 
 class Blobs(NamedTuple):
-    """Byte strings by code.
+    """Distinct byte strings, which packets refer to by number.
 
     Attributes:
-        content: The bytes of each string, padded to slots.
-        lengths: Number of bytes of each string.
+        content: One row of whole slots per byte string.
+        lengths: Number of bytes of each byte string.
     """
 
     content: Matrix
@@ -110,7 +110,7 @@ class Blobs(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: memoryview | bytes, lengths: Sizes) -> Blobs:
-        """Return byte strings that are stored one after another."""
+        """Return the byte strings of the given lengths that ``data`` contains one after another."""
         count = _slots(int(lengths.max(initial=1)))
         padded = np.zeros(len(data) + count * SLOT_BYTES, np.uint8)
         padded[: len(data)] = np.frombuffer(data, np.uint8)
@@ -119,13 +119,13 @@ class Blobs(NamedTuple):
 
 
 def encode_blobs(columns: Sequence[Column], rows: int) -> Blobs:
-    """Encode columns as one byte string per row."""
+    """Encode each row of some columns as a byte string."""
     size = row_sizes(columns)
     return Blobs.from_bytes(assemble(columns, rows), np.full(rows, size) if isinstance(size, int) else size)
 
 
 class BlobSlots:
-    """Byte strings of a table, of which each row has one."""
+    """One of several distinct byte strings per packet."""
 
     def __init__(self, blobs: Blobs, codes: Sizes) -> None:
         self._blobs, self._codes = blobs, codes
@@ -133,7 +133,7 @@ class BlobSlots:
         self.sizes: Sizes | int = blobs.lengths[codes]
 
     def fill(self, content: Matrix) -> None:
-        """Write a byte string to each row of a matrix."""
+        """Write the byte string of each packet to a row of a matrix."""
         width = np.dtype(f"V{self._blobs.content.shape[1]}")
         content.view(width)[:, 0] = self._blobs.content.view(width)[self._codes, 0]
 
@@ -143,7 +143,7 @@ class Packets(NamedTuple):
 
     Attributes:
         data: The bytes of all packets.
-        gaps: Offset of the gap at the end of the event of each packet.
+        gaps: Offset of the gap at the end of each event, which the caller has to fill.
     """
 
     data: Bytes
@@ -151,13 +151,13 @@ class Packets(NamedTuple):
 
 
 def encode_packets(sequence: bytes, event: Sequence[Slots], deltas: Numbers, gaps: Sizes | int = 0) -> Packets:
-    """Encode packets with track events.
+    """Encode packets that contain one track event each.
 
     Args:
-        sequence: The fields of each packet that are equal in all packets.
+        sequence: The encoded fields that all packets share.
         event: The fields of the events.
-        deltas: The timestamps of the packets, relative to the previous one.
-        gaps: Number of bytes at the end of each event that the caller will write.
+        deltas: The timestamp of each packet in ns, relative to the previous packet.
+        gaps: Number of bytes to leave free at the end of each event.
     """
     rows = len(deltas)
     time = VarintSlots(field_tag("TracePacket", "timestamp"), deltas)
@@ -185,14 +185,14 @@ def encode_packets(sequence: bytes, event: Sequence[Slots], deltas: Numbers, gap
 
 
 class FixedSlots:
-    """Integers of variable length that have an equal number of bytes in all rows, each after the same bytes."""
+    """Varints that are padded to the same number of bytes in all packets, with constant bytes before each."""
 
     def __init__(self, fields: Sequence[tuple[bytes, Sizes | int]], rows: int) -> None:
-        """Encode the integers.
+        """Encode the varints.
 
         Args:
-            fields: The bytes before each integer, and the integers.
-            rows: Number of rows.
+            fields: The constant bytes before each varint, and its values.
+            rows: Number of packets.
         """
         self._fields = [(tag, *fixed_varints(values, rows)) for tag, values in fields]
         self.width = sum(len(tag) + width for tag, _, width in self._fields)
@@ -200,7 +200,7 @@ class FixedSlots:
         self.count = _slots(self.width + _WORD_BYTES)
 
     def fill(self, content: Matrix) -> None:
-        """Write the integers, and the bytes before each of them, to each row of a matrix."""
+        """Write the constant bytes and the varints to each row of a matrix."""
         at = 0
         for tag, words, width in self._fields:
             content[:, at : at + len(tag)] = np.frombuffer(tag, np.uint8)
@@ -209,12 +209,14 @@ class FixedSlots:
 
 
 def copy_bytes(source: Bytes, starts: Sizes, target: Bytes, offsets: Sizes, sizes: Sizes) -> None:
-    """Copy byte strings. Up to 63 bytes after each string are overwritten in the target, before the next one is copied.
+    """Copy byte strings from one buffer to offsets in another.
+
+    64 bytes are copied at once, so up to 63 bytes after each string are overwritten before the next one is copied.
 
     Args:
-        source: The bytes of the strings, followed by at least 63 other bytes.
+        source: The buffer with the strings, which must have 63 more bytes after the last one.
         starts: Offset of each string in the source.
-        target: The bytes that are overwritten.
+        target: The buffer that the strings are copied to.
         offsets: Offset of each string in the target, in ascending order.
         sizes: Number of bytes of each string.
     """
@@ -225,12 +227,12 @@ def copy_bytes(source: Bytes, starts: Sizes, target: Bytes, offsets: Sizes, size
 
 
 def chunks(data: Bytes, size: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    """Return a view of bytes whose n-th element consists of the ``size`` bytes from offset n on."""
+    """Return a view whose n-th element consists of the ``size`` bytes at offset n. The elements overlap."""
     return np.ndarray((len(data) - size + 1,), np.dtype(f"V{size}"), data, strides=(1,))
 
 
 def varint_widths(values: Numbers) -> Bytes:
-    """Return the number of bytes of each integer."""
+    """Return the number of bytes of each integer as a varint."""
     widths = np.ones(len(values), np.uint8)
     bits = int(values.max()).bit_length() if len(values) else 0
     for shift in range(_PAYLOAD_BITS, bits, _PAYLOAD_BITS):
@@ -239,12 +241,12 @@ def varint_widths(values: Numbers) -> Bytes:
 
 
 def varint_words(values: Numbers, widths: Bytes, width: int) -> Numbers:
-    """Return the first 8 bytes of each integer of variable length.
+    """Return the first 8 bytes of the varint of each integer, in little-endian order.
 
     Args:
         values: The integers.
-        widths: Number of bytes of each integer.
-        width: The largest number of bytes of an integer.
+        widths: Number of bytes of each varint.
+        width: Number of bytes of the longest varint.
     """
     words = values & np.uint64(_CONTINUES - 1)
     for nth in range(1, min(width, _WORD_BYTES)):
@@ -254,35 +256,35 @@ def varint_words(values: Numbers, widths: Bytes, width: int) -> Numbers:
 
 @functools.cache
 def _continuations() -> Numbers:
-    """Return the bits that mark the bytes that are not the last, by the number of bytes."""
+    """Return the continuation bits in the first 8 bytes of a varint, by its number of bytes."""
     flags = [sum(_CONTINUES << 8 * n for n in range(min(width - 1, _WORD_BYTES))) for width in range(1, _MAX_WIDTH + 1)]
     return np.array([0, *flags], np.uint64)
 
 
 def fixed_varints(values: Sizes | int, rows: int) -> tuple[Numbers, int]:
-    """Return integers as words whose first bytes encode them with an equal number of bytes, and this number."""
+    """Encode integers as varints of the same number of bytes, and return their first 8 bytes and this number."""
     width = fixed_width(values)
     numbers = np.full(rows, values, np.uint64) if isinstance(values, int) else values.astype(np.uint64)
     return varint_words(numbers, np.full(rows, width, np.uint8), width), width
 
 
 def fixed_width(values: Sizes | int) -> int:
-    """Return the number of bytes of the largest integer."""
+    """Return the number of bytes of the largest integer as a varint."""
     return len(varint(values if isinstance(values, int) else int(values.max(initial=0))))
 
 
 def _word_column(content: Matrix, at: int) -> Numbers:
-    """Return the 8 bytes of each row from a position on as integers."""
+    """Return a view of the 8 bytes at a position of each row as integers."""
     return content[:, at : at + _WORD_BYTES].view("<u8")[:, 0]
 
 
 def _slots(size: int) -> int:
-    """Return the number of slots for a number of bytes."""
+    """Return how many slots are needed for a number of bytes."""
     return -(-size // SLOT_BYTES)
 
 
 def _split_sizes(sizes: Sizes | int, columns: SizeMatrix) -> None:
-    """Write the number of bytes in each slot, of which all but the last are filled first."""
+    """Divide the number of bytes of each packet among consecutive slots, which are filled from the first on."""
     count = columns.shape[1]
     if count == 1:
         columns[:, 0] = sizes
@@ -292,7 +294,7 @@ def _split_sizes(sizes: Sizes | int, columns: SizeMatrix) -> None:
 
 
 def _total(parts: Sequence[Slots]) -> Sizes | int:
-    """Return the number of bytes in each row."""
+    """Return the total number of bytes of some fields in each packet."""
     total: Sizes | int = 0
     for part in parts:
         total = total + part.sizes

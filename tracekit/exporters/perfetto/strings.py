@@ -1,4 +1,4 @@
-"""Number the strings of events, so that each of them is written once per sequence."""
+"""Intern the strings of events: write each string once per sequence, and refer to it by an interning id."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ BATCH_STRINGS = 1 << 14
 
 
 class Numbered(NamedTuple):
-    """Strings of a column by number.
+    """The interned string of each row.
 
     Attributes:
         codes: A code for each row.
-        numbers: The number of the string of each code, or 0 for null.
+        numbers: The interning id of the string of each code, or 0 for null.
     """
 
     codes: Codes
     numbers: Numbers
 
     def batch(self, rows: Sizes | slice) -> Numbers:
-        """Return the numbers of the strings of some rows, which are chosen by row number."""
+        """Return the interning ids of the strings of the given row numbers."""
         return self.numbers[self.codes[rows]]
 
 
 class StringBatch(NamedTuple):
-    """Strings of a table that are numbered from ``first``."""
+    """Strings of a table with consecutive interning ids, beginning with ``first``."""
 
     table: str
     first: int
@@ -46,11 +46,11 @@ class StringBatch(NamedTuple):
 
 
 class _CategoryNumbers(NamedTuple):
-    """The numbers of the strings that an expression returns for categories.
+    """The interning ids of the strings that an expression returns for the values of a categorical column.
 
     Attributes:
-        numbers: The number of the string of each category code, after the one for null. -1 if there is none yet.
-        column: A column without rows. Category codes are valid as long as a column with these categories exists.
+        numbers: The interning id for null, followed by the one for each category code. -1 if it is not interned yet.
+        column: An empty column with these categories. Their codes are valid as long as such a column exists.
     """
 
     numbers: Codes
@@ -58,7 +58,7 @@ class _CategoryNumbers(NamedTuple):
 
 
 class StringTable:
-    """The strings of a sequence, which are numbered from 1 in each of the three tables."""
+    """The interned strings of a sequence. Each of the three tables has its own interning ids, beginning with 1."""
 
     def __init__(self) -> None:
         self._counts = {EVENT_NAMES: 0, ANNOTATION_NAMES: 0, STRING_VALUES: 0}
@@ -67,9 +67,9 @@ class StringTable:
         self._categories: dict[tuple[str, bytes], _CategoryNumbers] = {}
 
     def number(self, table: str, rows: pl.DataFrame, expression: pl.Expr) -> Numbered:
-        """Number the strings of an expression, which is evaluated once per combination of the columns it uses.
+        """Intern the strings of an expression, which is evaluated once per combination of the values it depends on.
 
-        Strings of a single categorical column that this expression has returned before keep their numbers.
+        If it depends on a single categorical column, strings that it has returned before are not interned again.
 
         Args:
             table: The table of the strings.
@@ -83,21 +83,21 @@ class StringTable:
         return Numbered(codes, self._new_numbers(table, examples.select(expression).to_series()))
 
     def annotation_name(self, key: str) -> int:
-        """Return the number of the name of an argument."""
+        """Return the interning id of the name of an argument."""
         if key not in self._keys:
             self._add(ANNOTATION_NAMES, pl.Series([key]))
             self._keys[key] = self._counts[ANNOTATION_NAMES]
         return self._keys[key]
 
     def _new_numbers(self, table: str, texts: pl.Series) -> Numbers:
-        """Return the numbers of new strings, or 0 for null."""
+        """Add strings to a table, and return their interning ids, or 0 for null."""
         present = texts.is_not_null().to_numpy()
         numbers = np.where(present, np.cumsum(present) + self._counts[table], 0).astype(np.uint64)
         self._add(table, texts.drop_nulls())
         return numbers
 
     def _category_numbers(self, table: str, examples: pl.DataFrame, expression: pl.Expr, name: str) -> Numbers:
-        """Return the number of the string that an expression returns for each category. Categories are distinct."""
+        """Return the interning id of the string of an expression for each category. Categories must be distinct."""
         category = examples[name].to_physical().cast(pl.Int64).fill_null(-1).to_numpy() + 1
         key = table, expression.meta.serialize()
         known = self._categories[key].numbers if key in self._categories else np.zeros(0, np.int64)
@@ -111,7 +111,7 @@ class StringTable:
         return numbers
 
     def batches(self) -> list[StringBatch]:
-        """Return the strings that were numbered since the last call."""
+        """Return the strings that were added since the last call."""
         pending, self._pending = self._pending, []
         return [
             StringBatch(batch.table, batch.first + offset, batch.texts.slice(offset, BATCH_STRINGS))
@@ -125,7 +125,7 @@ class StringTable:
 
 
 def encode_strings(batch: StringBatch) -> memoryview:
-    """Return strings and their numbers as fields of the interned data."""
+    """Encode strings and their interning ids as fields of ``InternedData``."""
     array = batch.texts.cast(pl.String).to_arrow(compat_level=pl.CompatLevel.oldest())
     _, offsets, data = array.buffers()
     ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]

@@ -1,7 +1,7 @@
-"""Encode protobuf messages of equal structure by whole columns.
+"""Encode protobuf messages with the same fields by whole columns.
 
-The messages of a batch are rows of a matrix of bytes, in which every field has the width of its longest value. Bytes
-that a row does not need are removed from the matrix at the end.
+Each message is a row of a matrix of bytes, in which every field has the width of its longest value. At the end, the
+bytes that a row does not use are removed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Constant(NamedTuple):
 
 
 class Varints(NamedTuple):
-    """Integers of variable length, and the number of bytes of each of them, which ``varints`` computes."""
+    """Varints. ``varints`` creates them and computes their numbers of bytes."""
 
     values: Numbers
     widths: Bytes
@@ -57,7 +57,7 @@ FIXED64_BYTES = 8
 
 @functools.cache
 def field_tag(message: str, field: str) -> bytes:
-    """Return the bytes before the value of a field, which are its number and the encoding of its values."""
+    """Return the tag of a field, which precedes its value and contains its number and wire type."""
     descriptor = schemas.message("perfetto", message).DESCRIPTOR.fields_by_name[field]
     fixed = (descriptor.TYPE_FIXED64, descriptor.TYPE_DOUBLE)
     sized = (descriptor.TYPE_STRING, descriptor.TYPE_BYTES, descriptor.TYPE_MESSAGE)
@@ -66,7 +66,7 @@ def field_tag(message: str, field: str) -> bytes:
 
 
 def varint(number: int) -> bytes:
-    """Return a non-negative integer of variable length."""
+    """Encode a non-negative integer as a varint."""
     encoded = bytearray()
     while number >= _CONTINUES:
         encoded.append(number & ~_CONTINUES & 0xFF | _CONTINUES)
@@ -75,16 +75,16 @@ def varint(number: int) -> bytes:
 
 
 def sized(tag: bytes, content: bytes) -> bytes:
-    """Return a field whose value is a message, a string or bytes."""
+    """Encode a field whose value is a message, a string or bytes, with its length."""
     return tag + varint(len(content)) + content
 
 
 def submessage(tag: bytes, columns: Sequence[Column], present: Mask | None = None) -> list[Column]:
-    """Return the columns of a field whose values are messages.
+    """Return the columns of a message, preceded by the tag of its field and its length.
 
     Args:
         tag: The tag of the field.
-        columns: The columns of the messages.
+        columns: The columns of the message.
         present: Rows that have the field. If None, all rows have it.
     """
     size = row_sizes(columns)
@@ -94,7 +94,7 @@ def submessage(tag: bytes, columns: Sequence[Column], present: Mask | None = Non
 
 
 def varints(values: Numbers, present: Mask | None = None) -> Varints:
-    """Return a column of integers. Negative ones are written as their two's complement."""
+    """Return a column of varints. Negative integers have to be passed as their two's complement."""
     widths = np.ones(len(values), np.uint8)
     bits = int(values.max()).bit_length() if len(values) else 0
     for shift in range(_PAYLOAD_BITS, bits, _PAYLOAD_BITS):
@@ -103,12 +103,12 @@ def varints(values: Numbers, present: Mask | None = None) -> Varints:
 
 
 def _restrict(column: Column, present: Mask) -> Column:
-    """Return a column that is present in some rows only."""
+    """Return a column that is only present in rows of a mask."""
     return column._replace(present=present if column.present is None else column.present & present)
 
 
 def row_sizes(columns: Sequence[Column]) -> int | Sizes:
-    """Return the number of bytes of each row, as one number if it is equal in all rows."""
+    """Return the number of bytes of each row, or a single number if all rows have the same size."""
     size: int | Sizes = 0
     for column in columns:
         size = size + _column_size(column)
@@ -116,7 +116,7 @@ def row_sizes(columns: Sequence[Column]) -> int | Sizes:
 
 
 def _column_size(column: Column) -> int | Sizes:
-    """Return the number of bytes of a column in each row, as one number if it is equal in all rows."""
+    """Return the number of bytes of a column in each row, or a single number if all rows have the same size."""
     if isinstance(column, Varints):
         low, high = _extremes(column.widths)
         if column.present is None:
@@ -132,7 +132,7 @@ def _extremes(widths: Bytes) -> tuple[int, int]:
 
 
 def assemble(columns: Sequence[Column], rows: int) -> memoryview:
-    """Return the bytes of all rows, one after another."""
+    """Encode the columns of each row, and return the bytes of all rows one after another."""
     ends = list(itertools.accumulate(map(_matrix_width, columns)))
     end = ends[-1]
     spans = list(zip([0, *ends], ends, strict=False))
@@ -160,7 +160,7 @@ def _matrix_width(column: Column) -> int:
 
 
 def _template(columns: Sequence[Column], spans: Sequence[tuple[int, int]], width: int) -> Bytes:
-    """Return a row of the matrix with all constant bytes."""
+    """Return a row of the matrix that contains the constant bytes. All other bytes are 0."""
     template = np.zeros(width, np.uint8)
     for column, (start, stop) in zip(columns, spans, strict=True):
         if isinstance(column, Constant):
@@ -169,7 +169,7 @@ def _template(columns: Sequence[Column], spans: Sequence[tuple[int, int]], width
 
 
 def _fill_varints(matrix: Matrix, kept: Kept, column: Varints) -> bool:
-    """Write integers to columns of the matrix, and return whether their widths differ."""
+    """Write varints to columns of the matrix, and return whether their numbers of bytes differ."""
     values, widths = column.values, column.widths
     low, high = _extremes(widths)
     for nth in range(high):

@@ -22,7 +22,7 @@ LAUNCH, MESSAGE, COLLECTIVE = "launch", "message", "collective"
 
 
 def mpi_arrows(kind: EventKind, rows: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield each kind of arrows between MPI calls, as the name and the arrows.
+    """Yield the arrows between MPI calls by type, each with the name of the type: messages and collective operations.
 
     Args:
         kind: The kind of the events. Other kinds than MPI calls have no arrows.
@@ -65,7 +65,7 @@ def _message_arrows(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _collective_arrows(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the arrows from each call of a collective operation to the next one, in another process."""
+    """Return the arrows that connect the calls of each collective operation, in the order of their starts."""
     calls = rows.with_row_index("row").drop_nulls("collective_id").sort("start_ns", "mpi_call_id")
     ends = {"ns": pl.col("start_ns"), "lane_id": pl.col("lane_id"), "row": pl.col("row")}
     before = {f"from_{name}": end.shift(1).over("collective_id") for name, end in ends.items()}

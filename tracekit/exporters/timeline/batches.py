@@ -1,4 +1,4 @@
-"""Write a file in batches. Several threads format and compress the batches, which are written in order."""
+"""Write a file in batches, which several threads format and compress, and which are written in order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Compression(Protocol):
         ...
 
     def next_bytes(self, data: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
-        """Return the bytes to write for the next batch in file order, and add the batch to the checksum and size."""
+        """Return the bytes to write for the next batch in file order. Checksums are updated here."""
         ...
 
     def finish(self) -> bytes:
@@ -34,7 +34,7 @@ class Compression(Protocol):
 
 
 class NoCompression:
-    """A compression that leaves bytes unchanged."""
+    """The absence of compression: bytes are written unchanged."""
 
     def compress(self, data: memoryview) -> memoryview | bytes:
         """Return the batch unchanged."""
@@ -50,7 +50,7 @@ class NoCompression:
 
 
 class GzipCompression:
-    """Gzip compression with a single member, whose batches are compressed independently and flushed to whole bytes."""
+    """Gzip compression. Batches are compressed independently, and together form one gzip member."""
 
     HEAD = b"\x1f\x8b\x08\0\0\0\0\0\x04\xff"
     """Header of the gzip member: deflate, no file name, no time, fastest level, unknown system."""
@@ -86,7 +86,7 @@ class BatchFile:
 
         Args:
             path: The file.
-            compression: The compression if the name of the file does not end in ``.gz``. If None, there is none.
+            compression: The compression of files whose names do not end in ``.gz``. If None, they are not compressed.
         """
         self._threads = min(MAX_THREADS, os.cpu_count() or 1)
         self._compression = GzipCompression() if path.suffix == ".gz" else compression or NoCompression()
@@ -125,12 +125,12 @@ class BatchFile:
                 self._file.write(self._compression.finish())
 
     def _run_job(self, job: Callable[[], memoryview]) -> tuple[memoryview, memoryview | bytes]:
-        """Run a job, and return its bytes, both uncompressed and compressed."""
+        """Run a job, and return the bytes of its batch before and after compression."""
         data = job()
         return data, self._compression.compress(data)
 
     def _append(self, data: memoryview, compressed: memoryview | bytes) -> None:
-        """Write the next batch. A call to ``write`` may write only some of its bytes, so the call is repeated."""
+        """Write the next batch. A single call to ``write`` of an unbuffered file may write only some of the bytes."""
         rest = memoryview(self._compression.next_bytes(data, compressed))
         while rest:
             rest = rest[self._file.write(rest) :]

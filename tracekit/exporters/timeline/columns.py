@@ -1,4 +1,4 @@
-"""Evaluate what the kinds of events declare: columns, arguments and times."""
+"""Determine the columns, arguments and times that kinds of events declare."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Clock(NamedTuple):
     drift: float = 0.0
 
     def convert(self, time: pl.Expr) -> pl.Expr:
-        """Return a time of the capture in ns, as written to the file."""
+        """Return the time in the file in ns for a time of the capture in ns."""
         drifted = time + (time * self.drift).round().cast(pl.Int64) if self.drift else time
         return drifted + self.shift_ns if self.shift_ns else drifted
 
@@ -60,7 +60,7 @@ def value_exprs(*args: Arg) -> list[pl.Expr]:
 
 
 def position_columns(kind: EventKind) -> list[str]:
-    """Return the columns that determine the position of an event, which are the keys of its track and its times."""
+    """Return the columns that determine the position of an event: the keys of its track, and its times."""
     times = column_names(kind.start, kind.end) if kind.phase == kinds.SLICE else column_names(kind.start)
     return list(dict.fromkeys([*kind.placement.keys, *times]))
 

@@ -1,4 +1,4 @@
-"""Number the combinations of values in several columns, to evaluate functions of them once per combination."""
+"""Assign a code to each combination of values in several columns, so that functions of them are evaluated only once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MIN_COMBINATIONS = 64
 
 
 def combinations(rows: pl.DataFrame, names: Sequence[str]) -> tuple[Codes, pl.DataFrame]:
-    """Return a code for the combination of values in each row, and one row with the values of each code."""
+    """Return a code for the combination of values in each row, and a frame with one row per code."""
     columns = rows.select(list(dict.fromkeys(names)))
     codes, count = _compact(*_codes(columns, columns.columns))
     return codes, _examples(columns, codes, count)
@@ -31,7 +31,7 @@ def combinations(rows: pl.DataFrame, names: Sequence[str]) -> tuple[Codes, pl.Da
 def repeated_combinations(
     rows: pl.DataFrame, groups: Sequence[Sequence[str]]
 ) -> tuple[Codes, pl.DataFrame, frozenset[int]]:
-    """Number the combinations of values in groups of columns, without the groups that rarely repeat.
+    """Assign a code to each combination of values in groups of columns, except the groups whose values rarely repeat.
 
     Args:
         rows: The rows.
@@ -39,7 +39,7 @@ def repeated_combinations(
             combinations would exceed a quarter of the number of rows.
 
     Returns:
-        A code for each row, one row with the values of each code, and the numbers of the groups that are used.
+        A code for each row, a frame with one row per code, and the positions of the groups that are used.
     """
     codes, count = np.zeros(rows.height, np.int64), 1
     used: list[int] = []
@@ -57,7 +57,7 @@ def repeated_combinations(
 
 
 def _codes(rows: pl.DataFrame, names: Sequence[str]) -> tuple[Codes, int]:
-    """Return a code for the combination of values in each row, and a number that exceeds all codes."""
+    """Return a code for the combination of values in each row, and a number larger than all codes."""
     codes, count = np.zeros(rows.height, np.int64), 1
     for name in names:
         codes, count = _combine(codes, count, rows[name])
@@ -65,14 +65,14 @@ def _codes(rows: pl.DataFrame, names: Sequence[str]) -> tuple[Codes, int]:
 
 
 def _examples(columns: pl.DataFrame, codes: Codes, count: int) -> pl.DataFrame:
-    """Return one row with the values of each code."""
+    """Return one of the rows with each code, in the order of codes."""
     examples = np.empty(count, np.int64)
     examples[codes] = np.arange(len(codes))
     return columns[examples]
 
 
 def _combine(codes: Codes, count: int, column: pl.Series) -> tuple[Codes, int]:
-    """Return a code for each combination of a code and the value of a column, and a number that exceeds all codes."""
+    """Extend the codes of combinations by a column, and return them and a number larger than all codes."""
     more, size = _column_codes(column)
     if count == 1 or size == 1:
         return (more, size) if count == 1 else (codes, count)
@@ -81,7 +81,7 @@ def _combine(codes: Codes, count: int, column: pl.Series) -> tuple[Codes, int]:
 
 
 def _column_codes(column: pl.Series) -> tuple[Codes, int]:
-    """Return a code for each value of a column, and a number that exceeds all codes."""
+    """Return a code for the value of each row of a column, and a number larger than all codes."""
     physical = column.to_physical()
     if column.null_count() == len(column):
         return np.zeros(len(column), np.int64), 1
@@ -96,7 +96,7 @@ def _column_codes(column: pl.Series) -> tuple[Codes, int]:
 
 
 def _compact(codes: Codes, count: int) -> tuple[Codes, int]:
-    """Number the distinct codes from 0, and return the new codes and how many there are."""
+    """Replace codes with consecutive codes from 0 in the same order, and return them and their number."""
     if count > max(_TABLE_SIZE, _TABLE_FACTOR * len(codes)):
         return _sorted_codes(codes)
     is_used = np.zeros(count, np.bool_)
@@ -106,6 +106,6 @@ def _compact(codes: Codes, count: int) -> tuple[Codes, int]:
 
 
 def _sorted_codes(codes: Codes) -> tuple[Codes, int]:
-    """Number the distinct codes from 0 by sorting them."""
+    """Do the same as ``_compact`` by sorting, for codes that are too large for a table."""
     distinct, inverse = np.unique(codes, return_inverse=True)
     return inverse.astype(np.int64), len(distinct)

@@ -1,4 +1,4 @@
-"""The exporter of a timeline format, which the formats share."""
+"""Create the exporter of a timeline format."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def timeline_exporter(package: str, name: str, description: str, suffixes: tuple[str, ...]) -> Exporter:
-    """Return an exporter that writes timelines to files, which are gzipped if their names end in ``.gz``.
+    """Return the exporter of a timeline format. Files whose names end in ``.gz`` are gzipped.
 
     Args:
         package: The package of the format. The function ``write`` of its module ``export`` writes one trace to a file,
             and that of its module ``many`` writes several traces to one file. The modules are imported on first use.
         name: Name of the format.
-        description: One line about the format.
-        suffixes: The suffixes of files of the format.
+        description: Description of the format for lists of formats.
+        suffixes: File name suffixes of the format, the default first.
     """
 
     def configure(values: Mapping[str, str]) -> Exporter:

@@ -42,7 +42,7 @@ class Arg(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EventKind:
-    """A kind of event, such as kernels, which defines how the rows of a table are drawn.
+    """A kind of event, such as kernels. It declares how rows of a table are drawn on the timeline.
 
     Attributes:
         table: The table that contains the events.
@@ -76,17 +76,17 @@ class EventKind:
 
 
 def _number_arg(column: str, key: str | None = None) -> Arg:
-    """Return the argument for a column of numbers. By default, the argument has the name of the column."""
+    """Return an argument with the values of a column of numbers. By default, it has the name of the column."""
     return Arg(key or column, (Value(INTEGER, pl.col(column)),))
 
 
 def _string_arg(column: str, key: str | None = None) -> Arg:
-    """Return the argument for a column of strings. By default, the argument has the name of the column."""
+    """Return an argument with the values of a column of strings. By default, it has the name of the column."""
     return Arg(key or column, (Value(STRING, pl.col(column).cast(pl.String)),))
 
 
 def _triple_arg(prefix: str) -> Arg:
-    """Return the argument for three columns ``PREFIX_x``, ``PREFIX_y`` and ``PREFIX_z`` as ``[x,y,z]``."""
+    """Return an argument with the columns ``PREFIX_x``, ``PREFIX_y`` and ``PREFIX_z``, formatted as ``[x,y,z]``."""
     x, y, z = (pl.col(f"{prefix}_{axis}") for axis in "xyz")
     return Arg(prefix, (Value(STRING, concat_text(["[", x, ",", y, ",", z, "]"])),))
 
@@ -104,7 +104,7 @@ def _throughput_arg() -> Arg:
 
 
 def _integer_values(column: str, type_column: str) -> tuple[Value, Value]:
-    """Return the values of a column of integers. A uint64 is stored as its two's complement."""
+    """Return the alternative values of a column that stores uint64 values as their two's complement in an int64."""
     unsigned = pl.col(column).cast(pl.UInt64, wrap_numerical=True)
     is_unsigned = pl.col(type_column).cast(pl.String) == "uint64"
     return Value(UNSIGNED, pl.when(is_unsigned).then(unsigned)), Value(INTEGER, pl.col(column))
@@ -324,7 +324,7 @@ STEP_STATS = EventKind(
 
 
 def _call_kind(table: str, placement: Placement, key: str, default: str, *row_args: Arg, **more: Any) -> EventKind:
-    """Return the kind of the slices of threads in a table whose column ``name`` is their label.
+    """Return the kind of the calls in a table, which are slices labelled by the column ``name``.
 
     Args:
         table: The table.

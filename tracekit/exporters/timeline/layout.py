@@ -106,7 +106,7 @@ def _columns_by_table(view: View, stages: Stages) -> dict[str, list[str]]:
 
 
 def _read_positions(view: View, kind: EventKind) -> pl.DataFrame:
-    """Read the track keys and the times of the events of a kind, whose other columns the trace has cached."""
+    """Read only the columns that determine the tracks and times of the events of a kind."""
     frame = _events(view, kind)
     return pl.DataFrame() if frame is None else frame.select(columns.position_columns(kind)).collect()
 
@@ -142,7 +142,7 @@ def _lanes_of_track(slices: pl.DataFrame, placement: Placement) -> pl.Series:
 
 
 def _combination_codes(keys: pl.DataFrame) -> pl.Series:
-    """Return an integer code for the combination of values in each row, which takes less memory than the values."""
+    """Return an integer code for the combination of values in each row. Codes take less memory than the values."""
     codes, size = pl.zeros(keys.height, pl.Int32, eager=True), 1
     for key in keys.iter_columns():
         values, low, count = _integer_codes(key.to_physical())
@@ -157,7 +157,7 @@ def _combination_codes(keys: pl.DataFrame) -> pl.Series:
 
 
 def _integer_codes(values: pl.Series) -> tuple[pl.Series, int, int]:
-    """Return integers that identify the values, the lowest integer, and the size of their range, including null."""
+    """Return integers that identify the values, the smallest of them, and the size of their range including null."""
     if not values.dtype.is_integer():
         return _integer_codes(_dictionary_codes(values))
     low, high = (

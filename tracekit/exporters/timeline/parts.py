@@ -1,7 +1,7 @@
-"""Lay out several traces that are written to one file, on one clock.
+"""Lay out several traces, called parts, on the shared clock of one file.
 
-One trace is open at a time. Times in the file begin at the earliest origin. If an event is earlier than that, which is
-only known when its trace is laid out, writing starts again with later times, because viewers cannot show negative ones.
+One trace is open at a time. Time 0 of the file is the earliest origin. Viewers cannot show negative times. If an event
+precedes time 0, which is discovered when its trace is laid out, the file is written again with an earlier time 0.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class _EarlierEventError(Exception):
-    """An event precedes time 0 of the file. The argument is the difference in ns."""
+    """Raised if an event precedes time 0 of the file, with the difference in ns as its argument."""
 
 
 def retry_with_shift(traces: ManyTraces, write: Callable[[int], None]) -> None:
-    """Call a function that writes the file, given the shift of the clock in ns. Retry with a larger shift."""
+    """Call ``write`` with the number of ns to add to all times, and again with more if an event precedes time 0."""
     shift = -min((part.offset_ns for part in traces.parts), default=0)
     while True:
         try:
@@ -38,7 +38,7 @@ def retry_with_shift(traces: ManyTraces, write: Callable[[int], None]) -> None:
 
 
 def origin_facts(traces: ManyTraces, shift: int) -> dict[str, str]:
-    """Return the facts about the file."""
+    """Return the facts about the traces that a file contains, including the UTC time of its time 0 in ns."""
     origin = {} if traces.origin_utc_ns is None else {"origin_utc_ns": str(traces.origin_utc_ns - shift)}
     return {**origin, **traces.facts}
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def concat_text(parts: Iterable[str | pl.Expr]) -> pl.Expr:
-    """Concatenate literal strings and columns for each row. The result is null where any column is null."""
+    """Return an expression that concatenates literal strings and columns. It is null where a column is null."""
     merged: list[str | pl.Expr] = []
     for part in parts:
         if isinstance(part, str) and merged and isinstance(merged[-1], str):

@@ -178,12 +178,12 @@ class TrackNames:
 
 @dataclass(slots=True)
 class Numbering:
-    """The numbers of groups and lanes that are used by the traces in a file.
+    """The pids, and the numbers of lanes and groups, that are already used in a file.
 
     Attributes:
-        pids: Pids of the groups.
-        lanes: Number of lanes.
-        groups: Number of groups.
+        pids: Pids that are used.
+        lanes: Number of lanes so far.
+        groups: Number of groups so far.
     """
 
     pids: set[int] = field(default_factory=set)
@@ -191,14 +191,14 @@ class Numbering:
     groups: int = 0
 
     def free_pid(self, pid: int) -> int:
-        """Return a pid if it is not used yet, or else one that no process can have, and mark it as used."""
+        """Mark a pid as used and return it. If it is used already, mark and return a pid that no process can have."""
         free = pid if pid not in self.pids else max(FIRST_PID, *(p + 1 for p in self.pids))
         self.pids.add(free)
         return free
 
 
 class ShownProcess(NamedTuple):
-    """A track group as a process of the viewer, with its pid, its name and its place in the order of processes."""
+    """A track group as shown by viewers: as a process with a pid, a name and a position in the order of processes."""
 
     pid: int
     name: str
@@ -236,11 +236,11 @@ class LaneRegistry:
         self._pids: dict[int, int] = {}
 
     def add_to_file(self, prefix: str, numbering: Numbering) -> None:
-        """Number groups and lanes after those of other traces in the file. All lanes must have been created.
+        """Number the groups and lanes of this trace after those of earlier traces in the file. All lanes must exist.
 
         Args:
             prefix: Prefix of the names of all groups.
-            numbering: The numbers that are used. Those of this trace are added.
+            numbering: The numbers used in the file so far. Those of this trace are added.
         """
         self._prefix, self._first_tid, self._first_group = prefix, numbering.lanes + 1, numbering.groups
         pids = sorted({track.group.pid for track, _ in self._lane_ids})
@@ -327,10 +327,10 @@ def _start_end_track(names: TrackNames, process: int | None, domain_id: int, dom
 
 
 def thread_tracks(label: str, order: int) -> Placement:
-    """Return the rule that assigns events to one track per thread, with a label before the name of the thread.
+    """Return the rule that assigns events to one track per thread.
 
     Args:
-        label: The label.
+        label: Label of the tracks, which precedes the name of the thread.
         order: Sort key of the track among those of its thread.
     """
 
