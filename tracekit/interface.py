@@ -137,7 +137,7 @@ class View(Protocol):
 
     @property
     def info(self) -> Mapping[str, str]:
-        """Facts about the capture, by name."""
+        """Facts about the capture, such as ``duration_ns``, as strings by name of the fact."""
         ...
 
     def prefetch(self, columns: Mapping[str, Sequence[str] | None]) -> None:

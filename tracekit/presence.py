@@ -41,7 +41,7 @@ class SelectableTrace(Protocol):
 
     @property
     def info(self) -> Mapping[str, str]:
-        """Facts about the capture, by name."""
+        """Facts about the capture, such as ``duration_ns``, as strings by name of the fact."""
         ...
 
     def count(self, name: str) -> int:

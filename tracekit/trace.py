@@ -162,7 +162,7 @@ class Trace:
 
     @property
     def info(self) -> dict[str, str]:
-        """Facts about the capture, by name.
+        """Facts about the capture, as strings by name of the fact.
 
         The facts ``tool``, ``tool_version``, ``schema_version``, ``origin_utc_ns`` and ``duration_ns`` are included if
         the capture contains them.

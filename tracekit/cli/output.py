@@ -115,7 +115,10 @@ class Page:
         self.data.write(content.getbuffer())
 
     def _write(self, text: str, end: bytes = b"\n") -> None:
-        """Write a string that needs no escaping. Surrogates are written as the bytes of a path that they represent."""
+        """Write a string without escaping it.
+
+        Surrogates, with which Python represents bytes of a path that are not valid UTF-8, are written as these bytes.
+        """
         (self._terminal or self.data).write(text.encode("utf-8", "surrogateescape") + end)
 
     @property

@@ -29,7 +29,7 @@ def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
 
 
 def wrote(path: Path) -> bool:
-    """Return whether a file looks like an output of this exporter: it is named after the table in its Arrow schema."""
+    """Return whether a file looks like an output of this exporter: its name is the table name in its Arrow schema."""
     from pyarrow import ArrowException, ipc
 
     if path.suffix != ".arrow":

@@ -73,7 +73,7 @@ def _dictionary_columns(table: pa.Table) -> list[str]:
 
 
 def wrote(path: Path) -> bool:
-    """Return whether a file looks like an output of this exporter: it is named after the table in its Arrow schema."""
+    """Return whether a file looks like an output of this exporter: its name is the table name in its Arrow schema."""
     from pyarrow import ArrowException, parquet
 
     if path.suffix != ".parquet":

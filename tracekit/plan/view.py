@@ -50,7 +50,7 @@ class TraceView:
 
     @functools.cached_property
     def info(self) -> dict[str, str]:
-        """Properties of the capture, such as the GPU driver version, by name."""
+        """Facts about the capture, such as ``driver_version``, as strings by name of the fact."""
         rows = self._tables.read("capture_info", ["name", "value"]).to_pylist()
         return {r["name"]: r["value"] for r in rows if r["value"] is not None}
 

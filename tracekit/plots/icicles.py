@@ -32,8 +32,8 @@ def groups(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
     """Draw the tree of groups and ops, coloured by direction.
 
     Args:
-        nodes: The columns ``node``, ``parent``, ``path``, ``name``, ``direction``, ``op_id``, ``count``, ``value`` and
-            ``own``.
+        nodes: One row per node: ``node`` (id), ``parent`` (id, null for a root), ``path``, ``name``, ``direction``,
+            ``op_id``, ``count`` (number of calls), ``value``, and ``own`` (width that the children do not fill).
         metric: Metric of the columns ``value`` and ``own``, a key of ``METRIC_NAMES``.
         dark: Whether to use the dark template.
     """
@@ -50,7 +50,8 @@ def nvtx(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
     """Draw the tree of NVTX range paths, coloured by level.
 
     Args:
-        nodes: The columns ``node``, ``parent``, ``path``, ``name``, ``count``, ``value`` and ``own``.
+        nodes: One row per node: ``node`` (id), ``parent`` (id, null for a root), ``path``, ``name``, ``count`` (number
+            of ranges), ``value``, and ``own`` (width that the children do not fill).
         metric: Metric of the columns ``value`` and ``own``, a key of ``METRIC_NAMES``.
         dark: Whether to use the dark template.
     """
@@ -64,7 +65,9 @@ def stacks(nodes: pl.DataFrame, weight: str, *, dark: bool = False) -> Figure:
     """Draw the tree of calls, coloured by module.
 
     Args:
-        nodes: The columns ``node``, ``parent``, ``name``, ``module``, ``value``, ``count`` and ``own``.
+        nodes: One row per node: ``node`` (id), ``parent`` (id, null for the root), ``name``, ``module``, ``value``
+            (weight with callees), ``count`` (weight of the stacks that end at the node), and ``own`` (width that the
+            children do not fill).
         weight: Unit of the columns ``value`` and ``own``: ``samples`` or ``time`` (in ns).
         dark: Whether to use the dark template.
     """

@@ -23,7 +23,7 @@ _HOVER = "%{customdata}<extra></extra>"
 
 
 def utilization_over_time(bins: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the share of time in which each GPU was busy, with one line per GPU.
+    """Draw the percentage of each time bin during which each GPU was busy, with one line per GPU.
 
     Args:
         bins: The columns ``device_id``, ``start_ns``, ``end_ns`` and ``busy_ns``.

@@ -286,7 +286,7 @@ def _histogram_line(counts: pl.DataFrame, name: str, number: int, edges: list[fl
 
 
 def overlap(grouped: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the percentage of the time of each kernel that overlaps with communication and with computation.
+    """Draw the percentage of the time of each kernel that overlaps communication, and that overlaps computation.
 
     Args:
         grouped: The table ``grouped_trace`` of a recipe.

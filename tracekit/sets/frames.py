@@ -38,7 +38,10 @@ def with_rank_column(frame: pl.DataFrame, rank: int) -> pl.DataFrame:
 
 
 def name_in_trace(column: str) -> str:
-    """Map the name of a column of a set, except the added column ``rank``, to its name in a single trace."""
+    """Return the name that a column of a table of a set has in a single trace.
+
+    The column must not be the added column ``rank``, which single traces do not have.
+    """
     return RANK if column == RECORDED_RANK else column
 
 

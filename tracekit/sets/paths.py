@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MAX_FILES = 1 << 20
 """Maximum number of files of a folder that are examined."""
 _EXPORTED = ("nsys-sqlite", "nsys-rep")
-"""A format and the format of its source: a file is an export of the report that has the same name."""
+"""The format of exports and the format of reports: an export has the name of its report, with another suffix."""
 
 
 def expand_paths(paths: PathLike | Iterable[PathLike]) -> list[Path]:

@@ -273,8 +273,8 @@ def _use_32_bit_list_offsets(table: pa.Table) -> pa.Table:
 def _pandas_metadata(table: pl.DataFrame, index: Sequence[str]) -> dict[str, Any]:
     """Return the Parquet metadata that makes pandas use the columns ``index`` as the index of a table.
 
-    The metadata also declares types for integer columns with nulls, which pandas would otherwise convert to floats. In
-    tables of files, and in tables that have ranks but no index columns, the row number is the index.
+    The metadata also declares types for integer columns with nulls, which pandas would otherwise convert to floats. The
+    index of the table ``files``, and of tables with a column of ranks but no index columns, is the row number.
     """
     import polars as pl
 

@@ -37,7 +37,10 @@ def filter_expr(model: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> 
 
 
 def search_expr(text: str, schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
-    """Return an expression for rows in which a column contains a string, ignoring case, or None for a blank string."""
+    """Return an expression that is true for rows with a string column that contains a search text, ignoring case.
+
+    If there are no string columns, all columns are searched. Return None if the search text is blank.
+    """
     if not text.strip():
         return None
     if len(text) > MAX_TEXT:

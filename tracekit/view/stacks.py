@@ -101,7 +101,10 @@ def _is_id(text: str) -> bool:
 
 
 def functions(selection: Selection) -> Rows:
-    """Return the functions in the selected call stacks, with the number or the total time of their events."""
+    """Return one row per function in the selected call stacks, with the number or total time of its events.
+
+    One column counts the events whose innermost function it is. Another one counts all events whose call stack has it.
+    """
     frame = selection.trace.plot.functions(**selection.options())
     unit = "_time_ns" if selection.weight == "time" else "_count"
     whole = int(frame["self"].sum()) or 1

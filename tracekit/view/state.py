@@ -63,11 +63,16 @@ class State:
         return self.parameters.get(name, default)
 
     def url(self, page: str | None = None, **parameters: str) -> str:
-        """Return the URL of a page for the same capture and aggregation, with the given parameters only."""
+        """Return the URL of a page for the same capture and aggregation.
+
+        Args:
+            page: Name of the page. If None, it is the page of this state.
+            parameters: The other parameters of the URL. The parameters of this state are not included.
+        """
         return make_url(self.page if page is None else page, self.at, parameters)
 
     def at_capture(self, capture: int) -> State:
-        """Return the state of the same page for another capture, without parameters."""
+        """Return the state of the same page for another capture, with the default aggregation and no parameters."""
         return State(self.page, Aggregated(capture))
 
 

@@ -49,7 +49,7 @@ class Contents:
     Attributes:
         title: Title of the page.
         sections: Sections with data.
-        missing: Messages about data that the capture lacks, each with a hint.
+        missing: Messages about data that the capture lacks, each with a hint. The hint is empty if there is none.
     """
 
     title: str

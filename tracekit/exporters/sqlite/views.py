@@ -80,7 +80,7 @@ def view_statements(schemas: Mapping[str, TableSchema], keys: Keys) -> Iterator[
 
     Args:
         schemas: The schemas of the tables in the database.
-        keys: The valid keys. A table without a unique key is not joined, because it would repeat rows.
+        keys: The valid keys. Tables whose key is not unique are not joined, because the join would repeat rows.
     """
     for details in DETAILS:
         if details.table in schemas:
