@@ -303,7 +303,7 @@ class Activities:
     ranges: Ranges
 
     def column(self, name: str) -> pl.Series:
-        """Return one of the columns that correlation adds to the table."""
+        """Return the column with a given name, which must be one that correlation adds to the table."""
         if name in _API_CALL_COLUMNS:
             return self.call_column(name)
         if name == "start_end_range_id":

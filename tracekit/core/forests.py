@@ -62,12 +62,12 @@ def concat_ancestor_strings(parent: pl.Series, strings: pl.Series) -> pl.Series:
 
 
 def any_ancestor(parent: pl.Series, flags: pl.Series) -> pl.Series:
-    """Return whether each row or any of its ancestors is flagged, as one Boolean per row."""
+    """Return whether each row or any of its ancestors is flagged. The result is null on and below a cycle."""
     return combine_ancestors(parent, flags, lambda upper, lower: upper | lower)
 
 
 def roots(parent: pl.Series) -> pl.Series:
-    """Return the row number of the root of each row (Int64). A root is its own root."""
+    """Return the row number of each row's root (Int64). A root is its own root. It is null on and below a cycle."""
     return combine_ancestors(parent, pl.int_range(len(parent), eager=True), lambda upper, _: upper)
 
 

@@ -27,7 +27,7 @@ class RangeName(NamedTuple):
     Attributes:
         name: Name of the range.
         domain: Name of the domain. "" is the default domain.
-        number: Index of the range among the ranges with this name, in order of start.
+        number: Index of the range among the ranges with this name in this domain, from 0 in order of start.
     """
 
     name: str

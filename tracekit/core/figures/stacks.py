@@ -22,7 +22,7 @@ class Calls(NamedTuple):
 
     Attributes:
         parents: Node of the caller of each node.
-        depths: Number of frames of each node, in ascending order.
+        depths: Number of frames from the outermost one to each node. Nodes are in ascending order of this number.
         labels: Row number of the function of each node. The value of the root is unused.
         own: Weight of the stacks that end at each node.
         functions: The functions, with the columns ``name`` and ``module``, which may be null.

@@ -182,7 +182,8 @@ def _last_at_depth(rows_by_depth: pl.Series, depth: pl.Series, before: pl.Series
 def _non_nested_tracks(frame: pl.DataFrame) -> pl.Series:
     """Return the numbers of the tracks that are not nested.
 
-    On a nested track, the last earlier interval whose depth is smaller by one contains each inner interval.
+    On a nested track, each interval with a depth above 0 is contained in the last earlier interval whose depth is
+    smaller by one.
     """
 
     def is_not_contained(rows: pl.DataFrame) -> pl.Series:

@@ -205,7 +205,7 @@ def run(
 def _parameter_value(report: Report, parameter: str, text: str) -> int:
     """Parse the value of an option of a report, which must be an integer of at most nine digits.
 
-    A number of rows must be positive.
+    The value of the option ``rows`` must be positive, and other values must be at least 0.
     """
     minimum, maximum = 1 if parameter == "rows" else 0, 10**_MAX_DIGITS - 1
     if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS and int(text) >= minimum):
