@@ -167,9 +167,9 @@ class RecordedTables(Tables):
                 self._opened.close()
 
     def reopened(self) -> RecordedTables:
-        """Return separate tables of the same origin, which open it on first use.
+        """Return separate tables with the same origin, which is opened again when they are first used.
 
-        If the origin is a capture that cannot be opened again, return these tables themselves.
+        If the origin is a capture that cannot be opened again, return this object.
         """
         return RecordedTables(self.origin) if self.origin.can_reopen else self
 

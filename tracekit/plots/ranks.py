@@ -49,7 +49,7 @@ def _gpu_names(rows: pl.DataFrame) -> list[str]:
 
 
 def arrivals(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw how long each rank waits for other ranks and transfers data in collectives and messages.
+    """Draw how long each rank waits for other ranks, and how long it transfers data, in collectives and messages.
 
     Args:
         rows: The table ``arrivals`` of the recipe ``comm_skew``.

@@ -333,9 +333,10 @@ class TraceSet:
         return RankedReport.from_results(name, list(self._readable_results(functools.partial(_compute_report, name))))
 
     def stats(self, report: str) -> pl.DataFrame:
-        """Return the rows of a report of every rank, with the column ``rank`` before those of the report.
+        """Return the rows of a report of every rank, with ``rank`` as the first column.
 
-        Each rank has the rows that ``tracekit.stats`` returns for its profile, so percentages are those of the rank.
+        Each rank has the rows that ``tracekit.stats`` returns for its profile. Percentages are therefore relative to
+        the totals of the rank, not of all ranks.
 
         Raises:
             UnknownFormatError: The report or one of its options does not exist.
@@ -349,7 +350,7 @@ class TraceSet:
         return self.report(report).frame()
 
     def analyze(self, rule: str) -> pl.DataFrame:
-        """Return the rows that a rule finds in every rank, with the column ``rank`` before those of the rule.
+        """Return the rows that a rule finds in every rank, with ``rank`` as the first column.
 
         Raises:
             UnknownFormatError: The rule or one of its options does not exist, or the value of an option is not allowed.
@@ -388,7 +389,8 @@ class TraceSet:
             kernel_name: Form of the kernel names in the tables.
             metrics: GPU metrics to summarize.
             align: ``yes`` counts times from the start of the first profile, ``no`` from the start of each profile.
-            delay: Idle time of a stream in µs below which the delay between two kernels is its cause.
+            delay: Duration in µs. If a kernel was launched early enough and its stream is idle for less than this time
+                before it, the cause of the idle time is the delay between two kernels.
             steps: Steps of the PyTorch profiler whose activities are counted.
 
         Returns:
@@ -571,8 +573,8 @@ class TraceSet:
     ) -> Path:
         """Write the set in another format. The output is written completely or not at all.
 
-        Files of tables have the rows of all ranks, with the column ``rank`` before all others. A Chrome trace has the
-        tracks of all ranks on one clock, which ``clocks`` describes, and arrows between the members of collectives.
+        Files of tables have the rows of all ranks, with ``rank`` as the first column. A Chrome trace has the tracks of
+        all ranks on one clock, which ``clocks`` describes, and arrows between the members of collectives.
 
         Args:
             path: File to write, or folder for formats with one file per table.

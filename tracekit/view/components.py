@@ -61,7 +61,7 @@ def figure_panel(drawn: Figure, title: str, *, compact: bool = False) -> Any:
 
 
 def panel(title: str, content: Sequence[Any], **attributes: Any) -> Any:
-    """Return a panel with a heading and other components."""
+    """Return a panel that contains a heading, followed by the components in ``content``."""
     return html.Section([html.H2(title), *content], className="panel", **{"aria-label": title}, **attributes)
 
 

@@ -136,7 +136,7 @@ def _contains_expr(col: pl.Expr, text: str) -> pl.Expr:
 
 
 def _known_column(name: object, schema: Mapping[str, pl.DataType]) -> str:
-    """Return a column name, or raise an error if the table has no such column."""
+    """Return the name of a column unchanged, or raise an error if the table has no such column."""
     if not isinstance(name, str) or name not in schema:
         raise TracekitError("the filter or the sort order names a column that the table does not have")
     return name

@@ -399,7 +399,7 @@ def register_callbacks(app: Dash, captures: Captures, details: Any) -> None:
 
 
 def _part_id_pattern(part: str) -> dict[str, Any]:
-    """Return the pattern for the component ids of one element, such as ``search``, of all tables."""
+    """Return a pattern that matches the component ids of one element, such as ``search``, in all tables."""
     return {"part": part, "table": MATCH, "at": MATCH, "arguments": MATCH}
 
 

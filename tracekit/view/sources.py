@@ -458,7 +458,7 @@ def _captures_of(scope: Scope) -> tuple[Captures, Capture]:
 
 
 def gpu_time(scope: Scope) -> Rows:
-    """Return how the time of each GPU divides into computation, communication and other parts, by rank."""
+    """Return the time that each GPU of each rank spends in computation, communication and other activities."""
     from tracekit.view import ranks
 
     return ranks.gpu_time(*_captures_of(scope))
