@@ -389,8 +389,8 @@ class TraceSet:
             kernel_name: Form of the kernel names in the tables.
             metrics: GPU metrics to summarize.
             align: ``yes`` counts times from the start of the first profile, ``no`` from the start of each profile.
-            delay: Duration in µs. If a kernel was launched early enough and its stream is idle for less than this time
-                before it, the cause of the idle time is the delay between two kernels.
+            delay: Duration in µs. If a kernel was launched before the previous activity of its stream ended, and the
+                stream was idle in between for less than this duration, the cause is the delay between kernels.
             steps: Steps of the PyTorch profiler whose activities are counted.
 
         Returns:
