@@ -22,6 +22,7 @@ AXE_FOLDER = FIXTURES.parent / "out" / f"axe-{AXE_VERSION}"
 SETTLED = """
 () => document.querySelector("main h1") && !document.querySelector('[data-dash-is-loading="true"]')
   && [...document.querySelectorAll(".table-status")].every((e) => e.textContent)
+  && !document.querySelector(".dash-graph--pending")
   && [...document.querySelectorAll(".js-plotly-plot")].every((e) => e.querySelector("svg.main-svg"))
 """
 
@@ -282,6 +283,6 @@ def shown(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        rounded = Decimal(value).quantize(Decimal("0.001"), ROUND_HALF_UP)
+        rounded = Decimal(repr(value)).quantize(Decimal("0.001"), ROUND_HALF_UP)
         return f"{rounded:,.3f}".rstrip("0").rstrip(".")
     return str(value)

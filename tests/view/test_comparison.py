@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 import tracekit as tk
-from tests.view.support import FIXTURES, captures_of, frame_of, table
+from tests.view.support import FIXTURES, call, captures_of, frame_of, running, table, texts
 from tracekit.core.compare import KINDS
 from tracekit.errors import TracekitError
 from tracekit.view import comparison
@@ -58,3 +58,14 @@ def test_the_other_side_is_the_next_capture() -> None:
         with pytest.raises(TracekitError):
             dataset("comparison").rows(Scope(trace, arguments, captures))
     captures.close()
+
+
+def test_the_page_says_that_there_is_nothing_to_compare() -> None:
+    """An empty capture shows neither totals of 0 nor notes about its iterations."""
+    with running(FIXTURES / "empty.sqlite") as viewer:
+        shown = []
+        for by in KINDS.keys() - {"iterations"}:
+            answer = call(viewer, "navigation.children", ["/compare", f"?by={by}", "light"])
+            shown.append(texts(answer.json["response"]["page"]["children"]))
+    assert all("Neither side of the comparison contains data of this kind." in each for each in shown)
+    assert not any({"Notes", "0 ns"} & set(each) for each in shown)

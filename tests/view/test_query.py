@@ -119,6 +119,12 @@ def test_sums_and_shares_are_exact() -> None:
     whole, share = queries.load_page(captures, Query("memcpys", AT, condition="copy_kind = 'a'"), 0, 10).sums
     assert (whole["bytes"], whole["duration_ns"], whole["_label"]) == (str(BIG + 1), 2, "Sum of 2 rows")
     assert (share["bytes"], share["duration_ns"]) == (f"{(BIG + 1) * 100 / sum(sizes):.1f} %", "50.0 %")
+    one = queries.load_page(captures, Query("memcpys", AT, condition="memcpy_id = 0"), 0, 10)
+    assert one.sums[0]["_label"] == "Sum of 1 row"
+    only = captures_of(tk.Trace.from_tables({"memcpys": table("memcpys", ops[:1])}))
+    labels = [row["_label"] for row in queries.load_page(only, Query("memcpys", AT), 0, 10).sums]
+    assert labels == ["Sum of 1 row", "Share of 1 row"]
+    only.close()
     none = queries.load_page(captures, Query("memcpys", AT, condition="FALSE"), 0, 10)
     assert (none.rows, none.matching, none.sums[0]["bytes"], none.sums[1]["bytes"]) == ([], 0, 0, "0.0 %")
     captures.close()

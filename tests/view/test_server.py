@@ -8,9 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -241,17 +243,33 @@ def test_windows_that_are_not_valid(amp: Viewer, query: str) -> None:
 def test_a_window_is_a_perfetto_trace_and_old_ones_are_removed() -> None:
     with running(FIXTURES / "train_amp.sqlite") as viewer:
         low, high = tk.load(FIXTURES / "train_amp.sqlite").span() or (0, 0)
-        folder = Path(viewer._traces._folder.name)
+        folder = viewer._traces._folder
         for start in range(low, low + 6):
             answer = get(viewer, f"/trace.pftrace?start={start}&end={high}")
             assert answer.mimetype == "application/octet-stream"
-            written = schemas.message("perfetto", "Trace").FromString(answer.data)
-            assert any(packet.track_event.debug_annotations for packet in written.packet)
-        assert len(list(folder.iterdir())) == server.MAX_TRACES
+            trace = schemas.message("perfetto", "Trace")
+            batches = [packet.compressed_packets for packet in trace.FromString(answer.data).packet]
+            packets = [packet for b in batches if b for packet in trace.FromString(zlib.decompress(b)).packet]
+            assert any(packet.track_event.debug_annotations for packet in packets)
+        assert len(list(folder.glob("*.pftrace"))) == server.MAX_TRACES
         same = get(viewer, f"/trace.pftrace?start={start}&end={high}")
         assert same.data == answer.data
-        assert len(list(folder.iterdir())) == server.MAX_TRACES
+        assert len(list(folder.glob("*.pftrace"))) == server.MAX_TRACES
     assert not folder.exists()
+
+
+def test_pages_with_an_error_have_a_heading(amp: Viewer) -> None:
+    """The timeline also says which times it shows. Rows of other tables may be outside them."""
+    low, high = amp._captures.all[0].trace.span() or (0, 0)
+    problem = f"the timeline has no events between {low - 5:,} and {low - 1:,} ns"
+    hint = f"its events are between {low:,} and {high:,} ns"
+    for path, search, expected in (
+        ("/timeline", f"?start={low - 5}&end={low - 1}", ["Timeline", problem, hint]),
+        ("/nowhere", "", ["Error", "the requested page does not exist", "choose one in the navigation"]),
+        ("/", "?capture=9", ["Error"]),
+    ):
+        answer = call(amp, "navigation.children", [path, search, "light"])
+        assert texts(answer.json["response"]["page"]["children"])[: len(expected)] == expected
 
 
 def malformed(viewer: Viewer) -> Iterator[Any]:
@@ -498,8 +516,8 @@ def test_signals_end_the_program(number: int, status: int, tmp_path: Path) -> No
         if number == signal.SIGINT:
             with urllib.request.urlopen(f"{url}trace.pftrace", timeout=60) as answer:
                 assert answer.read(1) == b"\n"  # the first field of a Perfetto trace
-        (folder,) = tmp_path.glob("tracekit-view-*")
-        assert len(list(folder.iterdir())) == (number == signal.SIGINT)
+        (folder,) = tmp_path.iterdir()
+        assert len(list(folder.glob("*.pftrace"))) == (number == signal.SIGINT)
         before = time.monotonic()
         program.send_signal(number)
         _, errors = program.communicate(timeout=60)
@@ -507,3 +525,23 @@ def test_signals_end_the_program(number: int, status: int, tmp_path: Path) -> No
         assert time.monotonic() - before < 20
         assert errors.removeprefix("Press Ctrl-C to stop the viewer.\n") == "tracekit: interrupted\n"
         assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_of_a_killed_viewer_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next viewer removes it, but no viewer removes the folder of a running one."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "tracekit", "view", str(FIXTURES / "empty.sqlite"), "--port", "0"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline().startswith(b"http://127.0.0.1:")
+        (folder,) = tmp_path.iterdir()
+        with running(FIXTURES / "empty.sqlite"):
+            assert len(list(tmp_path.iterdir())) == 2
+        assert list(tmp_path.iterdir()) == [folder]
+        program.kill()
+        program.wait(60)
+    assert list(tmp_path.iterdir()) == [folder]
+    with running(FIXTURES / "empty.sqlite"):
+        assert folder not in list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []

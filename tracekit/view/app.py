@@ -106,11 +106,11 @@ def _register(app: dash.Dash, captures: Captures) -> None:
         try:
             state = parse_url(path or "/", search or "", len(captures))
         except TracekitError as error:
-            return grid.error_message(error), [], [], "Error"
+            return [html.H1("Error"), grid.error_message(error)], [], [], "Error"
         try:
             content = pages.build(pages.Context(captures, state, scheme == "dark"))
         except TracekitError as error:
-            content = [grid.error_message(error)]
+            content = [html.H1(_page_title(state)), grid.error_message(error)]
         return (
             [c for c in content if c is not None],
             _page_links(captures, state),
@@ -260,8 +260,13 @@ def _capture_header(captures: Captures, state: PageState) -> list[Any]:
 
 def _document_title(captures: Captures, state: PageState) -> str:
     """Return the title of the HTML document."""
+    return f"{_page_title(state)} · {captures[state.at].name} · tracekit"
+
+
+def _page_title(state: PageState) -> str:
+    """Return the title of a page, or "Error" if the page does not exist."""
     page = pages.PAGES.get(state.page)
-    return f"{page.title if page else 'Error'} · {captures[state.at].name} · tracekit"
+    return page.title if page else "Error"
 
 
 def _detail_tables(captures: Captures, id_: Mapping[str, str], row: Mapping[str, Any], search: str) -> list[Any]:

@@ -240,6 +240,10 @@ def summary_rows(frame: pl.DataFrame, selected: pl.DataFrame) -> list[dict[str, 
     shares = {c: f"{parts[c] * 100 / totals[c]:.1f} %" if totals[c] else "" for c in columns}
     exact: Mapping[str, Any] = {c: str(v) if isinstance(v, int) and abs(v) > MAX_EXACT else v for c, v in parts.items()}
     return [
-        {"_id": "_sum", "_label": f"Sum of {selected.height:,} rows", **exact},
-        {"_id": "_share", "_label": f"Share of all {frame.height:,} rows", **shares},
+        {"_id": "_sum", "_label": f"Sum of {_row_count(selected.height)}", **exact},
+        {"_id": "_share", "_label": f"Share of {'all ' * (frame.height > 1)}{_row_count(frame.height)}", **shares},
     ]
+
+
+def _row_count(number: int) -> str:
+    return f"{number:,} row{'s' * (number != 1)}"

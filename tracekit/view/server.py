@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import logging
 import secrets
@@ -21,6 +22,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from tracekit import interrupts
 from tracekit.errors import TracekitError
+from tracekit.targets import workspace
 from tracekit.view import app as application
 from tracekit.view import downloads, windows
 from tracekit.view.state import parse_aggregated
@@ -163,11 +165,15 @@ class Viewer:
 
 
 class _Timelines:
-    """A cache of Perfetto traces of time windows, in a temporary folder."""
+    """A cache of Perfetto traces of time windows, in a temporary folder.
+
+    Folders that killed viewers of the same user left behind are removed.
+    """
 
     def __init__(self, captures: Captures) -> None:
         self._captures = captures
-        self._folder = tempfile.TemporaryDirectory(prefix="tracekit-view-")
+        self._stack = contextlib.ExitStack()
+        self._folder = self._stack.enter_context(workspace(Path(tempfile.gettempdir())))
         self._paths: OrderedDict[tuple[Any, ...], Path] = OrderedDict()
         self._lock = threading.Lock()
         self._number = 0
@@ -187,7 +193,7 @@ class _Timelines:
         with self._lock:
             if key not in self._paths:
                 self._number += 1
-                path = Path(self._folder.name) / f"{self._number}.pftrace"
+                path = self._folder / f"{self._number}.pftrace"
                 trace.select(time=(start, end + 1)).export(path, format="perfetto")
                 interrupts.mark_output_incomplete()  # a complete file is not the end of this program
                 self._paths[key] = path
@@ -198,7 +204,7 @@ class _Timelines:
 
     def close(self) -> None:
         """Remove the temporary folder."""
-        self._folder.cleanup()
+        self._stack.close()
 
 
 class _QuietHandler(WSGIRequestHandler):

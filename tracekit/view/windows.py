@@ -65,7 +65,10 @@ def choose_window(trace: Trace, start: str, end: str) -> Window:
     low = span[0] if start == "" else parse_time(start)
     high = span[1] if end == "" else max(parse_time(end), low)
     if low > span[1] or high < span[0]:
-        raise TracekitError(f"the capture has no events between {low:,} and {high:,} ns")
+        raise TracekitError(
+            f"the timeline has no events between {low:,} and {high:,} ns",
+            hint=f"its events are between {span[0]:,} and {span[1]:,} ns",
+        )
     margin = max((high - low) // 2, MIN_WINDOW // 2) if start or end else 0
     shown = (max(span[0], low - margin), min(span[1], high + margin))
     starts = _event_starts(trace)

@@ -29,20 +29,18 @@ def build(context: Context) -> list[Any]:
         align="end",
         gap="sm",
     )
+    chosen = [components.panel("Compare with", [form]), dmc.Group([kinds], className="controls")]
     try:
         sides = context.capture.at(context.state.at), context.captures[other].at(other)
         differences = comparison.compare(context.captures, *sides, by)
     except TracekitError as error:
-        return [
-            components.panel("Compare with", [form]),
-            dmc.Group([kinds], className="controls"),
-            grid.error_message(error),
-        ]
+        return [*chosen, grid.error_message(error)]
+    if differences.frame(by).is_empty():
+        return [*chosen, html.P("Neither side of the comparison contains data of this kind.", className="dimmed")]
     arguments = {"by": by, **{f"other_{name}": value for name, value in other.parameters().items()}}
     arguments["other_capture"] = str(other.capture)
     parts = [
-        components.panel("Compare with", [form]),
-        dmc.Group([kinds], className="controls"),
+        *chosen,
         _totals_panel(context, other, comparison.totals(differences, by)),
         components.panel("Notes", [html.Ul([html.Li(note) for note in differences.notes])])
         if differences.notes
