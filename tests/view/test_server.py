@@ -545,3 +545,12 @@ def test_the_folder_of_a_killed_viewer_is_removed(tmp_path: Path, monkeypatch: p
     with running(FIXTURES / "empty.sqlite"):
         assert folder not in list(tmp_path.iterdir())
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "has_chart"), [("ncu_basic.ncu-rep", False), ("ncu_roofline_raw.csv", True)])
+def test_the_roofline_page_says_how_to_collect_what_the_chart_needs(name: str, has_chart: bool) -> None:
+    with running(FIXTURES / "ncu" / name) as viewer:
+        answer = call(viewer, "navigation.children", ["/roofline", "", "light"])
+    shown = texts(answer.json["response"]["page"]["children"])
+    assert any("profile with ncu --set roofline" in each for each in shown) != has_chart
+    assert {"Roofline", "What limits each kernel", "Launches"} <= set(shown)

@@ -130,6 +130,7 @@ class Page:
         build: Function that builds the page instead of the declared figures and tables.
         needs_ranks: Whether the page is hidden if the captures are not the ranks of a job.
         about: Sentence below the heading.
+        without_figures: Sentence that is shown instead of the figures if the capture has no data for them.
     """
 
     name: str
@@ -141,6 +142,7 @@ class Page:
     build: Callable[[Context], list[Any]] | None = None
     about: str = ""
     needs_ranks: bool = False
+    without_figures: str = ""
 
     def content(self, context: Context) -> list[Any]:
         """Return the components of the page: the heading, and the declared or built content."""
@@ -148,6 +150,8 @@ class Page:
         if self.build:
             return [*heading, *self.build(context)]
         figures = [context.figure(name, title) for name, title in self.figures.items()]
+        if self.without_figures and all(figure is None for figure in figures):
+            figures = [html.P(self.without_figures, className="dimmed")]
         return [*heading, *figures, *(context.table(name) for name in self.tables)]
 
 
@@ -238,6 +242,8 @@ PAGES: Mapping[str, Page] = {
             {"roofline": "Roofline"},
             ("roofline", "limiters", "ncu_launches"),
             {"ncu_launches": ("ncu_rules", "ncu_metrics")},
+            without_figures="The chart needs floating-point operations and DRAM traffic of kernels. "
+            "To collect them, profile with ncu --set roofline or ncu --set full.",
         ),
         Page("graph", "Graph", ("graph_nodes",), tables=("graph_summary", "graph_nodes")),
         Page("scalars", "Scalars", ("scalars",), tables=("scalars",)),
