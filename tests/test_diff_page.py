@@ -20,12 +20,12 @@ def test_the_tables_of_a_page() -> None:
     kernels = page.tables["Kernels"]
     assert kernels[0][:5] == ["Name", "Status", "Evidence", "Time A (ns)", "Time B (ns)"]
     first = diff.frame("kernels").row(0, named=True)
-    assert kernels[1][:4] == [first["name"], "slower", "believed", f"{first['time_a_ns']:,}"]
+    assert kernels[1][:4] == [first["name"], "slower", "significant", f"{first['time_a_ns']:,}"]
     assert len(kernels) == 1 + 12
     assert [row[0] for row in page.tables["Sides"][1:]] == ["Name", "Iterations", "GPUs", "Key op", "Recorded"]
     assert page.tables["Sides"][1] == ["Name", "a.nsys-rep", "b.nsys-rep"]
-    believed = [caption for caption in page.tables if caption.startswith("Believed changes")]
-    assert len(page.tables[believed[0]]) == 1 + diff.believed().height
+    significant = [caption for caption in page.tables if caption.startswith("Significant changes")]
+    assert len(page.tables[significant[0]]) == 1 + diff.significant().height
     assert len(Page(diff_page(diff, ("a", "b"), 3)).tables["Kernels (first 3 of 12 rows)"]) == 4
 
 

@@ -40,7 +40,7 @@ def diff(
 ) -> Diff:
     """Compare two captures, sets of captures or saved baselines.
 
-    A change is *believed* if it is larger than the differences between the iterations of one side, and also larger
+    A change is *significant* if it is larger than the differences between the iterations of one side, and also larger
     than the usual differences between two runs of the same program. The page "Comparing captures" explains the test.
 
     Args:
@@ -53,9 +53,9 @@ def diff(
         iterations: First and last iteration to compare, both inclusive.
         exact_names: Whether names are compared as they were recorded. By default, hashes, addresses, numbers in
             template arguments and the numbers of iterations are replaced with ``*`` before names are compared.
-        alpha: Probability that at least one change is believed although both sides come from the same distribution.
+        alpha: Probability that at least one change is significant although both sides come from the same distribution.
             The default is 0.01.
-        min_percent: Smallest increase of a time in percent that is believed. The smallest decrease that is believed is
+        min_percent: Smallest increase of a time in percent that is significant. The smallest significant decrease is
             the one that reverses this increase. If None, the value depends on the kind.
 
     Returns:

@@ -57,16 +57,16 @@ def diff_page(diff: Diff, names: tuple[str, str], limit: int | None = None) -> s
 
 
 def _overview_section(diff: Diff, names: tuple[str, str]) -> Section:
-    """Return the section with facts about both captures, notes on the comparison, and the believed changes."""
+    """Return the section with facts about both captures, notes on the comparison, and the significant changes."""
     sides = (dict(_side_facts(side, name)) for side, name in zip((diff.a, diff.b), names, strict=True))
     a, b = sides
     facts = [(label, a.get(label), b.get(label)) for label in dict.fromkeys([*a, *b])]
     meanings = [f"{evidence}: {meaning}" for evidence, meaning in EVIDENCE.items()]
-    believed = diff.believed().select("kind", *_TITLES).drop("evidence")
+    significant = diff.significant().select("kind", *_TITLES).drop("evidence")
     titles = {"kind": "Kind", **{c: t for c, t in _TITLES.items() if c != "evidence"}}
     tables = [
         Table("Sides", ("", "A", "B"), facts, len(facts)),
-        Table.from_frame("Believed changes", _round_numbers(believed), titles, ROWS, "name"),
+        Table.from_frame("Significant changes", _round_numbers(significant), titles, ROWS, "name"),
     ]
     return Section("Overview", "overview", notes=[*diff.notes, *meanings], tables=tables)
 

@@ -39,10 +39,10 @@ def test_tables(run: Run, runs: tuple[Path, Path]) -> None:
     assert [h.partition(":")[0] for h in headings] == [
         "# Kernels", "# Memory copies and sets", "# NVTX ranges, GPU", "# Iterations",
     ]  # fmt: skip
-    assert headings[0].endswith("; 12 of 12 rows changed, 1 believed")
-    assert headings[2] == "# NVTX ranges, GPU: 4 of 4 rows changed, 2 believed"
+    assert headings[0].endswith("; 12 of 12 rows changed, 1 significant")
+    assert headings[2] == "# NVTX ranges, GPU: 4 of 4 rows changed, 2 significant"
     first = lines[lines.index(headings[0]) + 1 :]
-    assert first[0].split()[:4] == ["Name", "Status", "Believed", "Change"]
+    assert first[0].split()[:4] == ["Name", "Status", "Significant", "Change"]
     assert first[1].split()[:3] == ["kernel_f<(int)*>", "slower", "yes"]
 
 
@@ -51,7 +51,7 @@ def test_limits_and_equal_rows(run: Run, runs: tuple[Path, Path]) -> None:
     assert few[-1] == "(first 2 of 12 rows; -n 0 prints all)"
     assert len(run("diff", *runs, "--by", "kernels", "-n", "0").text.splitlines()) == 2 + 1 + 2 + 12
     same = run("diff", runs[0], runs[0], "--by", "kernels").text.splitlines()
-    assert same[-1].endswith("(+0.00 %); 0 of 12 rows changed, 0 believed")
+    assert same[-1].endswith("(+0.00 %); 0 of 12 rows changed, 0 significant")
 
 
 def test_a_terminal_shows_what_fits(show: Show, runs: tuple[Path, Path]) -> None:
@@ -118,7 +118,7 @@ def test_baselines(run: Run, tmp_path: Path) -> None:
     done = run("diff", TRAIN, "--save", path)
     assert (done.stdout, done.stderr) == (b"", f"wrote {path}\n")
     done = run("diff", path, TRAIN, "--fail-if", "gpu_time > 0%", "--fail-if", "gpu_time < 0%")
-    assert sum(line.endswith(" rows changed, 0 believed") for line in done.text.splitlines()) == len(KINDS)
+    assert sum(line.endswith(" rows changed, 0 significant") for line in done.text.splitlines()) == len(KINDS)
     assert "exists already" in run("diff", TRAIN, "--save", path, status=1).stderr
     both = run("diff", TRAIN, DDP, "--by", "kernels", "--save", path, "-f", "-q")
     assert both.stderr == ""
@@ -137,12 +137,12 @@ def test_wrong_usage(run: Run, tmp_path: Path) -> None:
 
 
 def test_options(run: Run, runs: tuple[Path, Path]) -> None:
-    def believed(*options: str) -> int:
+    def significant(*options: str) -> int:
         rows = json.loads(run("diff", *runs, "--by", "kernels", "--format", "json", *options).text)["kernels"]
-        return sum(row["is_believed"] for row in rows)
+        return sum(row["is_significant"] for row in rows)
 
-    assert believed() == believed("--alpha", "0.001") == 1
-    assert believed("--min-change", "150") == 0
+    assert significant() == significant("--alpha", "0.001") == 1
+    assert significant("--min-change", "150") == 0
     exact = run("diff", TRAIN, TRAIN, "--by", "kernels", "--exact-names", "--format", "json").text
     assert any("<(int)4" in row["name"] for row in json.loads(exact)["kernels"])
     part = json.loads(run("diff", TRAIN, TRAIN, "--by", "iterations", "--iterations", "1:2", "--format", "json").text)

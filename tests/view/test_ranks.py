@@ -129,7 +129,7 @@ def test_ranks_without_utc_times_are_not_aligned(tmp_path: Path) -> None:
     paths = [write_capture(tmp_path / f"rank{n}", kernels=[kernel(0, 10), kernel(90, 100)]) for n in (0, 1)]
     opened = open_captures(paths)
     rows = frame(opened, "utilization", map="cuda_gpu_time_util_map", bins="2")
-    assert rows["rank", "since_first_start_ns", "kernel_percent"].rows() == [
+    assert rows["rank", "since_own_start_ns", "kernel_percent"].rows() == [
         (0, 0, 20.0),
         (0, 50, 20.0),
         (1, 0, 20.0),

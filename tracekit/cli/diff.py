@@ -34,7 +34,7 @@ CONDITION_HOLDS = 3
 _TITLES = {
     "name": "Name",
     "status": "Status",
-    "believed": "Believed",
+    "significant": "Significant",
     "change_percent": "Change (%)",
     "change_ns": "Change (ns)",
     "time_a_ns": "Time A (ns)",
@@ -44,7 +44,7 @@ _TITLES = {
     "share_percent": "Share (%)",
     "p_value": "p",
 }
-_MARKS = {"believed": "yes", "small": "small", "spread": "no", "untested": "?"}
+_MARKS = {"significant": "yes", "small": "small", "spread": "no", "untested": "?"}
 _DECIMALS = {"change_percent": 2, "share_percent": 2, "p_value": 4, "time_a_ns": 0, "time_b_ns": 0, "change_ns": 0}
 
 
@@ -88,14 +88,14 @@ class _Sides:
 @click.option(
     "--alpha",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Probability that any change is believed if the sides do not differ. The default is 0.01.",
+    help="Probability that any change is shown as significant although the sides do not differ. The default is 0.01.",
 )
 @click.option(
     "--min-change",
     "min_percent",
     metavar="PERCENT",
     type=click.FloatRange(0),
-    help="Smallest increase in percent that is believed. The default depends on the kind.",
+    help="Smallest increase of a time in percent that is significant. The default depends on the kind.",
 )
 @click.option(
     "--fail-if",
@@ -139,9 +139,9 @@ def command(
     A and B are captures of any format, folders or patterns of the captures of several ranks, or baselines that --save
     wrote. Kernels, ops, groups, NVTX ranges, API calls, copies, idle times and iterations are compared by name.
 
-    The column Believed is no if the difference between A and B is within the variation of the iterations, small if it
-    is larger but two runs of the same program may differ as much, yes if it is larger than both, and ? if there are too
-    few iterations.
+    The column Significant is no if the difference between A and B is within the variation of the iterations, small if
+    it is larger but two runs of the same program may differ as much, yes if it is larger than both, and ? if there are
+    too few iterations.
 
     With --save and without B, only the baseline is saved. If A and B are folders of statistics that a recipe of nsys or
     tracekit wrote, their differences are printed or, with -o, written to a folder.
@@ -266,12 +266,12 @@ def _heading_lines(diff: Diff) -> Iterator[str]:
 
 
 def _kind_heading(diff: Diff, kind: str) -> str:
-    """Return a heading with the totals of a kind and the number of believed changes."""
+    """Return a heading with the totals of a kind and the number of significant changes."""
     from tracekit.core.compare import KINDS
 
     frame, total = diff.frame(kind), KINDS[kind].total
-    changed, believed = (frame["status"] != "equal").sum(), frame["is_believed"].sum()
-    counts = f"{changed:,} of {frame.height:,} rows changed, {believed:,} believed"
+    changed, significant = (frame["status"] != "equal").sum(), frame["is_significant"].sum()
+    counts = f"{changed:,} of {frame.height:,} rows changed, {significant:,} significant"
     if total is None:
         return f"# {KINDS[kind].title}: {counts}"
     totals = frame.filter(frame["name"] == total) if total else frame
@@ -284,8 +284,8 @@ def _printed_columns(rows: pl.DataFrame, *, per_iteration: bool) -> pl.DataFrame
     """Return the columns to print, with their titles. Times are per iteration if ``per_iteration`` is true."""
     import polars as pl
 
-    believed = pl.col("evidence").cast(pl.String).replace_strict(_MARKS).alias("believed")
-    rows = rows.with_columns(believed, pl.col("status").cast(pl.String))
+    significant = pl.col("evidence").cast(pl.String).replace_strict(_MARKS).alias("significant")
+    rows = rows.with_columns(significant, pl.col("status").cast(pl.String))
     titles = _TITLES
     if per_iteration:
         before, after = (pl.col(f"iteration_{side}_ns") for side in "ab")

@@ -72,7 +72,8 @@ _OPTIONS = (
         "--delay",
         metavar="US",
         type=int,
-        help="Idle time in µs below which its cause is the delay between kernels. [default: 30]",
+        help="Attribute idle times of a stream that are shorter than this, in µs, to the delay between kernels. "
+        "[default: 30]",
     ),
     click.option(
         "--steps",

@@ -75,7 +75,7 @@ def report_descriptions() -> dict[str, str]:
     "graph",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="TensorFlow graph or event file of the same program, whose nodes graph_summary joins with ops.",
+    help="TensorFlow graph or event file of the same program. The report graph_summary joins its nodes with the ops.",
 )
 @printing_options
 @memory_option

@@ -22,7 +22,7 @@ OTHER = ("other_capture", "other_iterations", "other_key_op")
 TITLES = {
     "name": "Name",
     "status": "Status",
-    "is_believed": "Believed",
+    "is_significant": "Significant",
     "count_a": "Count A",
     "count_b": "Count B",
     "time_a_ns": "Time A (ns)",
@@ -39,7 +39,7 @@ TITLES = {
 }
 """Titles of the columns, in the order in which they are shown."""
 DESCRIPTIONS = {
-    "is_believed": "Whether the sides differ by more than their iterations do, and by more than two runs may.",
+    "is_significant": "Whether the sides differ by more than their iterations do, and by more than two runs may.",
     "evidence": " ".join(f"{name}: {text}" for name, text in EVIDENCE.items()),
     "p_value": "Probability that the sides differ at least as much by chance, for all rows together.",
 }

@@ -339,7 +339,7 @@ DATASETS: Mapping[str, Dataset] = {
             "comparison",
             "By name",
             sources.comparison,
-            note="Sorted by the size of the change. A change is believed if the sides differ by more than their "
+            note="Sorted by the size of the change. A change is significant if the sides differ by more than their "
             "iterations do, and by more than two runs of one program may.",
             hidden=("p_value",),
         ),

@@ -41,9 +41,13 @@ _COMMON = {"start_ns": "common_start_ns", "end_ns": "common_end_ns", "last_start
 """New names of times on the clock of the first rank. They prevent links to the timeline of another rank."""
 _SINCE_FIRST = {"start_ns": "since_first_start_ns", "end_ns": "since_first_end_ns"}
 """New names of times since the start of the first capture, which are aligned by UTC."""
+_SINCE_OWN = {"start_ns": "since_own_start_ns", "end_ns": "since_own_end_ns"}
+"""New names of times since the start of the capture of each rank, if the start of any capture is not recorded."""
 _TITLES = {
     "since_first_start_ns": "Start since the first capture (ns)",
     "since_first_end_ns": "End since the first capture (ns)",
+    "since_own_start_ns": "Start since the capture of the rank (ns)",
+    "since_own_end_ns": "End since the capture of the rank (ns)",
     "algorithm_gb_per_s": "Algorithm bandwidth (GB/s)",
     "bus_gb_per_s": "Bus bandwidth (GB/s)",
     "common_start_ns": "Start on the common clock (ns)",
@@ -134,8 +138,7 @@ def recipe(captures: Captures, capture: Capture, name: str, options: Mapping[str
     """
     ranks = ranks_of(captures, capture)
     values = dict(options or {})
-    is_aligned = all(member.origin_utc_ns is not None for member in ranks.members)
-    if "align" in find_recipe(name).options and not is_aligned:
+    if "align" in find_recipe(name).options and not _have_origins(ranks):
         values["align"] = "no"
     key = ("recipe", _ranks_key(captures, capture), name, *sorted(values.items()))
     return captures.cached(key, lambda: _run_recipe(ranks, name, values))  # type: ignore[no-any-return]
@@ -231,9 +234,18 @@ def _with_rank_titles(captures: Captures, frame: pl.DataFrame) -> Rows:
     """Return rows together with a title for each column.
 
     If the captures are the ranks of a job, the columns of times are renamed, because the times of all ranks count from
-    the start of the first capture. Otherwise, there is only one rank, and the column ``rank`` is dropped.
+    the start of the first capture or, if the start of any capture is not recorded, from the start of the capture of the
+    rank. Otherwise, there is only one rank, and the column ``rank`` is dropped.
     """
-    return with_titles(frame, _SINCE_FIRST) if job(captures) else with_titles(frame.drop("rank"))
+    ranks = job(captures)
+    if ranks is None:
+        return with_titles(frame.drop("rank"))
+    return with_titles(frame, _SINCE_FIRST if _have_origins(ranks) else _SINCE_OWN)
+
+
+def _have_origins(ranks: OpenSet) -> bool:
+    """Return whether the start time of every capture is recorded, so that the times of all ranks can be aligned."""
+    return all(member.origin_utc_ns is not None for member in ranks.members)
 
 
 def with_titles(frame: pl.DataFrame, other_clock: Mapping[str, str] | None = None) -> Rows:

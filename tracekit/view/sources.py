@@ -137,7 +137,7 @@ def with_share(rows: Rows, column: str, total: int | None = None, title: str = "
     place = frame.columns.index(column) + 1
     order = [c for c in frame.columns if c != "share_percent"]
     order.insert(place, "share_percent")
-    doc = f"Share in the sum of {rows.titles[column]!r} of all rows."
+    doc = f"Percentage of the total of {rows.titles[column]!r}."
     return Rows(
         frame.select(order), {**rows.titles, "share_percent": title}, {**rows.descriptions, "share_percent": doc}
     )
@@ -324,7 +324,7 @@ def gpus(scope: Scope) -> Rows:
     frame = frame.select("device_id", "name", "utilization_percent", "kernel_time_ns", *own)
     titles = {"utilization_percent": "Utilization (%)", "kernel_time_ns": "Time with kernels (ns)"}
     docs = {
-        "utilization_percent": "Share of the aggregated iterations in which the GPU ran kernels.",
+        "utilization_percent": "Percentage of the time of the aggregated iterations during which the GPU ran kernels.",
         "kernel_time_ns": "Time in which the GPU ran kernels. Kernels that run at once count once.",
     }
     return Rows(frame, {**devices.titles, **titles}, {**devices.descriptions, **docs})
@@ -431,7 +431,7 @@ def collectives(scope: Scope) -> Rows:
 
 def collective_launches(scope: Scope) -> Rows:
     """Return the launches of NCCL kernels, with one row per launch."""
-    return with_durations(table_rows(scope.trace, "kernels", where=is_collective_expr()))
+    return with_durations(table_rows(scope.trace, "kernels", where=is_nccl_expr()))
 
 
 def ranks_table(name: str) -> Callable[[Scope], Rows]:
@@ -486,7 +486,7 @@ def pace(scope: Scope) -> Rows:
     return ranks.pace(*_captures_of(scope), recipe, scope.arguments.get("name", ""))
 
 
-def is_collective_expr() -> pl.Expr:
+def is_nccl_expr() -> pl.Expr:
     """Return an expression that is true for kernels whose name contains ``nccl``, ignoring case."""
     return pl.col("name").cast(pl.String).str.contains(r"(?i)nccl")
 

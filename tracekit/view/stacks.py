@@ -117,10 +117,10 @@ def functions(selection: Selection) -> Rows:
     titles = {
         "name": "Function",
         "module": "Module",
-        f"self{unit}": f"{what} in itself",
-        "self_percent": "In itself (%)",
-        f"in_stack{unit}": f"{what} in the stack",
-        "in_stack_percent": "In the stack (%)",
+        f"self{unit}": f"{what} (self)",
+        "self_percent": "Self (%)",
+        f"in_stack{unit}": f"{what} (total)",
+        "in_stack_percent": "Total (%)",
     }
     docs = {
         f"self{unit}": "Events in which it was the innermost function.",

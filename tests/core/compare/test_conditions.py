@@ -98,7 +98,7 @@ def test_values() -> None:
     assert parse_condition("kernel_time > 0ns").value(diff) == sums[1][0] - sums[0][0]
     assert parse_condition("copy_time > 0ns").value(diff) == sums[1][1] - sums[0][1]
     assert parse_condition("copy_bytes > 0").value(diff) == parse_condition("kernel_count > 0").value(diff) == 0
-    assert parse_condition("slower > 0").value(diff) == diff.believed().filter(status="slower").height > 0
+    assert parse_condition("slower > 0").value(diff) == diff.significant().filter(status="slower").height > 0
     assert parse_condition("gone > 0").value(diff) == 0
     slow = diff.frame("kernels").row(0, named=True)
     assert parse_condition("kernels[kernel_f<*] > 0%").value(diff) == Fraction(

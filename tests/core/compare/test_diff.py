@@ -1,4 +1,4 @@
-"""Differences between two sides: exact totals, what is believed, notes, and sides of several captures."""
+"""Differences between two sides: exact totals, what is significant, notes, and sides of several captures."""
 
 from __future__ import annotations
 
@@ -74,15 +74,15 @@ def is_about_the_slow_kernel(row: dict[str, Any]) -> bool:
     return row["name"] == "kernel_f<(int)*>" or "optimizer" in row["name"] or row["kind"] in ("groups", "iterations")
 
 
-def test_a_planted_change_is_believed_and_nothing_else() -> None:
+def test_a_planted_change_is_significant_and_nothing_else() -> None:
     seeds = range(100 if ALL else 4)
     finds, others = [], []
     for seed in seeds:
-        believed = planted_diff(seed).believed().to_dicts()
+        significant = planted_diff(seed).significant().to_dicts()
         finds.append(
-            ("kernels", "kernel_f<(int)*>", "slower") in {(r["kind"], r["name"], r["status"]) for r in believed}
+            ("kernels", "kernel_f<(int)*>", "slower") in {(r["kind"], r["name"], r["status"]) for r in significant}
         )
-        others.append([r for r in believed if not is_about_the_slow_kernel(r)])
+        others.append([r for r in significant if not is_about_the_slow_kernel(r)])
     assert sum(finds) >= 0.95 * len(seeds)
     assert sum(not rows for rows in others) >= 0.95 * len(seeds), others
 
@@ -90,7 +90,7 @@ def test_a_planted_change_is_believed_and_nothing_else() -> None:
 def test_two_runs_of_one_program_do_not_differ() -> None:
     for seed in range(100 if ALL else 3):
         diff = tk.diff(made.run(1000 + 2 * seed), made.run(1001 + 2 * seed))
-        assert diff.believed().is_empty()
+        assert diff.significant().is_empty()
         assert diff.notes == ()
 
 
@@ -113,12 +113,12 @@ def test_a_diff_has_all_kinds_with_exact_sums() -> None:
     assert set(diff.frame("api")["name"]) == {"cudaLaunchKernel", "cudaMemcpyAsync"}
     assert set(diff.frame("groups")["name"]) == {"(all ops)", "step *"}
     slow = diff.frame("kernels").row(0, named=True)
-    assert (slow["name"], slow["status"], slow["evidence"]) == ("kernel_f<(int)*>", "slower", "believed")
+    assert (slow["name"], slow["status"], slow["evidence"]) == ("kernel_f<(int)*>", "slower", "significant")
     assert slow["change_percent"] == pytest.approx(100, abs=3)
     assert slow["iteration_a_ns"] == slow["time_a_ns"] / 40
     optimizer = diff.frame("nvtx_gpu").filter(name="step */optimizer").row(0, named=True)
-    assert optimizer["is_believed"]
-    assert diff.believed().filter(kind="kernels").height == 1
+    assert optimizer["is_significant"]
+    assert diff.significant().filter(kind="kernels").height == 1
     as_values = diff.to_dict()
     assert as_values["a"]["iterations"] == 40
     assert as_values["kernels"][0] == slow
@@ -135,13 +135,13 @@ def test_changes_are_per_iteration_if_the_numbers_of_iterations_differ() -> None
     frame = diff.frame("kernels")
     assert (frame["change_ns"] < 0).all()
     assert (frame["change_percent"].abs() < 5).all()
-    assert not frame["is_believed"].any()
+    assert not frame["is_significant"].any()
     change = frame["iteration_b_ns"] - frame["iteration_a_ns"]
     assert frame["share_percent"].to_list() == pytest.approx((change.abs() * 100 / change.abs().sum()).to_list())
     assert [s for s in frame["status"] if s != "equal"] == ["slower" if c > 0 else "faster" for c in change if c]
 
 
-def test_new_and_missing_kernels_are_believed() -> None:
+def test_new_and_missing_kernels_are_significant() -> None:
     a = made.run(1)
     kernels = a.frame("kernels").collect()
     others = kernels.with_columns(
@@ -151,8 +151,8 @@ def test_new_and_missing_kernels_are_believed() -> None:
     )
     names = ("api_calls", "nvtx_ranges", "memcpys", "devices")
     renamed = tk.Trace.from_tables({**{n: a[n] for n in names}, "kernels": others.to_arrow().cast(a["kernels"].schema)})
-    believed = tk.diff(a, renamed, by=["kernels"]).believed()
-    assert sorted(believed.select("name", "status").rows()) == [("k2", "new"), ("kernel_f<(int)*>", "gone")]
+    significant = tk.diff(a, renamed, by=["kernels"]).significant()
+    assert sorted(significant.select("name", "status").rows()) == [("k2", "new"), ("kernel_f<(int)*>", "gone")]
 
 
 def test_changes_outside_iterations_and_with_few_iterations_are_untested() -> None:
@@ -160,28 +160,28 @@ def test_changes_outside_iterations_and_with_few_iterations_are_untested() -> No
     a = summary_of([*samples, ("out", None, 1, 5)], (1,) * 20)
     b = summary_of([*samples, ("out", None, 1, 500)], (1,) * 20)
     rows = {r["name"]: r for r in compare.compare(a, b, ["kernels"]).frame("kernels").to_dicts()}
-    assert (rows["out"]["evidence"], rows["out"]["is_believed"], rows["out"]["p_value"]) == ("untested", None, None)
-    assert (rows["in"]["evidence"], rows["in"]["is_believed"], rows["in"]["status"]) == ("spread", False, "equal")
+    assert (rows["out"]["evidence"], rows["out"]["is_significant"], rows["out"]["p_value"]) == ("untested", None, None)
+    assert (rows["in"]["evidence"], rows["in"]["is_significant"], rows["in"]["status"]) == ("spread", False, "equal")
     few = tk.diff(made.run(1, iterations=3), made.run(2, iterations=3), by=["kernels"])
     assert few.notes == ("3 (A) and 3 (B) iterations are too few to test whether differences exceed their spread",)
     assert set(few.frame("kernels")["evidence"]) == {"untested"}
-    assert few.believed().is_empty()
+    assert few.significant().is_empty()
     assert set(EVIDENCE) == set(few.frame("kernels")["evidence"].dtype.categories)  # type: ignore[attr-defined]
 
 
-def test_small_changes_are_not_believed_unless_they_are_requested() -> None:
+def test_small_changes_are_not_significant_unless_they_are_requested() -> None:
     a, b = (summary_of([("k", i, 1, t + i % 3) for i in range(30)], (1,) * 30) for t in (100_000, 100_900))
     row = compare.compare(a, b, ["kernels"]).frame("kernels").row(0, named=True)
-    assert (row["evidence"], row["is_believed"]) == ("small", False)
+    assert (row["evidence"], row["is_significant"]) == ("small", False)
     assert row["p_value"] < 0.001
-    assert compare.compare(a, b, ["kernels"], min_percent=0.5).frame("kernels")["is_believed"].all()
-    assert compare.compare(b, a, ["kernels"], min_percent=0.5).frame("kernels")["is_believed"].all()
-    assert not compare.compare(a, b, ["kernels"], min_percent=0.5, alpha=1e-6).frame("kernels")["is_believed"].any()
+    assert compare.compare(a, b, ["kernels"], min_percent=0.5).frame("kernels")["is_significant"].all()
+    assert compare.compare(b, a, ["kernels"], min_percent=0.5).frame("kernels")["is_significant"].all()
+    assert not compare.compare(a, b, ["kernels"], min_percent=0.5, alpha=1e-6).frame("kernels")["is_significant"].any()
 
 
-def test_more_events_of_the_same_duration_are_believed() -> None:
+def test_more_events_of_the_same_duration_are_significant() -> None:
     a, b = (summary_of([("k", i, n, n * 1000) for i in range(30)], (1,) * 30) for n in (10, 11))
-    assert compare.compare(a, b, ["kernels"]).frame("kernels")["evidence"].to_list() == ["believed"]
+    assert compare.compare(a, b, ["kernels"]).frame("kernels")["evidence"].to_list() == ["significant"]
 
 
 def test_the_duration_of_iterations_may_vary_as_much_as_the_gpu_is_idle() -> None:
@@ -197,14 +197,14 @@ def test_the_duration_of_iterations_may_vary_as_much_as_the_gpu_is_idle() -> Non
         frame = compare.compare(a, b, ["iterations"], min_percent=min_percent).frame("iterations")
         return str(frame.filter(name="(duration)")["evidence"][0])
 
-    assert evidence(side(100_000, 99_000), side(110_000, 109_000)) == "believed"
+    assert evidence(side(100_000, 99_000), side(110_000, 109_000)) == "significant"
     assert evidence(side(100_000, 50_000), side(110_000, 50_000)) == "small"
-    assert evidence(side(100_000, 50_000), side(110_000, 50_000), min_percent=5) == "believed"
-    assert evidence(side(100_000, 50_000), side(400_000, 50_000)) == "believed"
+    assert evidence(side(100_000, 50_000), side(110_000, 50_000), min_percent=5) == "significant"
+    assert evidence(side(100_000, 50_000), side(400_000, 50_000)) == "significant"
     assert evidence(side(0, 0), side(0, 0)) == "spread"
 
 
-def test_a_longer_longest_kernel_is_believed_if_the_mean_varies_too_much() -> None:
+def test_a_longer_longest_kernel_is_significant_if_the_mean_varies_too_much() -> None:
     """Launches of the shared generator last between 1.5 and 40 µs, with equal probability."""
 
     def side(seed: int, factor: float) -> Summary:
@@ -212,15 +212,15 @@ def test_a_longer_longest_kernel_is_believed_if_the_mean_varies_too_much() -> No
         rows = [("kernels", "k", i, 20, int(t.sum()), None, int(t.max())) for i, t in enumerate(times)]
         return Summary(pl.DataFrame(rows, schema=SAMPLES, orient="row"), (1,) * 80)
 
-    def is_believed(a: Summary, b: Summary) -> bool:
-        return bool(compare.compare(a, b, ["kernels"]).frame("kernels")["is_believed"][0])
+    def is_significant(a: Summary, b: Summary) -> bool:
+        return bool(compare.compare(a, b, ["kernels"]).frame("kernels")["is_significant"][0])
 
-    assert not is_believed(side(1, 1.0), side(2, 1.0))
-    assert is_believed(side(1, 1.0), side(2, 1.05))
+    assert not is_significant(side(1, 1.0), side(2, 1.0))
+    assert is_significant(side(1, 1.0), side(2, 1.05))
     mean_alone = [
         Summary(s.samples.with_columns(max_ns=pl.lit(None, pl.Int64)), s.units) for s in (side(1, 1.0), side(2, 1.05))
     ]
-    assert not is_believed(*mean_alone)
+    assert not is_significant(*mean_alone)
 
 
 def test_many_iterations_are_combined_into_units() -> None:
@@ -229,7 +229,7 @@ def test_many_iterations_are_combined_into_units() -> None:
     assert len(summary.units) == 200
     assert summary.units == (3,) * 200
     whole = tk.diff(made.run(1, iterations=600), made.run(2, iterations=600), by=["kernels"])
-    assert not whole.frame("kernels")["is_believed"].any()
+    assert not whole.frame("kernels")["is_significant"].any()
     kernels = made.run(1, iterations=600)["kernels"]
     assert summary.samples["count"].sum() == kernels.num_rows
 
@@ -299,7 +299,7 @@ def test_a_capture_does_not_differ_from_itself(name: str) -> None:
             assert set(frame["change_ns"]) <= {0}
         kernels = trace.frame("kernels").collect()
         assert diff.frame("kernels")["count_a"].sum() >= kernels.height
-        assert not diff.believed().height
+        assert not diff.significant().height
 
 
 def test_wrong_arguments() -> None:

@@ -65,12 +65,12 @@ METRICS = {
 }
 """Metrics that are computed for both sides, by name. A condition limits the change of a metric."""
 ROW_COUNTS = {
-    "slower": "Number of rows that are slower in B, counting only believed changes.",
-    "faster": "Number of rows that are faster in B, counting only believed changes.",
-    "new": "Number of rows that exist only in B, counting only believed changes.",
-    "gone": "Number of rows that exist only in A, counting only believed changes.",
+    "slower": "Number of rows that are slower in B, counting only significant changes.",
+    "faster": "Number of rows that are faster in B, counting only significant changes.",
+    "new": "Number of rows that exist only in B, counting only significant changes.",
+    "gone": "Number of rows that exist only in A, counting only significant changes.",
 }
-"""Descriptions of the metrics that count believed rows, by status of the rows."""
+"""Descriptions of the metrics that count significant rows, by status of the rows."""
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 _COMPARISONS: dict[str, Callable[[Number, Number], bool]] = {
     ">": lambda value, limit: value > limit,
@@ -120,7 +120,7 @@ class Condition:
             MissingTableError: A side has no data for the metric.
         """
         if self.pattern is None and not self._is_metric:
-            return Fraction(diff.believed().filter(pl.col("status") == self.metric).height)
+            return Fraction(diff.significant().filter(pl.col("status") == self.metric).height)
         per_iteration = is_per_iteration(diff.a, diff.b)
         before, after = (self._side_value(side, name, per_iteration) for side, name in ((diff.a, "A"), (diff.b, "B")))
         change = after - before

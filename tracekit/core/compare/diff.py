@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 DEFAULT_ALPHA = 0.01
 EVIDENCE = {
-    "believed": "The sides differ by more than their iterations do, and by more than two runs of one program do.",
+    "significant": "The sides differ by more than their iterations do, and by more than two runs of one program do.",
     "small": "The sides differ by more than their iterations do, but not by more than two runs of one program may.",
     "spread": "The iterations of one side differ among themselves as much as the sides do.",
     "untested": "A side has too few iterations, or the rows are not in iterations.",
 }
-"""The reasons why a change is believed or not."""
+"""The reasons why a change is significant or not."""
 _QUANTITIES = 4
 """Number of tested quantities per row: time per iteration, time per event, number of events, and the longest event."""
 _MIDDLE = 4
@@ -47,7 +47,7 @@ class Diff:
         a: The summary of the first side.
         b: The summary of the second side.
         kinds: The kinds that were compared, keys of ``KINDS``.
-        alpha: Probability that any row is marked as ``is_believed`` if both sides come from the same distribution.
+        alpha: Probability that any row is marked as ``is_significant`` if both sides come from the same distribution.
         frames: The rows of each kind.
         notes: Sentences about limits of the comparison, such as different GPUs or numbers of iterations.
     """
@@ -74,8 +74,8 @@ class Diff:
         Returns:
             One row per name: ``name``, ``status``, ``count_a``, ``count_b``, ``time_a_ns``, ``time_b_ns``,
             ``change_ns``, ``change_percent``, ``share_percent``, ``iteration_a_ns`` and ``iteration_b_ns`` (time per
-            iteration), ``p_value``, ``is_believed`` (null if untested) and ``evidence``. The kind ``copies`` also has
-            ``bytes_a`` and ``bytes_b``.
+            iteration), ``p_value``, ``is_significant`` (null if untested) and ``evidence``. The kind ``copies`` also
+            has ``bytes_a`` and ``bytes_b``.
 
         Raises:
             UnknownFormatError: The kind was not compared.
@@ -84,10 +84,10 @@ class Diff:
             raise UnknownFormatError(f"{kind!r} was not compared", hint=choices_hint("kinds", self.frames, kind))
         return self.frames[kind]
 
-    def believed(self) -> pl.DataFrame:
-        """Return the rows of all kinds for which ``is_believed`` is true, with the additional column ``kind``."""
+    def significant(self) -> pl.DataFrame:
+        """Return the rows of all kinds for which ``is_significant`` is true, with the additional column ``kind``."""
         columns = [pl.lit(None, pl.String).alias("kind"), pl.exclude("bytes_a", "bytes_b")]
-        rows = [f.filter("is_believed").select(columns).with_columns(kind=pl.lit(k)) for k, f in self.frames.items()]
+        rows = [f.filter("is_significant").select(columns).with_columns(kind=pl.lit(k)) for k, f in self.frames.items()]
         return pl.concat(rows)
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,9 +116,9 @@ def compare(
         a: The first side.
         b: The second side.
         kinds: Kinds to compare, keys of ``KINDS``.
-        alpha: Probability that any row is marked as ``is_believed`` if both sides come from the same distribution.
-        min_percent: Smallest increase in per cent that is marked as ``is_believed``. The smallest decrease is the one
-            that undoes this increase. The default depends on the kind.
+        alpha: Probability that any row is marked as ``is_significant`` if both sides come from the same distribution.
+        min_percent: Smallest increase in per cent that is marked as ``is_significant``. The smallest decrease is the
+            one that undoes this increase. The default depends on the kind.
 
     Raises:
         UnknownFormatError: A kind does not exist.
@@ -188,7 +188,7 @@ def _number_of_tests(a: Summary, b: Summary) -> int:
 def _add_evidence(
     a: Summary, b: Summary, tables: Mapping[str, pl.DataFrame], alpha: float, min_percent: float | None
 ) -> dict[str, pl.DataFrame]:
-    """Test the changes of all kinds, and add ``p_value``, ``is_believed`` and ``evidence`` to their rows."""
+    """Test the changes of all kinds, and add ``p_value``, ``is_significant`` and ``evidence`` to their rows."""
     if not _can_test(a, b, alpha):
         return {kind: _mark_as_untested(rows) for kind, rows in tables.items()}
     quantities = {
@@ -212,13 +212,13 @@ def _add_evidence(
 def _mark_as_untested(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(
         p_value=pl.lit(None, pl.Float64),
-        is_believed=pl.lit(None, pl.Boolean),
+        is_significant=pl.lit(None, pl.Boolean),
         evidence=pl.lit("untested", pl.Enum(list(EVIDENCE))),
     )
 
 
 def _min_percents(kind: str, rows: pl.DataFrame, least: float) -> Matrix:
-    """Return, for each row, the smallest increase in per cent that is marked as ``is_believed``.
+    """Return, for each row, the smallest increase in per cent that is marked as ``is_significant``.
 
     In an iteration, the busy time of the GPU is almost the same in all runs of a program, but the remaining time is
     not. The limit for the duration of an iteration is therefore the weighted mean of the limits of both times.
@@ -237,32 +237,32 @@ def _min_percents(kind: str, rows: pl.DataFrame, least: float) -> Matrix:
 
 
 def _add_verdicts(rows: pl.DataFrame, p: Matrix, ratios: Matrix, alpha: float, least: Matrix) -> pl.DataFrame:
-    """Add ``p_value``, ``is_believed`` and ``evidence`` to the changes of one kind.
+    """Add ``p_value``, ``is_significant`` and ``evidence`` to the changes of one kind.
 
     Args:
         rows: The changes.
         p: The p-values, with one row per quantity and one column per change.
         ratios: The logarithms of the ratios of the same quantities.
         alpha: Largest p-value of a significant change.
-        least: Smallest absolute logarithm of a ratio that is marked as ``is_believed``, one per change.
+        least: Smallest absolute logarithm of a ratio that is marked as ``is_significant``, one per change.
     """
     directions = {"new": 1, "slower": 1, "equal": 0, "faster": -1, "gone": -1}
     direction = rows["status"].cast(pl.String).replace_strict(directions, return_dtype=pl.Int64)
     agrees = np.sign(ratios) == direction.to_numpy()
     p = np.where(agrees, p, 1.0)
-    significant = p <= alpha
-    believed = (significant & (np.abs(ratios) >= least)).any(axis=0)
-    evidence = np.where(believed, "believed", np.where(significant.any(axis=0), "small", "spread"))
+    unlikely = p <= alpha
+    significant = (unlikely & (np.abs(ratios) >= least)).any(axis=0)
+    evidence = np.where(significant, "significant", np.where(unlikely.any(axis=0), "small", "spread"))
     inside = ((pl.col("iteration_a_ns") > 0) | (pl.col("iteration_b_ns") > 0)).alias("inside")
     judged = rows.with_columns(
         p_value=pl.Series(p.min(axis=0), dtype=pl.Float64),
-        is_believed=pl.Series(believed, dtype=pl.Boolean),
+        is_significant=pl.Series(significant, dtype=pl.Boolean),
         evidence=pl.Series(evidence.tolist(), dtype=pl.Enum(list(EVIDENCE))),
     )
     is_inside = judged.select(inside).to_series()
     return judged.with_columns(
         pl.when(is_inside).then(c).otherwise(pl.lit(v)).alias(c)
-        for c, v in (("p_value", None), ("is_believed", None), ("evidence", "untested"))
+        for c, v in (("p_value", None), ("is_significant", None), ("evidence", "untested"))
     ).cast({"evidence": pl.Enum(list(EVIDENCE))})
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 KERNEL_PERCENT, GPU_PERCENT, COPY_PERCENT, CPU_PERCENT = 1.5, 2.5, 10.0, 200.0
-"""Smallest increases that are marked as believed. Smaller ones also occur between two runs of one program.
+"""Smallest increases that are marked as significant. Smaller ones also occur between two runs of one program.
 
 In 19 pairs of runs of three programs, the times of kernels differed by up to 1.2 % in nearly all iterations, those of
 ops by up to 1.8 %, and times on the CPU by up to a factor of 2.
@@ -34,7 +34,7 @@ class Kind(NamedTuple):
     Attributes:
         title: Title of the rows, for headings.
         time: Description of the time of a row.
-        min_percent: Smallest increase in per cent that is marked as believed. The smallest decrease is the one that
+        min_percent: Smallest increase in per cent that is marked as significant. The smallest decrease is the one that
             undoes this increase.
         rows: Function that returns ``name``, ``iteration``, ``count``, ``time_ns`` and ``bytes`` of one trace.
         total: Name of the row that contains the total, "" if the total is the sum of all rows, or None if the kind has

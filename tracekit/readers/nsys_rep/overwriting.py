@@ -65,7 +65,7 @@ class StepBudget:
         if self.left < 0:
             raise self.exceeded_error()
 
-    def spend_bytes(self, size: int) -> None:
+    def spend_for_string(self, size: int) -> None:
         """Subtract the number of steps for searching a string, which is computed from its size in bytes.
 
         Raises:
@@ -213,7 +213,7 @@ class Overwriter:
             text: String to copy.
             bits: Bit mask of the private names that the string may contain.
         """
-        self.budget.spend_bytes(len(text))
+        self.budget.spend_for_string(len(text))
         return self.redaction.overwrite(self.names, text, bits)
 
     def overwrite_unknown_fields(self, entries: BlockEntries, spans: Spans) -> BlockEntries:

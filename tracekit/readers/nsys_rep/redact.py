@@ -293,7 +293,7 @@ class _RedactedReport:
     def _read_entry(self, entries: BlockEntries, nth: int) -> bytes:
         """Return the bytes of an entry. The steps that parsing them takes are deducted from the step budget."""
         event = entries[nth]
-        self.budget.spend_bytes(MESSAGE_COST * len(event))
+        self.budget.spend_for_string(MESSAGE_COST * len(event))
         return event
 
     def _collect_from_environment(self, text: bytes) -> bool:
@@ -350,7 +350,7 @@ class _RedactedReport:
         known = self._entries_with_ids(entries, ids, self.environments)
         for nth in sorted({*entries.entries_at(zeros), *entries.entries_at(environments), *known}):
             text = entries[nth]
-            self.budget.spend_bytes(len(text))
+            self.budget.spend_for_string(len(text))
             if entries.numbers[nth] != STRING:
                 continue
             self.redaction.collect_names(PATH, text)
@@ -409,7 +409,7 @@ class _RedactedReport:
         def redact_event(nth: int, value: bytes) -> bytes:
             inside = entries.spans_within(nth, spans)
             if nth in processes:
-                self.budget.spend_bytes(MESSAGE_COST * len(value))
+                self.budget.spend_for_string(MESSAGE_COST * len(value))
                 shorter = process(value)
                 inside, value = self.overwriter.candidates(shorter), shorter
             return self.overwriter.overwrite(value, inside)

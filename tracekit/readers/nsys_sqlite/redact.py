@@ -186,7 +186,7 @@ class _RedactedExport:
             self._redact_settings(table)
         self._redact_properties()
         self._redact_devices()
-        self._redact_switches()
+        self._redact_infiniband()
         self._redact_environments()
         self._redact_outputs()
         self._redact_processes()
@@ -247,12 +247,12 @@ class _RedactedExport:
                 self._redact_column(kind, table, "value", f"nameEnum = {number}")
             for number in _FOLDER_PROPERTIES:
                 self._update_column(table, "value", f"nameEnum = {number}", self.redaction.redact_folders)
-            self._update_column(table, "value", f"nameEnum = {_NIC_PROPERTY}", self._clear_addresses)
+            self._update_column(table, "value", f"nameEnum = {_NIC_PROPERTY}", self._redact_addresses)
         if self._has_columns("TARGET_INFO_NIC_INFO", "GUID"):
             done = self.db.execute("UPDATE TARGET_INFO_NIC_INFO SET GUID = 0 WHERE GUID <> 0")
             self.redaction.counts[ADDRESS] += done.rowcount
 
-    def _clear_addresses(self, text: bytes) -> bytes:
+    def _redact_addresses(self, text: bytes) -> bytes:
         cleared, number = _GUID.subn(rb'\1""', text)
         self.redaction.counts[ADDRESS] += number
         return cleared
@@ -263,7 +263,7 @@ class _RedactedExport:
             if self._has_columns(table, column):
                 self._update_column(table, column, "TRUE", self._redact_device)
 
-    def _redact_switches(self) -> None:
+    def _redact_infiniband(self) -> None:
         """Replace the names and globally unique ids of InfiniBand devices. Equal ids get equal replacements."""
         for column in _NETWORK_NAMES:
             if self._has_columns("NET_IB_DEVICE_INFO", column):

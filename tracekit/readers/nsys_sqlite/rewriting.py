@@ -140,10 +140,10 @@ class StringColumns:
             batch.append(row)
             size += len(row[1])
             if size >= BATCH:
-                self._spend_bytes(size)
+                self._deduct_bytes(size)
                 yield batch
                 batch, size = [], 0
-        self._spend_bytes(size)
+        self._deduct_bytes(size)
         if batch:
             yield batch
 
@@ -167,7 +167,7 @@ class StringColumns:
         has_value_columns = "".join(f", max(+{quote_identifier(c)} COLLATE BINARY > '')" for c in self.columns[name])
         sql = f"SELECT count(*){has_value_columns} FROM {quote_identifier(name)} NOT INDEXED"  # noqa: S608 - quoted
         rows, *has_values = self.db.execute(sql).fetchone()
-        self._reserve_values(rows * len(has_values))
+        self._deduct_values(rows * len(has_values))
         listed = self.db.execute("SELECT name FROM pragma_table_xinfo(?)", (name,))
         used_names = {c.decode().lower() for (c,) in listed}
         free = (n for n in ("rowid", "_rowid_", "oid") if n not in used_names)
@@ -183,7 +183,7 @@ class StringColumns:
             return False
         return True
 
-    def _reserve_values(self, values: int) -> None:
+    def _deduct_values(self, values: int) -> None:
         """Subtract from the number of values that may still be searched.
 
         The number is limited because a row of many nulls takes only a few bytes of the file.
@@ -200,7 +200,7 @@ class StringColumns:
                 hint=EXPORT_AGAIN,
             )
 
-    def _spend_bytes(self, size: int) -> None:
+    def _deduct_bytes(self, size: int) -> None:
         self._bytes_left -= size
         if self._bytes_left < 0:
             raise CorruptTraceError(

@@ -31,7 +31,7 @@ class ExportTables(Database):
         for index, request in enumerate(requests):
             yield index, request.convert(self._read_table(request.table, request.types, request.where))
 
-    def bytes_to_text(self, column: str, data: pa.Array) -> pa.Array:
+    def format_blob_column(self, column: str, data: pa.Array) -> pa.Array:
         """Format a column of binary NVTX payloads as strings. Other columns are returned unchanged."""
         return blobs.format_blobs(data) if column == blobs.COLUMN else data
 

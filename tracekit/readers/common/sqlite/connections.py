@@ -48,7 +48,7 @@ class ConnectionPool:
         """
         self._uri = read_only_uri(path)
         self._size = size
-        self._steps = _StepCounter()
+        self._limit = _InstructionLimit()
         self._lock = threading.Lock()
         self._query_connection: sqlite3.Connection | None = None
         self._close_query_connection: Callable[[], object] | None = None
@@ -65,11 +65,11 @@ class ConnectionPool:
         with self._lock:
             if self._query_connection is None:
                 self._query_connection = self._open_connection()
-            self._steps.left = STEPS + STEPS_PER_BYTE * self._size
+            self._limit.left = STEPS + STEPS_PER_BYTE * self._size
             try:
                 return self._query_connection.execute(sql, parameters).fetchall()
             except sqlite3.OperationalError as e:
-                if self._steps.left > 0:
+                if self._limit.left > 0:
                     raise
                 raise Damage(
                     "a query runs more SQLite instructions than tracekit allows for a file of this size"
@@ -116,8 +116,8 @@ class ConnectionPool:
         connection.text_factory = lambda b: b.decode("utf-8", "replace")
         connection.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, MAX_COLUMNS)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(self._size + _SPARE_BYTES, _MOST_BYTES))
-        connection.set_progress_handler(self._steps.count, _STEPS_AT_A_TIME)
-        self._steps.left = STEPS
+        connection.set_progress_handler(self._limit.deduct, _STEPS_AT_A_TIME)
+        self._limit.left = STEPS
         for setting in _SETTINGS:
             connection.execute(f"PRAGMA {setting}")
         # Python 3.13 warns of a connection that is deleted without being closed.
@@ -152,7 +152,7 @@ class ConnectionPool:
         return connection
 
 
-class _StepCounter:
+class _InstructionLimit:
     """A counter that interrupts a query after a maximum number of instructions of SQLite's virtual machine.
 
     Attributes:
@@ -162,7 +162,7 @@ class _StepCounter:
     def __init__(self) -> None:
         self.left = 0
 
-    def count(self) -> int:
+    def deduct(self) -> int:
         """Subtract the instructions since the last call from ``left``. Return 1 if none are left, and otherwise 0.
 
         SQLite calls this method each time that the query has executed ``_STEPS_AT_A_TIME`` instructions. It interrupts

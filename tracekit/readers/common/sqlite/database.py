@@ -189,7 +189,7 @@ class Database:
         self._check_string_sizes(table, read)
         return read, repaired
 
-    def bytes_to_text(self, column: str, data: pa.Array) -> pa.Array:  # noqa: ARG002 - subclasses use it
+    def format_blob_column(self, column: str, data: pa.Array) -> pa.Array:  # noqa: ARG002 - subclasses use it
         """Return a binary column unchanged. Subclasses override this method to convert columns of blobs to strings."""
         return data
 
@@ -264,7 +264,9 @@ class Database:
 
     def _convert(self, table: str, column: str, data: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
         try:
-            return col.convert_column(self.bytes_to_text(column, data) if pa.types.is_binary(data.type) else data, kind)
+            return col.convert_column(
+                self.format_blob_column(column, data) if pa.types.is_binary(data.type) else data, kind
+            )
         except TypeError as e:
             raise self.wrong_type_error(table, column, str(e)) from None
         except ValueError as e:
