@@ -44,9 +44,11 @@ def difference(tab: Tab, viewer: Viewer, id_: Mapping[str, str]) -> Any:
     if not {f"{page.matching:,}", f"{page.total:,}"} <= words:
         return table.status(), page.matching, page.total
     rows = table.rows() if page.matching else []
+    schema = queries.load_rows(viewer._captures, asked(tab, viewer, id_)).frame.schema
     for seen, wanted in zip(rows, page.rows, strict=False):
         cells = {name: text.strip(f"▾▸{INDENT}") for name, text in seen.items() if not name.startswith("_")}
-        expected = {name: shown(wanted[name]).strip(INDENT) for name in cells}
+        numbers = {name: _number(wanted[name]) for name in cells if schema[name].is_integer()}
+        expected = {name: shown({**wanted, **numbers}[name]).strip(INDENT) for name in cells}
         if not cells or cells != expected:
             return cells, expected
     sums = {name: text for name, text in table.sums().items() if page.sums and text and name in page.sums[0]}

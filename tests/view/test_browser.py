@@ -43,6 +43,7 @@ EXPECTED = {
     "ncu/ncu_roofline_raw.csv": {"roofline", "limiters", "ncu_launches"},
     "osrt_libs.sqlite": {"stack_functions", "stack_events"},
     "gpu_metrics.sqlite": {"metrics"},
+    "tensorflow/runs": {"scalars"},
 }
 """Tables that the pages of some captures show."""
 
@@ -53,7 +54,7 @@ def filtered(some: pl.DataFrame, rows: pl.DataFrame) -> str:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", CAPTURES if ALL else CAPTURES[:1])
+@pytest.mark.parametrize("name", (*CAPTURES, "tensorflow/runs") if ALL else CAPTURES[:1])
 def test_every_page_of_a_capture(name: str, scheme: str, open_tab: Callable[..., Tab]) -> None:
     """Numbers are those of the tables, and axe-core finds no serious fault."""
     compared = set()
