@@ -16,6 +16,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import flask
 import pytest
 import tracekit as tk
 from tests.conftest import ALL
@@ -554,3 +555,20 @@ def test_the_roofline_page_says_how_to_collect_what_the_chart_needs(name: str, h
     shown = texts(answer.json["response"]["page"]["children"])
     assert any("profile with ncu --set roofline" in each for each in shown) != has_chart
     assert {"Roofline", "What limits each kernel", "Launches"} <= set(shown)
+
+
+def test_files_of_perfetto_are_closed_before_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the browser disconnects, werkzeug does not close the answer."""
+    opened: list[Any] = []
+
+    def send(folder: str, name: str) -> flask.Response:
+        answer = flask.send_from_directory(folder, name)
+        opened.append(answer.response.file)  # type: ignore[union-attr]
+        return answer
+
+    monkeypatch.setattr(server, "send_from_directory", send)
+    with flask.Flask("test").test_request_context("/"):
+        answer = server._send_perfetto_file("index.html")
+    assert [file.closed for file in opened] == [True]
+    assert answer.get_data().lstrip().startswith(b"<!doctype html>")
+    assert int(answer.headers["Content-Length"]) == len(answer.get_data())

