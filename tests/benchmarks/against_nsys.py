@@ -1,10 +1,13 @@
-"""What nsys makes of a report, and tracekit: ``python against_nsys.py REPORT NSYS`` prints a table, medians of 3.
+"""What nsys makes of a report, and tracekit: ``python against_nsys.py REPORT NSYS [NAME...]`` prints medians.
+
+The names are those of the reports to print. The variable RUNS is the number of runs. The cache of tracekit is off.
 
 Both begin with the report alone; nsys exports it to SQLite before it prints. What is printed must be the same bytes.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import statistics
 import subprocess
@@ -13,22 +16,28 @@ import tempfile
 import time
 from pathlib import Path
 
-RUNS = 3
+RUNS = int(os.environ.get("RUNS", "3"))
 REPORTS = ("nvtx_kern_sum", "nvtx_gpu_proj_trace", "cuda_gpu_trace", "cuda_gpu_kern_sum")
 TRACEKIT = [sys.executable, "-m", "tracekit"]
 
 
-def main(report: Path, nsys: str) -> None:
+def main(report: Path, nsys: str, *names: str) -> None:
     """Compare, and print a table."""
-    rows = [compared("everything, exported", *(in_turn(export_by_nsys(report, nsys), export_by_tracekit(report))))]
-    for name in REPORTS:
+    header = ["job", "nsys s", "tracekit s", "times faster"]
+    print_row(header)
+    print_row(["---"] * len(header))
+    times = in_turn(export_by_nsys(report, nsys), export_by_tracekit(report))
+    print_row(compared("everything, exported", *times))
+    for name in names or REPORTS:
         theirs, ours = stats_by_nsys(report, nsys, name), stats_by_tracekit(report, name)
         times = in_turn(theirs, ours)
         same = (theirs.made.read_bytes() == ours.made.read_bytes()) if theirs.made.exists() else False
-        rows.append(compared(f"{name}{'' if same else ' (DIFFERENT OUTPUT)'}", *times))
-    header = ["job", "nsys s", "tracekit s", "times faster"]
-    for line in [header, ["---"] * len(header), *rows]:
-        print("| " + " | ".join(line) + " |")
+        print_row(compared(f"{name}{'' if same else ' (DIFFERENT OUTPUT)'}", *times))
+
+
+def print_row(cells: list[str]) -> None:
+    """Print a row of the table at once, as the next one may take long."""
+    print("| " + " | ".join(cells) + " |", flush=True)
 
 
 class Job:
@@ -47,7 +56,8 @@ class Job:
             if path != self.report:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         began = time.perf_counter()
-        done = subprocess.run(self._command, capture_output=True, check=False)
+        environment = {**os.environ, "TRACEKIT_CACHE": "off"}
+        done = subprocess.run(self._command, capture_output=True, check=False, env=environment)
         seconds = time.perf_counter() - began
         if done.returncode:
             sys.exit(f"{self._command[:3]} failed: {done.stderr.decode(errors='replace')[-500:]}")
@@ -88,4 +98,4 @@ def compared(job: str, theirs: float, ours: float) -> list[str]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), *sys.argv[2:])
