@@ -356,7 +356,7 @@ COLUMNS = st.fixed_dictionaries(
 @given(st.lists(COLUMNS, min_size=1, max_size=30))
 def test_combinations_of_values_have_codes(rows: list[dict[str, Any]]) -> None:
     frame = pl.DataFrame(rows, schema={"a": pl.Int64, "b": pl.Categorical, "c": pl.Float64})
-    codes, examples = combinations.combinations(frame, ["a", "b", "c", "a"])
+    codes, examples = combinations.distinct_combinations(frame, ["a", "b", "c", "a"])
     assert examples[codes].equals(frame)
     assert examples.height == len(set(map(tuple, frame.rows())))
 
@@ -379,7 +379,7 @@ def test_groups_that_rarely_repeat_have_no_codes(rows: list[dict[str, Any]], lim
 def test_codes_of_sparse_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(combinations, "_TABLE_SIZE", 2)
     frame = pl.DataFrame({"n": [10**15, 5, None, 5]})
-    codes, examples = combinations.combinations(frame, ["n"])
+    codes, examples = combinations.distinct_combinations(frame, ["n"])
     assert (examples[codes]["n"].to_list(), examples.height) == ([10**15, 5, None, 5], 3)
 
 

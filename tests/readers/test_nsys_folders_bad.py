@@ -265,7 +265,7 @@ def test_one_file_of_a_folder(kind: str, kernels: Path) -> None:
         "Hint: pass the folder that contains it"
     )
     said = {
-        "parquetdir": "it holds no table that tracekit declares\nHint: pass the folder that nsys exported",
+        "parquetdir": "it contains no table whose name tracekit knows\nHint: pass the folder that nsys exported",
         "arrowdir": "an Arrow stream\nHint: for an Nsight Systems export, pass the folder that contains the file",
     }
     with pytest.raises(TracekitError) as caught_:

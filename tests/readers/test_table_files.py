@@ -62,7 +62,8 @@ def test_a_file_without_a_note_is_known_by_its_name(folder: Path, tmp_path: Path
     with pytest.raises(CorruptTraceError) as caught:
         tk.load(path)
     assert (
-        str(caught.value) == f"{path}: it holds no table that tracekit declares\nHint: pass a file that tracekit wrote"
+        str(caught.value)
+        == f"{path}: it contains no table whose name tracekit knows\nHint: pass a file that tracekit wrote"
     )
 
 

@@ -233,7 +233,7 @@ def heat_map(bins: pl.DataFrame, value: str, *, dark: bool = False) -> Figure:
 
 
 def _origin_name(rank_count: int) -> str:
-    """Return the words that name the origin of the time axis: the first capture, or the only one for a single rank."""
+    """Return the label of the origin of the time axis, which depends on whether there are several ranks."""
     return "the first capture" if rank_count > 1 else "the start of the capture"
 
 

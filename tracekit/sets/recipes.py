@@ -109,7 +109,7 @@ def _merged_tables_by_recipe(
 ) -> dict[str, Tables]:
     """Return the merged tables of all ranks by recipe name. Each profile is opened once for all recipes."""
     results: dict[str, list[Tables]] = {name: [] for name in recipes}
-    outcomes = traces.outcomes(functools.partial(_rank_tables_by_recipe, functions))
+    outcomes = traces.outcomes(functools.partial(_recipe_tables_of_rank, functions))
     for done, (member, tables) in enumerate(traces.skip_unreadable(outcomes), 1):
         for name, recipe in recipes.items():
             results[name].append(recipe.with_rank(tables[name], member.rank))
@@ -120,7 +120,7 @@ def _merged_tables_by_recipe(
     return {name: recipe.merge(results[name]) for name, recipe in recipes.items()}
 
 
-def _rank_tables_by_recipe(functions: Mapping[str, Callable[[Trace], Tables]], trace: Trace) -> dict[str, Tables]:
+def _recipe_tables_of_rank(functions: Mapping[str, Callable[[Trace], Tables]], trace: Trace) -> dict[str, Tables]:
     """Compute the tables of several recipes for one rank, by recipe name."""
     return {name: function(trace) for name, function in functions.items()}
 

@@ -71,11 +71,12 @@ class IterationActivity:
 
     @functools.cached_property
     def gpu_activities(self) -> pl.DataFrame:
-        """The GPU activities in order of start, clipped to the windows.
+        """The GPU activities in order of start, clipped to the time windows of the aggregated iterations.
 
         Columns: ``device_id``, ``start_ns``, ``end_ns``, ``kind``, ``name``, ``uses_tc``, ``tc_unknown``, ``activity``,
         ``op``, ``instance``, ``call``, ``api_start_ns``, ``api_end_ns``, ``graph`` (whether a CUDA graph contains the
-        activity). ``activity``, ``op``, ``instance`` and ``call`` are row numbers.
+        activity). ``activity``, ``op``, ``instance`` and ``call`` are row numbers in the table of the
+        activity, the ops, the op instances and ``api_calls``.
         """
         activities = self.rollup.measures.calls.filter(pl.col("kind").is_in(ON_GPU))
         api = [pl.col("start_ns").alias("api_start_ns"), pl.col("end_ns").alias("api_end_ns")]

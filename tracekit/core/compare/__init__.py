@@ -2,7 +2,7 @@
 
 ``summary`` reduces a side to counts and times by name and iteration. ``changes`` computes the changes, and
 ``permutation`` tests whether they are larger than the differences between iterations. ``notes`` describes limits of
-the comparison, and ``conditions`` evaluates conditions on the changes, by which a check can fail.
+the comparison. ``conditions`` evaluates conditions on the changes: a check of a build fails if one of them is met.
 """
 
 from __future__ import annotations

@@ -127,10 +127,10 @@ class Axis:
         return pl.DataFrame([*self.tracks.keys(self.track_numbers(positions["start"])), *times])
 
     def _positions(self, intervals: pl.DataFrame, open_end: int | None) -> pl.DataFrame:
-        """Return the positions of intervals.
+        """Return the positions of the start and end of each interval on the axis.
 
-        ``open_end`` is the end of intervals without an end, relative to the start of their track. If it is None, they
-        are omitted.
+        Intervals without an end are given the end ``open_end``, relative to the start of their track. If ``open_end``
+        is None, these intervals are omitted.
         """
         first = self.first
         if self.ranked_times is not None:

@@ -57,7 +57,7 @@ class Ops:
 
     @functools.cached_property
     def capture(self) -> Capture:
-        """The tables of the capture, and data derived from them, which dialects read."""
+        """The input of the dialects: the tables of the capture, and data that is derived from them."""
         return Capture(self.frames)
 
     @functools.cached_property

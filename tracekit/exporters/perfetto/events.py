@@ -29,7 +29,7 @@ from tracekit.exporters.perfetto.wire import (
 )
 from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.columns import available_args, column_names, exception_args, key_arg, value_exprs
-from tracekit.exporters.timeline.combinations import combinations, repeated_combinations
+from tracekit.exporters.timeline.combinations import distinct_combinations, repeated_combinations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as SequenceOf
@@ -214,7 +214,7 @@ def make_counters(
         lanes: The lanes.
         uuids: The uuids of tracks. New ones are created for the counters.
     """
-    codes, examples = combinations(rows, ["lane_id", *column_names(kind.name)])
+    codes, examples = distinct_combinations(rows, ["lane_id", *column_names(kind.name)])
     pids = {thread.lane_id: thread.pid for thread in lanes.threads()}
     tracks: dict[tuple[int, str], int] = {}
     described = bytearray()

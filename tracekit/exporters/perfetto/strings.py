@@ -10,7 +10,7 @@ import polars as pl
 from tracekit.exporters.perfetto.slots import COPIED_BYTES, SLOT_BYTES, FixedSlots, chunks, copy_bytes, fixed_width
 from tracekit.exporters.perfetto.wire import field_tag
 from tracekit.exporters.timeline.columns import column_names
-from tracekit.exporters.timeline.combinations import combinations
+from tracekit.exporters.timeline.combinations import distinct_combinations
 
 if TYPE_CHECKING:
     from tracekit.exporters.perfetto.wire import Numbers, Sizes
@@ -77,7 +77,7 @@ class StringTable:
             expression: The expression, which is a function of the values in the same row.
         """
         names = list(dict.fromkeys(column_names(expression)))
-        codes, examples = combinations(rows, names)
+        codes, examples = distinct_combinations(rows, names)
         if len(names) == 1 and examples[names[0]].dtype == pl.Categorical:
             return Numbered(codes, self._category_numbers(table, examples, expression, names[0]))
         return Numbered(codes, self._new_numbers(table, examples.select(expression).to_series()))

@@ -21,7 +21,7 @@ _MIN_COMBINATIONS = 64
 """Number of combinations that is always acceptable."""
 
 
-def combinations(rows: pl.DataFrame, names: Sequence[str]) -> tuple[Codes, pl.DataFrame]:
+def distinct_combinations(rows: pl.DataFrame, names: Sequence[str]) -> tuple[Codes, pl.DataFrame]:
     """Return a code for the combination of values in each row, and a frame with one row per code."""
     columns = rows.select(list(dict.fromkeys(names)))
     codes, count = _compact(*_codes(columns, columns.columns))

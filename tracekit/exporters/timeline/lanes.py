@@ -24,10 +24,10 @@ def may_overlap(start: pl.Expr, end: pl.Expr) -> pl.Expr:
 
 
 def is_nested(start_ns: pl.Series, end_ns: pl.Series) -> bool:
-    """Return whether no two slices of a track cross, so that all of them can be on one lane as nested slices.
+    """Return whether any two slices of a track are either disjoint or one inside the other, so that one lane suffices.
 
-    Slices are nested if each of them ends at the depth at which it began. Those that end at the same time end in the
-    reverse order of their starts. Slices without duration are treated as if they took 1 ns.
+    Of slices that end at the same time, the one that began last is assumed to end first. Slices without duration are
+    treated as if they took 1 ns.
     """
     starts, ends = start_ns.to_numpy(), np.maximum(end_ns.to_numpy(), start_ns.to_numpy() + 1)
     steps = np.diff(starts)

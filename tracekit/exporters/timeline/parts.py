@@ -38,7 +38,7 @@ def retry_with_shift(traces: ManyTraces, write: Callable[[int], None]) -> None:
 
 
 def origin_facts(traces: ManyTraces, shift: int) -> dict[str, str]:
-    """Return the facts about the traces that a file contains, including the UTC time of its time 0 in ns."""
+    """Return facts about the exported traces, including the UTC time, in ns, that corresponds to time 0 of the file."""
     origin = {} if traces.origin_utc_ns is None else {"origin_utc_ns": str(traces.origin_utc_ns - shift)}
     return {**origin, **traces.facts}
 

@@ -162,7 +162,7 @@ def single_table_file(source: Source, describe_file: Callable[[InputFile], Table
     if name is None:
         by_nsys = b"table_name" in (schema.metadata or {})
         hint = "pass the folder that nsys exported" if by_nsys else "pass a file that tracekit wrote"
-        raise CorruptTraceError("it holds no table that tracekit declares", path=source.path, hint=hint)
+        raise CorruptTraceError("it contains no table whose name tracekit knows", path=source.path, hint=hint)
     return {name: TablePath(source.path, source.state)}
 
 

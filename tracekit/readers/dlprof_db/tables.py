@@ -147,7 +147,10 @@ TABLES: Mapping[str, TableMapping] = {
 
 
 def call_mapping(source: str) -> TableMapping:
-    """Return the mapping of a source table to API calls, without names if the source table is that of kernels."""
+    """Return how the columns of ``api_calls`` are computed from a source table of DLProf.
+
+    For the source table of kernels, the name of the call is omitted, because DLProf does not store it.
+    """
     columns: dict[str, ColumnSource] = {
         "api_call_id": CallId(source),
         "correlation_id": CallId(source),

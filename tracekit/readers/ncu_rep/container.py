@@ -123,7 +123,9 @@ class ReportFile:
         return self._parse_message(self.results[number], f"result {number}")
 
     def source(self, number: int) -> Any:
-        """Parse and return the message about the code of one module, given its position in file order.
+        """Parse and return the protobuf message with the cubin, PTX and source files of one module.
+
+        ``number`` is the position of the module in file order.
 
         Raises:
             Damage: The message is invalid.

@@ -138,7 +138,7 @@ def _decode_rows(
         whole &= True if field.valid is None else field.valid
     samples = _Samples(chosen.buffer, times, places, stops - places)
     groups = list(_events_by_type(ids, whole, metrics_by_id))
-    parts = [samples.decode_type(number, metrics_by_id[number], events, budget) for number, events in groups]
+    parts = [samples.decode_event_type(number, metrics_by_id[number], events, budget) for number, events in groups]
     columns: tuple[Int64Array, ...] = parts[0] if len(parts) == 1 else ()
     if not columns:
         owners = [np.repeat(events, len(metrics_by_id[number])) for number, events in groups]
@@ -191,7 +191,7 @@ class _Samples:
     places: Int64Array
     sizes: Int64Array
 
-    def decode_type(
+    def decode_event_type(
         self, number: int, metrics: list[Metric], events: Int64Array, budget: Budget
     ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
         """Decode the samples of one event type.

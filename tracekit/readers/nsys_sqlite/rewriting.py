@@ -194,8 +194,8 @@ class StringColumns:
         self._values_left -= values
         if self._values_left < 0:
             raise CorruptTraceError(
-                f"cannot be redacted: its columns that may hold strings have more than {self._max_values} values, "
-                f"the most that tracekit supports in a file of {self._size} bytes",
+                f"cannot be redacted: its columns that may hold strings have more than {self._max_values} values in "
+                f"total, which is too many for a file of {self._size} bytes",
                 path=self.redaction.path,
                 hint=EXPORT_AGAIN,
             )

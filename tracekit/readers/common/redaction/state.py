@@ -111,7 +111,8 @@ class Redaction:
     def redact_folders(self, path: bytes) -> bytes:
         """Return a path in which the names of private folders are overwritten.
 
-        If any name was overwritten, the path of the folders is collected as a private value, and the path is counted.
+        If any name was overwritten, the part of the path up to the last folder is collected as a private value, and the
+        number of redacted paths is increased.
         """
         replacement = overwrite_private_folders(path, b"/\\")
         if replacement != path:
