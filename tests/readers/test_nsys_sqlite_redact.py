@@ -608,7 +608,7 @@ def test_more_values_than_the_size_allows_are_refused(tmp_path: Path, monkeypatc
     monkeypatch.setattr(rewriting, "VALUES_PER_BYTE", 0)
     with pytest.raises(
         CorruptTraceError,
-        match=r"may hold strings have more than \d+ values, the most that .*\nHint: export it again",
+        match=r"may hold strings have more than \d+ values in total, which .*\nHint: export it again",
     ):
         tk.redact(path, tmp_path / "out.sqlite")
 
