@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(bool(chromium.missing()), reason=str(chromium.missing())),
 ]
-SOME = {"light": ("Ops and kernels", "Iterations", "Tables"), "dark": ("Timeline", "Compare")}
+SOME = {"light": ("Ops and kernels", "Iterations", "Tables"), "dark": ("Compare",)}
 """Pages that are opened without TRACEKIT_TESTS=all."""
 EXPECTED = {
     "train_amp.sqlite": {
