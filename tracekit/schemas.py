@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import tomllib
 from collections import Counter
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor_pool import DescriptorPool
 
 SCHEMA_VERSION = 1
+ALL_COLUMNS = "*"
+"""Key of the columns of a table that correlation computes as a whole."""
 _PACKAGED = Path(__file__).with_name("_schemas")
 FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parent.parent / "schemas"
 _JSON_TYPES = {"int64": "integer", "int32": "integer", "float64": "number", "bool": "boolean", "string": "string"}
@@ -141,6 +144,18 @@ def correlated_schema(name: str) -> TableSchema:
     base = table(name)
     added = [c for g in _load_declaration("_correlation").values() if name in g["tables"] for c in g["columns"]]
     return dataclasses.replace(base, columns=(*base.columns, *_parse_columns(added)))
+
+
+@functools.cache
+def correlation_reads() -> Mapping[str, Mapping[str, Mapping[str, Sequence[str]]]]:
+    """Return the columns that correlation reads: names of columns by table to read, by added column, by table.
+
+    The columns of a table that correlation computes as a whole have the single key ``ALL_COLUMNS``. The file is written
+    by ``tests/correlation_reads.py``, which runs the correlation on tables with one row.
+    """
+    reads: Mapping[str, Mapping[str, Mapping[str, Sequence[str]]]]
+    reads = json.loads((FOLDER / "arrow" / "_correlation_reads.json").read_text("utf-8"))
+    return reads
 
 
 def table_name_of(schema: pa.Schema) -> str | None:
@@ -344,17 +359,25 @@ def _cast_to_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray
 def _dictionary_encode(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Dictionary-encode a string column with int32 codes.
 
-    A dictionary-encoded column is encoded again only if it has another type or its dictionary has nulls.
+    A dictionary-encoded column keeps its dictionaries, with their strings and codes cast to the declared types. It is
+    encoded again only if a dictionary has nulls.
     """
     import pyarrow as pa
 
     kind = pa.dictionary(pa.int32(), pa.string())
-    if column.type == kind and not any(c.dictionary.null_count for c in column.chunks):
-        return column
     if pa.types.is_dictionary(column.type):
+        if not any(c.dictionary.null_count for c in column.chunks):
+            return column if column.type == kind else pa.chunked_array(map(_cast_dictionary, column.chunks), kind)
         column = column.cast(column.type.value_type)
     encoded = column.cast(pa.string()).dictionary_encode()
     return encoded if encoded.num_chunks else encoded.cast(kind)
+
+
+def _cast_dictionary(array: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Cast the codes of a dictionary array to int32, and its values to strings."""
+    import pyarrow as pa
+
+    return pa.DictionaryArray.from_arrays(array.indices.cast(pa.int32()), array.dictionary.cast(pa.string()))
 
 
 def _undeclared_values(column: pa.ChunkedArray, allowed: Sequence[str]) -> list[str]:

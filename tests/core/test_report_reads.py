@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
+from tests import correlation_reads
+from tracekit import schemas
 from tracekit.core import reports
 from tracekit.plan import TraceView
+from tracekit.plan.stages import correlation_required_columns
 from tracekit.readers.nsys.capture import NsysCapture
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -60,3 +63,15 @@ def test_correlation_reads_each_table_once(table: str, monkeypatch: pytest.Monke
         assert trace.correlate().table(table).num_rows
     assert len(passes) == 1
     assert {"api_calls", "nvtx_ranges", "kernels"} <= passes[0]
+
+
+def test_the_stored_reads_of_correlation_are_up_to_date() -> None:
+    assert correlation_reads.FILE.read_text("utf-8") == correlation_reads.text()
+
+
+@pytest.mark.parametrize("table", [name for name in schemas.table_names() if correlation_reads.added_columns(name)])
+def test_columns_together_read_what_each_of_them_reads(table: str) -> None:
+    columns = correlation_reads.added_columns(table)
+    together = correlation_reads.reads_of(table, columns)
+    stored = correlation_required_columns(table, columns)
+    assert {name: set(read) for name, read in stored.items()} == {name: set(read) for name, read in together.items()}

@@ -208,17 +208,12 @@ def correlation_required_columns(name: str, columns: tuple[str, ...]) -> Mapping
         columns: Names of the added columns. Empty for the table ``nvtx_projections``, all columns of which are
             computed.
     """
-    from tracekit.core.correlate import Correlation
-    from tracekit.core.reads import find_read_columns
-
-    def compute(frames: Callable[[str], pl.LazyFrame]) -> None:
-        correlation = Correlation(frames)
-        if name == PROJECTIONS:
-            correlation.projections()
-        else:
-            correlation.columns(name, columns)
-
-    return find_read_columns(compute, lambda table: schemas.example(schemas.table(table)))
+    reads = schemas.correlation_reads()[name]
+    needed: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for column in columns or (schemas.ALL_COLUMNS,):
+        for table, names in reads[column].items():
+            needed[table].update(dict.fromkeys(names))
+    return {table: list(names) for table, names in needed.items()}
 
 
 class NcuJoined(Stage):

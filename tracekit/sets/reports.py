@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import polars as pl
 
-from tracekit.core.dlprof.reports import SUMMARY, DlprofReport, PrintedColumn
 from tracekit.core.reports.table import ReportTable, integer_column
 from tracekit.sets.frames import RANK, with_rank_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.sets.member import Member
 
     Report = ReportTable | DlprofReport
@@ -61,6 +61,8 @@ class RankedReport:
 
         The summary of DLProf, whose CSV consists of sections, is written as a table.
         """
+        from tracekit.core.dlprof.reports import SUMMARY
+
         if self.name == SUMMARY:
             self.frame().write_csv(sink)
             return
@@ -78,6 +80,8 @@ def _with_rank_column(report: Report, rank: int) -> Report:
     data = report.data.with_columns(pl.lit(rank, pl.Int64).alias(_SOURCE))
     if isinstance(report, ReportTable):
         return dataclasses.replace(report, data=data, columns=(integer_column(RANK, _SOURCE), *report.columns))
+    from tracekit.core.dlprof.reports import PrintedColumn
+
     return dataclasses.replace(report, data=data, columns=(PrintedColumn(RANK, _SOURCE, "plain"), *report.columns))
 
 
