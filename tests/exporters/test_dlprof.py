@@ -203,6 +203,21 @@ def test_other_iterations_read_nothing_again(monkeypatch: pytest.MonkeyPatch) ->
         assert optimizer.frame("iterations").select("key_op").first().collect().item() == "OPTIMIZER_1"
 
 
+def test_events_are_read_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[set[str]] = []
+    read = NsysCapture.read_many
+
+    def noted(capture: NsysCapture, wanted: dict[str, list[str]]) -> object:
+        passes.append(set(wanted))
+        return read(capture, wanted)
+
+    monkeypatch.setattr(NsysCapture, "read_many", noted)
+    with tk.load(FIXTURES / "osrt_libs.nsys-rep") as trace:
+        trace.export(tmp_path / "out.sqlite", format="dlprof-db")
+    assert [p for p in passes if not p <= {"devices", "capture_info"}] == passes[:1]
+    assert {"kernels", "osrt_calls", "cpu_samples"} <= passes[0]
+
+
 def test_iterations_that_are_none_are_refused() -> None:
     with (
         tk.load(FIXTURES / "train_amp.sqlite") as trace,

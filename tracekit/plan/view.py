@@ -185,8 +185,10 @@ class TraceView:
             raise UnknownFormatError(f"there is no model {name!r}", hint="models: dlprof, graph")
         from tracekit.core import dlprof, graph
 
-        rollup = rollup_of(self.plan)
-        return dlprof.tables(rollup) if name == "dlprof" else graph.tables(rollup)
+        if name == "graph":
+            return graph.tables(rollup_of(self.plan))
+        self.prefetch(dlprof.READ_COLUMNS)
+        return dlprof.tables(rollup_of(self.plan))
 
     def compute(
         self, function: Callable[[Callable[[str], pl.LazyFrame]], Result], key: Hashable | None = None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.dlprof.aggregated import AggregatedTables
+from tracekit.core.rollup import tables as rollup_tables
 from tracekit.threads import map_in_order
 
 if TYPE_CHECKING:
@@ -39,6 +40,20 @@ _TABLES_OF_CALLS: Mapping[str, tuple[str, ...]] = {
     "call": ("read_only_cuda_calls",),
     "graph": ("read_only_cuda_calls",),
 }
+READ_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    **rollup_tables.READ_COLUMNS,
+    "kernels": (
+        *rollup_tables.READ_COLUMNS["kernels"],
+        *("graph_node_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
+    ),
+    "memcpys": (*rollup_tables.READ_COLUMNS["memcpys"], "bytes", "copy_kind", "src_memory_kind", "dst_memory_kind"),
+    "memsets": (*rollup_tables.READ_COLUMNS["memsets"], "bytes"),
+    "syncs": (*rollup_tables.READ_COLUMNS["syncs"], "sync_type", "event_id"),
+    "osrt_calls": (*rollup_tables.READ_COLUMNS["osrt_calls"], "event_class"),
+    "cpu_scheduling": ("timestamp_ns", "process_id", "thread_id", "is_scheduled_in", "thread_state"),
+    "cpu_samples": ("timestamp_ns", "process_id", "thread_id"),
+}
+"""The columns of events that the database is computed from, keyed by table. They include those of the roll-up."""
 
 
 def tables(rollup: Rollup) -> dict[str, pl.DataFrame]:
