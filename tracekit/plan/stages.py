@@ -15,7 +15,7 @@ from tracekit.plan.base import Tables, to_frame
 from tracekit.plan.rows import NCU_PREFIX, RESULTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import polars as pl
     import pyarrow as pa
