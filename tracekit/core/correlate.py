@@ -40,7 +40,7 @@ WITH_STACKS = ("cpu_samples", "osrt_calls", "api_calls", "python_samples")
 MAX_PATH_LEVELS = trees.MAX_LEVELS
 _SLOTS_PER_ROW, _BATCH_ROWS = 8, 1 << 16
 _DURATION = pl.col("end_ns") - pl.col("start_ns")
-_RANGE_PROPERTIES = {"range_id": "range_id", "range_name": "name", "range_path": "path", "range_depth": "depth"}
+_RANGE_PROPERTIES = {"range_id": "range_id", "range_name": "name", "range_depth": "depth"}
 _API_CALL_COLUMNS = {
     "api_call_id": ("api_call_id",),
     "api_start_ns": ("start_ns",),
@@ -308,8 +308,10 @@ class Activities:
             return self.call_column(name)
         if name == "start_end_range_id":
             return self.start_end_range_id()
-        if self.ranges.nesting.has_crossings and name in ("range_depth", "range_path"):
-            return self.open_count.cast(pl.Int32) if name == "range_depth" else self.open_path()
+        if name == "range_path":
+            return self.range_path()
+        if name == "range_depth" and self.ranges.nesting.has_crossings:
+            return self.open_count.cast(pl.Int32)
         column = self.ranges.push_pop_column(_RANGE_PROPERTIES[name]).gather(self.range_row)
         return column.fill_null(0) if name == "range_depth" else column
 
@@ -343,19 +345,31 @@ class Activities:
         """Number of push/pop ranges that were open when each activity was launched."""
         return self.ranges.nesting.enclosing_counts(self.calls, "api_start_ns")
 
-    def open_path(self) -> pl.Series:
-        """Return the path of all push/pop ranges that were open when each activity was launched.
+    def range_path(self) -> pl.Series:
+        """Return the path of all push/pop ranges that were open when each activity was launched (Categorical).
 
-        The path contains all open ranges, even if some of them cross.
+        The path contains all open ranges, even if some of them cross. Paths of ranges that launched nothing are not
+        built.
         """
         tree, nodes = self.ranges.tree_and_nodes
         call_nodes = nodes.gather(self.range_row)
+        if self.ranges.nesting.has_crossings:
+            tree, call_nodes = self._add_crossed_paths(tree, call_nodes)
+        return tree.paths(nodes=call_nodes.drop_nulls()).cast(pl.Categorical).gather(call_nodes)
+
+    def _add_crossed_paths(self, tree: trees.Tree, call_nodes: pl.Series) -> tuple[trees.Tree, pl.Series]:
+        """Add to the tree the paths of launches at which open ranges cross, and return it with the node of each launch.
+
+        Args:
+            tree: The tree of range names.
+            call_nodes: The node of the innermost open range of each launch.
+        """
         incomplete = self.open_count != self.ranges.depth.gather(self.range_row).fill_null(0)
         calls = self.calls.with_columns(row=self.range_row, count=self.open_count).with_row_index("row_of_call")
         for batch in calls.filter(incomplete & (self.open_count <= MAX_PATH_LEVELS)).iter_slices(_BATCH_ROWS):
             tree, batch_nodes = self.ranges.add_crossed_call_paths(tree, batch)
             call_nodes = call_nodes.scatter(batch["row_of_call"], batch_nodes)
-        return tree.paths(nodes=call_nodes.drop_nulls()).cast(pl.Categorical).gather(call_nodes)
+        return tree, call_nodes
 
     def start_end_range_id(self) -> pl.Series:
         """Return the id of the start/end range in which each activity was launched.
