@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 import tracekit as tk
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.core.test_recipes import outputs
 from tests.core.test_reports import Row, call, kernel, nvtx
@@ -108,6 +108,7 @@ EVENTS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 1), st.intege
 
 
 @given(EVENTS)
+@example([("computation", 0, 0, 1), ("communication", 0, 0, 1)])
 def test_times_equal_those_of_every_nanosecond(events: list[tuple[str, int, int, int]]) -> None:
     tables: dict[str, list[Row]] = {"kernels": [], "memsets": []}
     for kind, device, start, duration in events:

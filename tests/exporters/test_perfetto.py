@@ -279,7 +279,6 @@ join args b on i.arg_set_id = b.arg_set_id and b.key = '{prefix}.mpi_call_id'
 
 
 @pytest.mark.perfetto
-@pytest.mark.skipif(not MORE.is_dir(), reason="no captures beside the checkout")
 @pytest.mark.parametrize(("suffix", "prefix"), [("json", "args"), ("pftrace", "debug")])
 def test_perfetto_shows_messages_between_ranks(suffix: str, prefix: str, tmp_path: Path, perfetto: Any) -> None:
     trace = two_ranks().correlate()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import tracekit as tk
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.conftest import examples
 from tests.view.support import table
@@ -37,6 +37,7 @@ def test_a_small_capture_is_converted_completely() -> None:
     st.integers(0, 50_000_000),
     st.integers(1, 40),
 )
+@example(starts=[0, 0], start=0, length=0, limit=1)
 def test_windows_contain_what_is_shown(starts: list[int], start: int, length: int, limit: int) -> None:
     trace = trace_of(starts)
     before, windows.MAX_EVENTS = windows.MAX_EVENTS, limit

@@ -81,7 +81,8 @@ def choose_window(trace: Trace, start: str, end: str) -> Window:
 def _window_around(starts: np.ndarray, shown: tuple[int, int], span: tuple[int, int]) -> tuple[int, int]:
     """Return a time window of about ``MAX_EVENTS`` events around a requested window.
 
-    If the requested window contains more events, the result begins at the same time and ends earlier.
+    If the requested window contains more events, the result begins at the same time and ends earlier. It is at least
+    1 ns long, unless the capture is shorter.
 
     Args:
         starts: Start times of all events in ns, ascending.
@@ -91,7 +92,8 @@ def _window_around(starts: np.ndarray, shown: tuple[int, int], span: tuple[int, 
     first, last = (int(i) for i in np.searchsorted(starts, shown))
     spare = MAX_EVENTS - (last - first)
     if spare <= 0:
-        return shown[0], int(starts[min(first + MAX_EVENTS, starts.size - 1)])
+        end = max(int(starts[min(first + MAX_EVENTS, starts.size - 1)]), shown[0] + 1)
+        return shown[0], min(end, span[1])
     low, high = max(first - spare // 2, 0), min(last + spare // 2, starts.size - 1)
     begin = span[0] if low == 0 else min(int(starts[low]), shown[0])
     return begin, span[1] if high == starts.size - 1 else max(int(starts[high]), shown[1])

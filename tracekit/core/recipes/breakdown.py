@@ -186,8 +186,10 @@ def _combination_times(rows: pl.DataFrame) -> pl.DataFrame:
     bit = pl.col("kind").cast(pl.String).replace_strict(_BITS, return_dtype=pl.Int64)
     edges = [merged.select("device_id", t=c, step=bit * sign) for c, sign in (("start_ns", 1), ("end_ns", -1))]
     sweep = pl.concat(edges).sort("device_id", "t").with_columns(kinds=pl.col("step").cum_sum())
-    # No kind runs between the last edge of a device and the first one of the next device.
-    sweep = sweep.with_columns(time_ns=pl.col("t").shift(-1) - pl.col("t")).filter(pl.col("kinds") > 0)
+    # No kind runs between the last edge of a device and the first one of the next device. Between edges at the same
+    # time, the sum of the bits may be that of kinds that do not run.
+    sweep = sweep.with_columns(time_ns=pl.col("t").shift(-1) - pl.col("t"))
+    sweep = sweep.filter((pl.col("kinds") > 0) & (pl.col("time_ns") > 0))
     return sweep.group_by("device_id", "kinds").agg(pl.col("time_ns").sum())
 
 

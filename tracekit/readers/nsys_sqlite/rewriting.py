@@ -107,9 +107,9 @@ class StringColumns:
         name = quote_identifier(column)
         self.db.executemany(
             f"""UPDATE {quote_identifier(table.name)}
-                SET {name} = CASE typeof({name}) WHEN 'text' THEN CAST(?1 AS TEXT) ELSE ?1 END
-                WHERE {table.rowid} = ?2""",  # noqa: S608 - quoted
-            ((text, row) for row, text in values),
+                SET {name} = CASE typeof({name}) WHEN 'text' THEN CAST(:text AS TEXT) ELSE :text END
+                WHERE {table.rowid} = :row""",  # noqa: S608 - quoted
+            ({"text": text, "row": row} for row, text in values),
         )
 
     def _overwrite_each(self, table: _Table, column: str, names: Names) -> None:
