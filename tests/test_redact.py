@@ -125,11 +125,20 @@ def pairs() -> list[tuple[Path, Path]]:
 @pytest.mark.parametrize("number", range(len(pairs())))
 def test_both_forms_of_a_capture_lose_the_same_names(number: int, tmp_path: Path) -> None:
     changed = []
+    compared = set.intersection(*map(recorded_tables, pairs()[number])) - {"processes"}
     for path in pairs()[number]:
         out = tmp_path / f"out{path.suffix}"
         tk.redact(path, out)
-        changed.append({c: n for c, n in differences(path, out).items() if not c.startswith("processes.")})
+        changed.append({c: n for c, n in differences(path, out).items() if c.partition(".")[0] in compared})
     assert changed[0] == changed[1]
+
+
+def recorded_tables(path: Path) -> set[str]:
+    """Return the tables that have rows. nsys does not export some tables of a report."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TracekitWarning)
+        with tk.load(path) as trace:
+            return {name for name in trace.tables if trace[name].num_rows}
 
 
 def test_formats_that_cannot_be_redacted_are_named(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def exports() -> list[tuple[str, bytes]]:
             ids = range(900_000, 900_000 + len(RANGES) + 1)
             db.executemany("INSERT INTO StringIds VALUES (?, ?)", zip(ids, (ENVIRONMENT, *RANGES), strict=True))
             db.execute("CREATE TABLE planted (note TEXT, data BLOB)")
-            db.executemany("INSERT INTO planted VALUES (?1, CAST(?1 AS BLOB))", ((text,) for text in RANGES))
+            db.executemany("INSERT INTO planted VALUES (?, CAST(? AS BLOB))", ((text, text) for text in RANGES))
             db.commit()
             planted.append((name, db.serialize()))
     return planted

@@ -34,7 +34,7 @@ Dump = dict[str, dict[int, tuple[object, ...]]]
 ENVIRONMENT = "PATH=/opt/alice/bin\0USER=alice\0HOSTNAME=gpu17.cluster.example\0TOKEN=s3cr3t-t0k3n\0"
 LINES = "SHELL=/bin/zsh\nUSER=carol\nTOKEN=an0ther-t0k3n"
 PLANTED = (
-    "INSERT INTO StringIds VALUES (9001, ?1), (9002, ?2), (9003, 'epoch 1 by alice\n'), (9004, 'PATH=/opt/lonely')",
+    "INSERT INTO StringIds VALUES (9001, ?), (9002, ?), (9003, 'epoch 1 by alice\n'), (9004, 'PATH=/opt/lonely')",
     "INSERT INTO ProcessStreams SELECT globalPid, filenameId, 9003 FROM ProcessStreams LIMIT 1",
     "UPDATE META_DATA_EXPORT SET value = 'gpu17.cluster.example' WHERE name = 'EXPORT_HOST'",
     "UPDATE META_DATA_EXPORT SET value = 'alice' WHERE name = 'EXPORT_USER'",
@@ -69,7 +69,7 @@ def planted(tmp_path: Path) -> Path:
     path = edited(tmp_path, of="nvtx_features", name="planted.sqlite")
     with contextlib.closing(sqlite3.connect(path)) as db:
         for statement in PLANTED:
-            db.execute(statement, (ENVIRONMENT, LINES) if "?1" in statement else ())
+            db.execute(statement, (ENVIRONMENT, LINES) if "?" in statement else ())
         db.commit()
     return path
 
