@@ -122,7 +122,7 @@ def test_loading_data() -> None:
     assert loading["time_ns"] == 4 * 300_000
     assert loading["count"] == 4
     assert (loading["start_ns"], loading["end_ns"]) == (0, 300_000)
-    assert "loading data takes 300 µs per step of 1 ms, 300 µs of it with idle GPUs; 1e+03 steps/s" in str(
+    assert "loading data takes 300 µs per iteration of 1 ms, 300 µs of it with idle GPUs; 1e+03 iterations/s" in str(
         loading["evidence"]
     )
     assert "num_workers" in str(loading["advice"])
@@ -316,7 +316,7 @@ def test_waiting_in_the_step() -> None:
     program.calls += [("cudaStreamSynchronize_v3020", n * STEP + 500_000, n * STEP + 900_000) for n in range(4)]
     waiting = program.found()["synchronizations"]
     assert (waiting["time_ns"], waiting["count"]) == (4 * 400_000, 4)
-    assert "4 calls (cudaStreamSynchronize_v3020) in step * (100 %); 1 per step" in str(waiting["evidence"])
+    assert "4 calls (cudaStreamSynchronize_v3020) in step * (100 %); 1 per iteration" in str(waiting["evidence"])
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_copies(kind: str, memory: str, length: int, *, speaks: bool) -> None:
     assert ("copies" in found) == speaks
     if speaks:
         assert (found["copies"]["time_ns"], found["copies"]["count"]) == (4 * length, 4)
-        assert "1 per step with 4096 bytes" in str(found["copies"]["evidence"])
+        assert "1 per iteration with 4096 bytes" in str(found["copies"]["evidence"])
 
 
 def test_small_kernels() -> None:
@@ -390,7 +390,7 @@ def test_steps_of_different_length() -> None:
     found = program.found()["variation"]
     assert (found["count"], found["time_ns"]) == (1, 5 * STEP)
     assert (found["start_ns"], found["end_ns"]) == (3 * STEP, 9 * STEP)
-    assert "step 3 took 6 ms" in str(found["evidence"])
+    assert "iteration 3 took 6 ms" in str(found["evidence"])
 
 
 def test_a_short_step_is_no_slow_step() -> None:

@@ -71,7 +71,7 @@ class Tables:
         chosen = [(i["start_ns"], i["end_ns"]) for i in self.rows["iterations"] if i["is_aggregated"]]
         self.windows = both(union(chosen), [(min(inside, default=0), 1 << 62)])
         self.length = total(self.windows)
-        self.steps = len(chosen)
+        self.iterations = len(chosen)
 
     def clipped(self, rows: Iterable[Row]) -> list[tuple[Interval, Row]]:
         """Cut rows off at the bounds of the iterations."""
@@ -106,7 +106,7 @@ class Tables:
 def data_loading(t: Tables, figures: Row) -> Row:
     loads = [i for i in t.rows["op_instances"] if re.search(LOADER_NAME_PATTERN, i["op_name"].rsplit("/", 1)[-1])]
     merged = union(i for i, _ in t.clipped(loads))
-    return {"loading_ns": total(merged), "idle_loading_ns": total(both(merged, t.idle())), "steps": t.steps}
+    return {"loading_ns": total(merged), "idle_loading_ns": total(both(merged, t.idle())), "iterations": t.iterations}
 
 
 def idle_by_cause(t: Tables, figures: Row) -> Row:
@@ -142,7 +142,7 @@ def late_launches(t: Tables, figures: Row) -> Row:
 
 def synchronizations(t: Tables, figures: Row) -> Row:
     waits = t.calls_of_ops("Synchronize|cuEventQuery|cudaEventQuery")
-    return {"calls": len(waits), "wait_ns": total(union(waits)), "steps": t.steps}
+    return {"calls": len(waits), "wait_ns": total(union(waits)), "iterations": t.iterations}
 
 
 def module_loading(t: Tables, figures: Row) -> Row:
@@ -157,7 +157,7 @@ def copies(t: Tables, figures: Row) -> Row:
     found = [[(i, r) for i, r in every if r["copy_kind"] == kind] for kind in kinds]
     (rows,) = [f for f in found if len(f) == figures["copies"] and sum(r["bytes"] for _, r in f) == figures["bytes"]]
     pageable = [r for _, r in rows if "Pageable" in (r["src_memory_kind"], r["dst_memory_kind"])]
-    return {"pageable_copies": len(pageable), "copy_ns": total(union(i for i, _ in rows)), "steps": t.steps}
+    return {"pageable_copies": len(pageable), "copy_ns": total(union(i for i, _ in rows)), "iterations": t.iterations}
 
 
 def small_kernels(t: Tables, figures: Row) -> Row:
@@ -214,8 +214,8 @@ def variation(t: Tables, figures: Row) -> Row:
     middle = (lengths[(len(lengths) - 1) // 2] + lengths[len(lengths) // 2]) / 2
     slow = [n for n in lengths if n > 1.25 * middle]
     return {
-        "steps": len(lengths),
-        "slow_steps": len(slow),
+        "iterations": len(lengths),
+        "slow_iterations": len(slow),
         "median_ns": int(middle),
         "slowest_ns": lengths[-1],
     }
@@ -240,7 +240,7 @@ def test_figures_follow_from_the_tables(path: Path) -> None:
         expected = QUERIES[finding["rule"]](tables, figures)
         assert {k: figures[k] for k in expected} == expected, finding["rule"]
         rest = {"device_id", "dataloader_ns", "io_ns", "cpu_ns"} if finding["rule"] == "idle_by_cause" else set()
-        rest |= {"copies", "bytes", "steps"} if finding["rule"] == "copies" else set()
+        rest |= {"copies", "bytes", "iterations"} if finding["rule"] == "copies" else set()
         assert set(figures) <= set(expected) | rest, finding["rule"]
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tracekit.core.advise.iteration_activity import IterationActivity
 
-MIN_IMBALANCE_PERCENT, MIN_VARIATION, MIN_STEPS = 10, 0.25, 4
+MIN_IMBALANCE_PERCENT, MIN_VARIATION, MIN_ITERATIONS = 10, 0.25, 4
 MIN_NCCL_PERCENT, MIN_EXPOSED_PERCENT = 20, 10
 """Smallest percentages of GPU busy time at which NCCL is reported: in total, and without overlapping computation."""
 
@@ -83,7 +83,7 @@ def variation(activity: IterationActivity) -> Iterator[Finding]:
     """Report iterations that take much longer than the median iteration."""
     rows = activity.rollup.iterations.aggregated.with_columns(length=DURATION)
     mean, deviation = rows.select(mean=pl.col("length").mean(), deviation=pl.col("length").std(ddof=0)).row(0)
-    if rows.height < MIN_STEPS or not mean or deviation / mean <= MIN_VARIATION:
+    if rows.height < MIN_ITERATIONS or not mean or deviation / mean <= MIN_VARIATION:
         return
     typical = rows.select(pl.col("length").median()).item()
     slow = rows.filter(pl.col("length") > (1 + MIN_VARIATION) * typical).sort("length", descending=True)
@@ -91,15 +91,18 @@ def variation(activity: IterationActivity) -> Iterator[Finding]:
         return
     time = int((slow["length"] - typical).sum())
     number, first = slow["iteration"].head(5).to_list(), slow.row(0, named=True)
-    problem = "Some steps take much longer than the others"
+    problem = "Some iterations take much longer than the others"
     longest = format_duration(first["length"])
-    evidence = f"the median of {rows.height} steps is {format_duration(typical)}, step {number[0]} took {longest}"
-    more = f"; slow steps: {', '.join(map(str, number))}" if len(number) > 1 else ""
+    evidence = (
+        f"the median of {rows.height} iterations is {format_duration(typical)}, iteration {number[0]} took {longest}"
+    )
+    more = f"; slow iterations: {', '.join(map(str, number))}" if len(number) > 1 else ""
     advice = (
-        "Exclude warm-up steps (--iterations A:B); look for data loading, logging and checkpoints in the slow steps."
+        "Exclude warm-up iterations (--iterations A:B); look for data loading, logging and checkpoints in the slow "
+        "iterations."
     )
     where = first["start_ns"], first["end_ns"]
-    figures = {"steps": rows.height, "slow_steps": slow.height, "median_ns": int(typical)}
+    figures = {"iterations": rows.height, "slow_iterations": slow.height, "median_ns": int(typical)}
     figures |= {"slowest_ns": first["length"], "length_ns": activity.duration_ns}
     yield Finding(
         "variation", problem, evidence + more, advice, time, activity.share(time), slow.height, *where, figures

@@ -59,19 +59,21 @@ def data_loading(activity: IterationActivity) -> Iterator[Finding]:
     time = total_duration(lost)
     if activity.share(time) < MIN_LOADING:
         return
-    step_ns, steps = activity.duration_ns / activity.iteration_count, activity.iteration_count
+    count = activity.iteration_count
+    iteration_ns = activity.duration_ns / count
     summary = (
-        f"loading data takes {format_duration(total_duration(merged) / steps)} per step of {format_duration(step_ns)}"
+        f"loading data takes {format_duration(total_duration(merged) / count)} per iteration of "
+        f"{format_duration(iteration_ns)}"
     )
     evidence = (
-        f"{summary}, {format_duration(time / steps)} of it with idle GPUs; {1e9 / step_ns:.3g} steps/s; "
+        f"{summary}, {format_duration(time / count)} of it with idle GPUs; {1e9 / iteration_ns:.3g} iterations/s; "
         f"{activity.largest_ops(loads, DURATION)}"
     )
     advice = "Load data in other processes, in advance: num_workers, prefetch_factor, pin_memory; cache decoded data."
     figures = {
         "loading_ns": total_duration(merged),
         "idle_loading_ns": time,
-        "steps": steps,
+        "iterations": count,
         "length_ns": activity.duration_ns,
     }
     problem, where = "The GPUs wait for data", longest_interval(lost)
@@ -181,14 +183,14 @@ def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
     names = ", ".join(sorted(waits["name"].cast(pl.String).unique()))
     evidence = (
         f"{waits.height} calls ({names}) in {activity.largest_ops(waits, DURATION)}; "
-        f"{waits.height / activity.iteration_count:.3g} per step"
+        f"{waits.height / activity.iteration_count:.3g} per iteration"
     )
-    advice = "Avoid .item(), .cpu(), print and comparisons of tensors in the step; synchronize only to measure."
-    problem, where = "The CPU waits for the GPU within the step", longest_interval(waits)
+    advice = "Avoid .item(), .cpu(), print and comparisons of tensors in the iteration; synchronize only to measure."
+    problem, where = "The CPU waits for the GPU within the iteration", longest_interval(waits)
     figures = {
         "calls": waits.height,
         "wait_ns": time,
-        "steps": activity.iteration_count,
+        "iterations": activity.iteration_count,
         "length_ns": activity.duration_ns,
     }
     yield Finding(
@@ -210,10 +212,10 @@ def module_loading(activity: IterationActivity) -> Iterator[Finding]:
     named = ", ".join(f"{name} {format_duration(length)}" for name, length in by_name.iter_rows())
     evidence = f"{loads.height} calls: {named}, of {format_duration(activity.duration_ns)}"
     advice = (
-        "Run warm-up steps and exclude them from the measurement (--iterations A:B); in production, load all code at "
-        "start-up with CUDA_MODULE_LOADING=EAGER."
+        "Run warm-up iterations and exclude them from the measurement (--iterations A:B); in production, load all code "
+        "at start-up with CUDA_MODULE_LOADING=EAGER."
     )
-    problem = "Code is loaded onto the GPU within the steps"
+    problem = "Code is loaded onto the GPU within the iterations"
     figures = {
         "calls": loads.height,
         "call_ns": total_duration(loads),
@@ -236,12 +238,13 @@ def copies(activity: IterationActivity) -> Iterator[Finding]:
         in_direction = rows.filter(pl.col("copy_kind") == kind)
         if in_direction.height:
             yield from _slow_copies_in_direction(
-                activity, in_direction, f"Copies within the step, {kind.lower().replace('-', ' ')}", advice
+                activity, in_direction, f"Copies within the iteration, {kind.lower().replace('-', ' ')}", advice
             )
 
 
 _DIRECTIONS = {
-    "Host-to-Device": "Copy from pinned memory with non_blocking=True, before the step; keep constant data on the GPU.",
+    "Host-to-Device": "Copy from pinned memory with non_blocking=True, before the iteration; keep constant data on the "
+    "GPU.",
     "Device-to-Host": "Keep results on the GPU and fetch them rarely: each such copy makes the CPU wait.",
 }
 
@@ -256,15 +259,15 @@ def _slow_copies_in_direction(
     pageable = (pl.col("src_memory_kind") == "Pageable") | (pl.col("dst_memory_kind") == "Pageable")
     unpinned = rows.filter(pageable.fill_null(value=False)).height
     time, moved = total_duration(intervals.merge_intervals(rows, by=[])), int(rows["bytes"].sum())
-    steps = activity.iteration_count
-    waits = rows["copy_kind"][0] == "Device-to-Host" and rows.height >= steps > 1
+    count = activity.iteration_count
+    waits = rows["copy_kind"][0] == "Device-to-Host" and rows.height >= count > 1
     if activity.share(time) < MIN_COPYING and not (waits or unpinned):
         return
     evidence = (
-        f"{rows.height} copies, {rows.height / steps:.3g} per step with {moved / steps:.4g} bytes in total, "
+        f"{rows.height} copies, {rows.height / count:.3g} per iteration with {moved / count:.4g} bytes in total, "
         f"{unpinned} with pageable memory; {activity.largest_ops(rows, DURATION)}"
     )
     figures = {"copies": rows.height, "bytes": moved, "pageable_copies": unpinned, "copy_ns": time}
-    figures |= {"steps": steps, "length_ns": activity.duration_ns}
+    figures |= {"iterations": count, "length_ns": activity.duration_ns}
     where = longest_interval(rows)
     yield Finding("copies", problem, evidence, advice, time, activity.share(time), rows.height, *where, figures)
