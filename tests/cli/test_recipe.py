@@ -6,8 +6,10 @@ import json
 from typing import TYPE_CHECKING
 
 import polars as pl
+import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
+from tests.readers.nsys_rep_files import SHARED
 from tests.sets.torch_ranks import write_ranks
 from tracekit.cli.recipe import command
 from tracekit.core.recipes import RECIPES, find_recipe
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Run, Show
 
 RANKS = FIXTURES / "ranks"
+STRAGGLER = [SHARED / "captures" / "h200_more" / f"straggler_rank{n}.nsys-rep" for n in (0, 1)]
 
 
 def test_every_recipe_is_listed(run: Run) -> None:
@@ -126,3 +129,21 @@ def test_options_of_the_breakdown(run: Run, tmp_path: Path) -> None:
     idle = run("recipe", "gpu_time_breakdown", folder, "--delay", "0", "--table", "idle", "--format", "csv").text
     assert "host_wait" in idle
     assert "kernel_wait" not in idle
+
+
+@pytest.mark.skipif(not all(path.exists() for path in STRAGGLER), reason="no captures beside the checkout")
+def test_a_rank_that_slept_in_every_fifth_iteration_is_named(run: Run) -> None:
+    """The program slept for 8 ms in the range ``load`` of rank 1, in iterations 4, 9, 14 and so on."""
+    iterations = tk.load_many(STRAGGLER).recipe("iteration_spread")["iterations"]
+    loading = iterations.filter(phase="load")
+    assert loading["iteration"].to_list() == list(range(4, 40, 5))
+    assert set(loading.select("straggler", "lost_on").rows()) == {(1, "CPU")}
+    assert loading["lost_ns"].is_between(7_500_000, 8_500_000).all()
+
+    printed = json.loads(run("recipe", "iteration_spread", *STRAGGLER, "--format", "json").text)
+    assert printed == iterations.to_dicts()
+    table = run("recipe", "iteration_spread", *STRAGGLER, "--table", "stragglers", "--format", "json").text
+    first, *others = json.loads(table)
+    assert (first["straggler"], first["phase"], first["iterations"]) == (1, "load", "4, 9, 14, 19, 24, 29, 34, 39")
+    assert first["lost_ns"] == loading["lost_ns"].sum()
+    assert "load" not in {row["phase"] for row in others}
