@@ -223,6 +223,9 @@ class Reader:
             not support keys.
         unredacted: Function that returns the number of values that ``redact`` would replace, by kind. None if they
             cannot be counted.
+        leading_info: Function that returns the facts of ``capture_info`` that precede the events of a source, without
+            reading the events. If the content before the events is damaged, it returns no facts. None if the format
+            has no such facts.
     """
 
     format: str
@@ -233,6 +236,7 @@ class Reader:
     redact: Callable[[Source, Path], Mapping[str, int]] | None = None
     redact_with_key: Callable[[Source, Path, bytes], Mapping[str, int]] | None = None
     unredacted: Callable[[Source], Mapping[str, int]] | None = None
+    leading_info: Callable[[Source], Mapping[str, str]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,15 @@ from tests.readers import kineto_files as files
 from tests.readers.kineto_files import op, trace
 from tracekit import registry
 from tracekit.errors import CorruptTraceError, MissingTableError, UnknownFormatError
+from tracekit.files import InputFile
 from tracekit.readers.kineto.labels import short_function_name
 from tracekit.source import Source
 
 CAPTURES = sorted(files.CORPUS.rglob("*.json*")) if files.CORPUS.is_dir() else []
 FIXTURES = files.TRACE.parents[1]
+
+
+RANK_3 = {"distributedInfo": {"rank": 3, "world_size": 8}}
 
 
 def written(folder: Path, text: str | bytes, name: str = "trace.json") -> Path:
@@ -517,3 +521,34 @@ def test_what_is_read_is_let_go() -> None:
     gc.collect()
     assert [ref() for ref in kept] == [None] * 3
     assert [c for c in gc.get_objects() if type(c).__name__ == "KinetoCapture"] == []
+
+
+def leading_info(path: Path) -> Any:
+    reader = registry.reader("kineto")
+    assert reader.leading_info is not None
+    return reader.leading_info(Source(path))
+
+
+def test_the_rank_is_read_without_the_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = {"distributed_rank": "3", "distributed_world_size": "8"}
+    text = trace([op(str(n)) for n in range(40_000)], **RANK_3)
+    plain, packed = written(tmp_path, text), written(tmp_path, gzip.compress(text.encode()), "trace.json.gz")
+    for path in (plain, packed, written(tmp_path, text[:200_000], "truncated.json")):
+        assert leading_info(path) == expected
+    sizes: list[int] = []
+    read = InputFile.read
+    monkeypatch.setattr(InputFile, "read", lambda *args: (data := read(*args), sizes.append(len(data)))[0])
+    leading_info(plain)
+    assert 0 < sum(sizes) < plain.stat().st_size / 10
+    long = trace([op()], traceName="x" * 200_000, **RANK_3)
+    assert leading_info(written(tmp_path, long, "long.json")) == expected
+
+
+def test_files_without_a_rank_before_the_events_have_no_leading_facts(tmp_path: Path) -> None:
+    text = trace([op()])
+    after = f"{text[:-1]}, {json.dumps(RANK_3)[1:]}"
+    assert tk.load(written(tmp_path, after, "after.json")).info["distributed_rank"] == "3"
+    exported = trace([op()], otherData={"producer": "tracekit"}, **RANK_3)
+    damaged = trace([op()], **RANK_3).partition('"traceEvents"')[0]
+    for n, content in enumerate((text, after, exported, damaged, f"[{op()}]", "x" + text)):
+        assert leading_info(written(tmp_path, content, f"{n}.json")) == {}, content

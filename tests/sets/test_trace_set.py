@@ -12,7 +12,9 @@ import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES, SHARED
 from tests.sets.made import kernel, write_capture
-from tracekit.errors import SchemaError, TracekitError, TracekitWarning, UnknownFormatError
+from tests.sets.torch_ranks import write_ranks
+from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, TracekitWarning, UnknownFormatError
+from tracekit.readers.kineto import capture as kineto
 from tracekit.sets import LocalEngine, trace_set
 
 RANKS = FIXTURES / "ranks"
@@ -266,3 +268,54 @@ def test_files_whose_ranks_are_given_are_opened_when_they_are_used(
     assert {m.source for m in given.members} == {"given"}
     assert len(opened) == 4
     assert given.members is given.members
+
+
+class Skipping(LocalEngine):
+    """An engine that skips captures that cannot be read."""
+
+    skips_errors = True
+
+
+@pytest.fixture
+def torch_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the traces of the PyTorch profiler whose events are read, in order."""
+    names: list[str] = []
+    read = kineto.read_capture
+    monkeypatch.setattr(kineto, "read_capture", lambda source: (names.append(source.path.name), read(source))[1])
+    return names
+
+
+def test_traces_of_the_pytorch_profiler_are_read_once(tmp_path: Path, torch_reads: list[str]) -> None:
+    files = sorted(path.name for path in write_ranks(tmp_path).iterdir())
+    traces = tk.load_many(tmp_path)
+    assert torch_reads == []
+    assert [(m.rank, m.source, m.world_size, m.format) for m in traces.captures] == [
+        (rank, "the profiler", 8, "kineto") for rank in range(8)
+    ]
+    traces.recipe("gpu_time_breakdown")
+    assert torch_reads == files
+    torch_reads.clear()
+    given = tk.load_many(tmp_path, "kineto", ranks={name: rank for rank, name in enumerate(files)})
+    assert [m.devices for m in traces.members] == [(0,)] * 8
+    assert [(m.devices, m.duration_ns) for m in given.members] == [(m.devices, m.duration_ns) for m in traces.members]
+    assert torch_reads == 2 * files
+
+
+def test_a_damaged_trace_of_the_pytorch_profiler_is_an_error_when_it_is_used(tmp_path: Path) -> None:
+    _, second = sorted(write_ranks(tmp_path, 2).iterdir())
+    text = second.read_text()
+    second.write_text(text.partition('"ph"')[0])
+    traces = tk.load_many(tmp_path)
+    assert traces.ranks == [0, 1]
+    with pytest.raises(TracekitError, match=second.name):
+        traces.count("kernels")
+    skipping = tk.load_many(tmp_path, engine=Skipping())
+    assert [(m.is_read, m.devices) for m in skipping.members] == [(True, (0,)), (False, ())]
+    with pytest.warns(TracekitWarning, match="was skipped"):
+        tables = skipping.recipe("cuda_gpu_time_util_map", align="no")
+    assert len(skipping.errors) == 1
+    alone = traces.select(ranks=[0]).recipe("cuda_gpu_time_util_map", align="no")
+    assert tables["analysis"].equals(alone["analysis"])
+    second.write_text(text.partition('"traceEvents"')[0])
+    with pytest.raises(CorruptTraceError, match=second.name):
+        tk.load_many(tmp_path)

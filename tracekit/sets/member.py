@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from tracekit.interface import Reader
+    from tracekit.source import Source
     from tracekit.trace import Trace
 
 NCCL = "NCCL"
@@ -55,7 +57,7 @@ class RecordedFacts:
         duration_ns: Duration of the capture in ns. None if it is not recorded.
         local_rank: Rank of the process among those of its machine. None if it is not recorded.
         host: Name of the machine, which is private. None if it is not recorded.
-        is_read: Whether the capture was opened. If False, only its path and possibly its format are known.
+        is_read: Whether the capture was opened. If False, only its path and possibly its format and rank are known.
     """
 
     path: Path
@@ -86,7 +88,8 @@ class Member:
         local_rank: Rank of the process among those of its machine. None if it is not recorded.
         host: Name of the machine, which is private and not shown. None if it is not recorded.
         via: Name of the program that exports the capture before it is read. None if it is read directly.
-        is_read: Whether the capture was opened. If False, its recorded facts are unknown, and its format may be empty.
+        is_read: Whether the capture was opened. If False, its recorded facts except the rank and the number of ranks
+            are unknown, and its format may be empty.
         url: URL from which the process that reads the capture downloads it. None for a local file. The URL may contain
             a password and is not shown.
     """
@@ -110,6 +113,17 @@ class Member:
     def name(self) -> str:
         """Name of the file or folder."""
         return self.path.name
+
+
+def read_leading_facts(source: Source, reader: Reader) -> RecordedFacts | None:
+    """Return the rank that the profiler recorded before the events of a capture, without reading the events.
+
+    The result is None if the capture states no rank there. Facts other than the rank are unknown.
+    """
+    if reader.leading_info is None:
+        return None
+    evidence = tuple(_profiler_evidence(reader.leading_info(source)))
+    return RecordedFacts(source.path.absolute(), reader.format, evidence, is_read=False) if evidence else None
 
 
 def read_recorded_facts(trace: Trace, path: Path) -> RecordedFacts:
@@ -214,7 +228,7 @@ def _parse_nccl_payload(payload: str) -> tuple[int | None, int | None]:
     return (rank, size) if rank < size else (None, None)
 
 
-def _profiler_evidence(info: dict[str, str]) -> Iterator[Evidence]:
+def _profiler_evidence(info: Mapping[str, str]) -> Iterator[Evidence]:
     """Yield the rank and the number of ranks that the PyTorch profiler recorded."""
     rank = _parse_int(info.get("distributed_rank"))
     if rank is not None:

@@ -62,7 +62,7 @@ def run_all(
     """
     recipes = {name: find_recipe(name) for name in requests}
     values = {name: option_values(recipes[name], options) for name, options in requests.items()}
-    times = _starts_and_durations(traces) if any(recipe.aligned for recipe in recipes.values()) else []
+    times = _starts_and_durations(traces) if any(recipe.aligned for recipe in recipes.values()) else {}
     axes = {n: _common_axis(traces, times, values[n]) if r.aligned else (None, 0) for n, r in recipes.items()}
     functions = {name: functools.partial(_rank_tables, name, values[name], *axes[name]) for name in recipes}
     if len(recipes) == 1:
@@ -183,28 +183,30 @@ def _rank_tables(name: str, values: Mapping[str, Value], origin_ns: int | None, 
 
 
 def _common_axis(
-    traces: TraceSet, times: list[tuple[int | None, int]], values: Mapping[str, Value]
+    traces: TraceSet, times: Mapping[Member, tuple[int | None, int]], values: Mapping[str, Value]
 ) -> tuple[int | None, int]:
     """Return the UTC start and the length of the time axis that all ranks share, in ns.
 
     The start is None if the ranks are not aligned. The times of each rank then begin at 0.
     """
-    durations = [duration for _, duration in times]
-    if values["align"] != "yes" or len(times) == 1:
-        return None, max(durations)
-    starts = [_check_start(member, start) for member, (start, _) in zip(traces.captures, times, strict=True)]
+    durations = [duration for _, duration in times.values()]
+    if values["align"] != "yes" or len(traces) == 1 or not times:
+        return None, max(durations, default=0)
+    starts = [_check_start(member, start) for member, (start, _) in times.items()]
     origin = min(starts)
     return origin, max(start - origin + duration for start, duration in zip(starts, durations, strict=True))
 
 
-def _starts_and_durations(traces: TraceSet) -> list[tuple[int | None, int]]:
+def _starts_and_durations(traces: TraceSet) -> dict[Member, tuple[int | None, int]]:
     """Return the UTC start and the duration of each profile in ns. The start is None if it is not recorded.
 
-    Profiles are opened only if the members do not state the duration of every profile.
+    Profiles are opened only if the members do not state the duration of every profile. Profiles that cannot be read
+    are left out if the engine skips them.
     """
-    recorded = [(m.origin_utc_ns, m.duration_ns) for m in traces.captures]
-    known = [(start, duration) for start, duration in recorded if duration is not None]
-    return known if len(known) == len(recorded) else traces.map(_start_and_duration)
+    known = {m: (m.origin_utc_ns, m.duration_ns) for m in traces.captures if m.duration_ns is not None}
+    if len(known) == len(traces):
+        return known
+    return traces.results_by_member(traces.outcomes(_start_and_duration))
 
 
 def _start_and_duration(trace: Trace) -> tuple[int | None, int]:

@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from tracekit import schemas
+from tracekit import detection, registry, schemas
 from tracekit.errors import TracekitError, first_line, warn
 from tracekit.sets import frames
 from tracekit.sets import member as members_module
@@ -15,6 +15,7 @@ from tracekit.sets import ranks as rank_sources
 from tracekit.sets.engines import LocalEngine, find_engine
 from tracekit.sets.frames import RANK
 from tracekit.sets.member import Member, RecordedFacts
+from tracekit.source import Source
 from tracekit.trace import Trace, load
 
 if TYPE_CHECKING:
@@ -90,9 +91,23 @@ def load_many(
     else:
         members = (Member(path, n, format or "", via=via, is_read=False) for n, path in enumerate(files))
         unread = [replace(member, url=urls.get(member.path)) for member in members]
-        recorded = [result for _, result in skip_unreadable(chosen, chosen.map(_open_and_read_facts, unread), errors)]
+        recorded = [result for _, result in skip_unreadable(chosen, chosen.map(_read_rank, unread), errors)]
     ranked = tuple(replace(m, via=via, url=urls.get(m.path)) for m in rank_sources.assign_ranks(recorded, given))
     return TraceSet(ranked, engine=chosen, errors=[error for _, error in errors])
+
+
+def _read_rank(member: Member) -> RecordedFacts:
+    """Return the facts that the capture of a member records about its rank.
+
+    If they precede the events of the capture, no other facts are read.
+    """
+    if member.url is None and member.via is None:
+        source = Source(member.path)
+        reader = registry.reader(member.format) if member.format else detection.detect_reader(source)
+        if source.exists and (leading := members_module.read_leading_facts(source, reader)) is not None:
+            return leading
+        member = replace(member, format=reader.format)
+    return _open_and_read_facts(member)
 
 
 def _open_and_read_facts(member: Member) -> RecordedFacts:
@@ -148,7 +163,8 @@ class TraceSet:
     memory of one profile and of the result. It can be pickled.
 
     Attributes:
-        captures: The profiles, sorted by rank. Their recorded facts may be unknown if the user specified all ranks.
+        captures: The profiles, sorted by rank. Recorded facts other than the rank may be unknown, because a profile is
+            not opened if the user specified the ranks or if the rank precedes its events.
         engine: The engine that computes results of members.
         errors: Errors of the captures that were skipped because they cannot be read. Only some engines skip captures.
     """
@@ -168,8 +184,13 @@ class TraceSet:
 
     @functools.cached_property
     def members(self) -> tuple[Member, ...]:
-        """The profiles, sorted by rank, with their recorded facts. Profiles with unknown facts are opened."""
-        return tuple(map(_with_recorded_facts, self.captures))
+        """The profiles, sorted by rank, with their recorded facts. Profiles with unknown facts are opened.
+
+        If the engine skips profiles that cannot be read, their facts remain unknown.
+        """
+        unread = [member for member in self.captures if not member.is_read]
+        read = self.results_by_member(self.engine.map(_with_recorded_facts, unread))
+        return tuple(read.get(member, member) for member in self.captures)
 
     @property
     def ranks(self) -> list[int]:
@@ -650,6 +671,11 @@ class TraceSet:
         """Apply a function to the trace of each member, and yield the results of the members that are not skipped."""
         return self.skip_unreadable(self.outcomes(function))
 
+    def results_by_member(self, outcomes: Iterable[tuple[Member, Result | Exception]]) -> dict[Member, Result]:
+        """Return results by member. Errors are raised or, if the engine skips them, their members are left out."""
+        skips = self.engine.skips_errors
+        return {m: _result_or_raise(r) for m, r in outcomes if not (skips and isinstance(r, Exception))}
+
     def skip_unreadable(self, outcomes: Iterable[tuple[Member, Result | Exception]]) -> Iterator[tuple[Member, Result]]:
         """Yield each member with its result. Errors are raised or, if the engine skips them, appended to ``errors``."""
         errors: list[tuple[Member, Exception]] = []
@@ -673,8 +699,6 @@ def open_member(member: Member, operations: Sequence[Operation] = ()) -> Trace:
 
 def _with_recorded_facts(member: Member) -> Member:
     """Return a member with the facts that its capture records."""
-    if member.is_read:
-        return member
     recorded = _open_and_read_facts(member)
     return replace(rank_sources.make_member(recorded, member.rank, member.source), via=member.via, url=member.url)
 

@@ -79,10 +79,18 @@ def open_capture(source: Source) -> KinetoCapture:
     return read_capture(source)
 
 
+def read_leading_info(source: Source) -> dict[str, str]:
+    """Return the facts about the ranks of the job that precede the events of a trace."""
+    from tracekit.readers.kineto import capture
+
+    return capture.read_leading_info(source)
+
+
 READER = Reader(
     "kineto",
     "PyTorch profiler trace (.json, .json.gz); Chrome traces of tracekit",
     (".json", ".gz"),
     sniff,
     open_capture,
+    leading_info=read_leading_info,
 )

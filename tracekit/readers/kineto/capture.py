@@ -13,7 +13,7 @@ from tracekit.errors import CorruptTraceError, MissingTableError, warn
 from tracekit.forks import check_polars
 from tracekit.interface import Capture
 from tracekit.readers.common.budget import Budget
-from tracekit.readers.common.damage import damage_as_error
+from tracekit.readers.common.damage import Damage, damage_as_error
 from tracekit.readers.kineto import machine
 from tracekit.readers.kineto.cells import EventCells
 from tracekit.readers.kineto.document import MAX_FACT_BYTES, MAX_FACTS_BYTES, Document
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tracekit.source import Source
 
 _GZIP = b"\x1f\x8b"
+_LEADING_BLOCK_BYTES = 1 << 16
 _EXPORT_AGAIN = "export the trace again"
 
 
@@ -60,6 +61,25 @@ def read_capture(source: Source) -> KinetoCapture:
     _require_events(path, document, collector)
     _warn_about_skipped_data(path, document, stream, collector, repairs)
     return KinetoCapture(path, document.facts, collector)
+
+
+def read_leading_info(source: Source) -> dict[str, str]:
+    """Return the facts about the ranks of the job that precede the events, without reading the events.
+
+    The result is empty if the file is damaged before its events.
+
+    Raises:
+        TracekitError: The file cannot be read, or changed while it was read.
+    """
+    compressed = source.head.startswith(_GZIP)
+    with source.open() as file, Stream(file, compressed=compressed, block_bytes=_LEADING_BLOCK_BYTES) as stream:
+        document = Document(source.path, stream, EventSandbox(KEYS), machine.FACT_NAMES)
+        try:
+            has_events = document.read_to_events()
+        except (CorruptTraceError, Damage):
+            has_events = False
+        file.check()
+    return machine.distributed_info(document.facts) if has_events else {}
 
 
 def _require_events(path: Path, document: Document, collector: EventCollector) -> None:

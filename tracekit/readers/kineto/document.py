@@ -56,8 +56,8 @@ class Document:
         self.oversized: list[str] = []
         self._fact_bytes = 0
         self._path, self._stream, self._sandbox, self._fact_names = path, stream, sandbox, fact_names
-        self._skipped_bytes = 0
-        self._at_end = self._is_array = False
+        self._skipped_bytes = self._member_count = 0
+        self._at_end = self._is_array = self._is_open = False
 
     def batches(self) -> Iterator[None]:
         """Parse the document to its end, and yield whenever the sandbox contains a batch of rows.
@@ -67,20 +67,30 @@ class Document:
         Raises:
             CorruptTraceError: The file is not a JSON object or array, or too many of its events are invalid.
         """
-        if self._read_opening_bracket() == b"[":
-            self.has_events = self._is_array = True
+        while self.read_to_events():
             yield from self._parse_events()
-            return
-        for _ in range(MAX_MEMBERS):
-            key = self._read_key()
-            if key is None:
+            if self._is_array:
                 return
+
+    def read_to_events(self) -> bool:
+        """Read the members up to the next array of events, and advance into it. Return False if there is none.
+
+        Raises:
+            CorruptTraceError: The file is not a JSON object or array.
+        """
+        if not self._is_open:
+            self._is_open = True
+            if self._read_opening_bracket() == b"[":
+                self.has_events = self._is_array = True
+                return True
+        while self._member_count < MAX_MEMBERS and (key := self._read_key()) is not None:
+            self._member_count += 1
             if key == EVENTS and self._next_byte() == b"[":
                 self.has_events = True
                 self._sandbox.offset += 1
-                yield from self._parse_events()
-            else:
-                self._read_member(key)
+                return True
+            self._read_member(key)
+        return False
 
     def _read_opening_bracket(self) -> bytes:
         """Return the opening bracket of the document, and advance past it."""

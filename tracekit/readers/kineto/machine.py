@@ -77,10 +77,16 @@ def capture_info(facts: Facts, origin_ns: int, end_ns: int | None) -> dict[str, 
         utc = base_ns(facts) + origin_ns
         info["origin_utc_ns"] = str(utc) if utc >= _EARLIEST_UTC_NS else None
         info |= {name: _fact_text(facts.get(name)) for name in _SCALAR_FACTS}
-        distributed = _as_mapping(facts.get("distributedInfo"))
-        info |= {f"distributed_{name}": _fact_text(distributed.get(name)) for name in _DISTRIBUTED}
+        info |= distributed_info(facts)
     info["duration_ns"] = None if end_ns is None else str(end_ns)
     return {name: value for name, value in info.items() if value is not None}
+
+
+def distributed_info(facts: Facts) -> dict[str, str]:
+    """Return the facts about the ranks of the job by name. They are empty for a file that tracekit wrote."""
+    distributed = {} if is_exported(facts) else _as_mapping(facts.get("distributedInfo"))
+    texts = {f"distributed_{name}": _fact_text(distributed.get(name)) for name in _DISTRIBUTED}
+    return {name: text for name, text in texts.items() if text is not None}
 
 
 def device_rows(facts: Facts) -> list[dict[str, Any]]:

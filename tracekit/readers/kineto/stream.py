@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tracekit.files import InputFile
 
 READ_BYTES = 1 << 22
+"""Maximum number of bytes of the trace that a read returns."""
 COMPRESSED_READ_BYTES = 1 << 18
 MAX_COMPRESSION_RATIO = 250
 """Maximum ratio of the decompressed to the compressed size. Real traces have ratios from 10 to 50."""
@@ -27,14 +28,20 @@ _GZIP = zlib.MAX_WBITS | 16
 class Stream:
     """An open plain or gzipped file, which is read sequentially.
 
+    Args:
+        file: The file.
+        compressed: Whether the file is gzipped.
+        block_bytes: Number of bytes that a read returns, unless the file ends. At most ``READ_BYTES``.
+
     Attributes:
         damage: Why the compressed data is invalid or truncated, or None if no damage has been found. The data before
             the damage can be read.
     """
 
-    def __init__(self, file: InputFile, *, compressed: bool) -> None:
+    def __init__(self, file: InputFile, *, compressed: bool, block_bytes: int = READ_BYTES) -> None:
         self.damage: str | None = None
         self._file = file
+        self._block_bytes = block_bytes
         self._offset = 0
         self._decompressor = zlib.decompressobj(_GZIP) if compressed else None
         self._pending = b""
@@ -51,7 +58,7 @@ class Stream:
             CorruptTraceError: The compression ratio exceeds ``MAX_COMPRESSION_RATIO``.
             TracekitError: The file cannot be read, or changed since it was opened.
         """
-        return self._read_file(READ_BYTES) if self._thread is None else self._decompress_ahead(self._thread)
+        return self._read_file(self._block_bytes) if self._thread is None else self._decompress_ahead(self._thread)
 
     def _read_file(self, max_bytes: int) -> bytes:
         """Return the next bytes of the file, or an empty bytes object at its end."""
@@ -66,7 +73,7 @@ class Stream:
 
     def _decompress_block(self) -> bytes:
         blocks: list[bytes] = []
-        free_bytes = READ_BYTES
+        free_bytes = self._block_bytes
         while free_bytes > 0 and self._decompressor is not None:
             block = self._decompress_next(free_bytes)
             if block is None:
