@@ -1,7 +1,8 @@
 """``make bench``: tracekit against a peer or a plain baseline, with the same files in the same run.
 
 ``make bench JOB=text`` runs the jobs whose names contain the text. ``SIZES=1,20`` are the sizes of the job `growth`, in
-millions of kernels.
+millions of kernels. ``JOB=diff`` compares ``PAIRS=100`` pairs of runs. It takes minutes, and therefore runs only if it
+is named.
 
 The exports are synthetic with known answers (fixtures/programs/gen_nsys_sqlite.py): 2 M kernels of two processes, and
 their twin of one process, because the peer mixes up the correlation ids of several. The reports repeat the events of a
@@ -43,6 +44,7 @@ NEW_EVENTS = int(os.environ.get("NEW_EVENTS", "2000000"))
 EVENTS_OF_OMP, EVENTS_OF_UM = 846, 1663
 SAMPLES = float(os.environ.get("SAMPLES", "2000000"))
 EVENTS_OF_1_MB = 25_000
+PAIRS = int(os.environ.get("PAIRS", "100"))
 SIZES = [int(float(n) * 1e6) for n in os.environ.get("SIZES", "0.2,0.5,1,2").split(",")]
 
 
@@ -107,6 +109,7 @@ JOBS = [
 ]
 VIEWER = "viewer: overview, pages, sorting, filters"
 GROWTH = "growth: time and memory by number of kernels"
+PLANTED = "diff: kernels that became slower"
 HEADER = ["job", "rows", "s", "M rows/s", "peak MiB", "peer or baseline s", "times faster"]
 NOTES = """
 Medians of up to {runs} runs; a job is not repeated once its runs took {budget:.0f} s.
@@ -120,9 +123,10 @@ the imports of pyarrow and polars. importtime.txt lists all imports.
 def main(part: str = "") -> int:
     """Measure the jobs whose names contain a text, print each line when it is measured, and return the exit status."""
     jobs = [job for job in JOBS if part.casefold() in job.name.casefold()]
-    others = [name for name in (GROWTH, VIEWER) if part.casefold() in name]
+    listed = (GROWTH, VIEWER, *([PLANTED] if part else []))
+    others = [name for name in listed if part.casefold() in name]
     if not jobs and not others:
-        names = [*(job.name for job in JOBS), GROWTH, VIEWER]
+        names = [*(job.name for job in JOBS), *listed]
         print("no job contains", repr(part), "in its name; the jobs are:", *names, sep="\n")
         return 1
     OUT.mkdir(parents=True, exist_ok=True)
@@ -152,6 +156,10 @@ def measured_lines(jobs: list[Job], others: list[str]) -> Iterator[str]:
         yield f"The viewer on {KERNELS / 1e6:.1f} M kernels of one process, seconds of one run:"
         yield ""
         yield from viewer(one())
+    if PLANTED in others:
+        yield "Pairs of runs of one program, 40 iterations each, compared with `tracekit.diff`:"
+        yield ""
+        yield from planted_changes()
 
 
 def cells_of(job: Job) -> list[str]:
@@ -192,6 +200,15 @@ def viewer(path: Path) -> list[str]:
     """The steps of the viewer on a capture."""
     command = [sys.executable, str(Path(__file__).with_name("view.py")), str(path)]
     return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout.splitlines()
+
+
+def planted_changes() -> Iterator[str]:
+    """Yield the lines of the table of pairs with and without a slower kernel, each when it is measured."""
+    command = [sys.executable, "-m", "tests.benchmarks.planted", str(PAIRS)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        yield from (line.rstrip("\n") for line in process.stdout or ())
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
 
 
 def nested() -> Path:

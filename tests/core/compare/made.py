@@ -21,6 +21,17 @@ TICK = 32
 """Resolution of the times of GPU activities in ns."""
 
 
+def normalized(kernel: str) -> str:
+    """Return the name of a kernel in a diff."""
+    return kernel.replace("4", "*")
+
+
+def may_contain(row: dict[str, Any], kernel: str) -> bool:
+    """Return whether a row of a diff is that of a kernel, of the phase that launches it, or of whole iterations."""
+    phase = PHASES[KERNELS.index(kernel) % len(PHASES)]
+    return row["name"] == normalized(kernel) or phase in row["name"] or row["kind"] in ("groups", "iterations")
+
+
 @functools.lru_cache(maxsize=8)
 def run(
     seed: int, *, iterations: int = 40, slow: tuple[tuple[str, float], ...] = (), gpu: str = "GPU X", osrt: bool = False
