@@ -25,10 +25,10 @@ SHARED = ROOT.parent / "shared"
 
 ALL = os.environ.get("TRACEKIT_TESTS") == "all"
 """Whether every example, fuzz case, parameter and capture is tested: ``make test-all``."""
-PUBLIC_CAPTURES = 2
+PUBLIC_CAPTURES = 1
 """Number of public captures that each test reads in ``make test``."""
-CAPTURES_PER_TEST = 2
-"""Minimum number of other captures that each test reads in ``make test``, if it has that many. It reads an eighth."""
+CAPTURES_PER_TEST = 1
+"""Minimum number of other captures that each test reads in ``make test``. It reads a sixteenth of them."""
 NOT_MEASURED = ROOT / "tests" / "not_measured.txt"
 """Tests and modules whose coverage is not measured, as others reach the same lines. ``tests.measured`` writes it."""
 
@@ -67,8 +67,8 @@ def _use_engine(name: Literal["auto", "in-memory"]) -> None:
 
 
 def examples(number: int) -> int:
-    """Return how many examples of a property are tested: all, or the same twelfth every time."""
-    return number if ALL else max(number // 12, 3)
+    """Return how many examples of a property are tested: all, or the same sixteenth every time."""
+    return number if ALL else max(number // 16, 3)
 
 
 settings.register_profile(
@@ -143,6 +143,8 @@ def _selected(items: list[pytest.Item]) -> set[pytest.Item]:
     selected: set[pytest.Item] = set()
     for name, same in by_test.items():
         many = same[0].get_closest_marker("many")
+        if same[0].get_closest_marker("thorough"):
+            continue
         if same[0].get_closest_marker("every"):
             selected.update(same)
         elif many is not None:
@@ -151,7 +153,7 @@ def _selected(items: list[pytest.Item]) -> set[pytest.Item]:
             selected.update(_sample(name, same, PUBLIC_CAPTURES))
         elif "core" not in same[0].path.parts and all(map(_capture, same)):
             captures = sorted(set(map(_capture, same)), key=lambda c: random.Random(_module(same[0]) + c).random())
-            kept = captures[: max(CAPTURES_PER_TEST, len(captures) // 8)]
+            kept = captures[: max(CAPTURES_PER_TEST, len(captures) // 16)]
             selected.update(item for item in same if _capture(item) in kept)
         else:
             selected.update(same)

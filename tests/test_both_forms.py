@@ -102,6 +102,7 @@ def selected(trace: tk.Trace, selection: str) -> tuple[tk.Trace | None, list[str
     return found, [str(w.message).partition(": ")[2] for w in said]
 
 
+@pytest.mark.many(6)
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_every_selection(forms: tuple[tk.Trace, tk.Trace], selection: str) -> None:
     (export, of_export), (report, of_report) = (selected(trace, selection) for trace in forms)
@@ -153,6 +154,7 @@ def test_every_printed_report_belongs_to_a_capture() -> None:
     assert len(belong) == len(PRINTED) > 70
 
 
+@pytest.mark.many(1)
 def test_reports_are_those_of_the_export(forms: tuple[tk.Trace, tk.Trace]) -> None:
     assert [r for r in REPORTS if as_csv(forms[0], r) != as_csv(forms[1], r)] == []
 
@@ -172,6 +174,7 @@ def test_chrome_traces_have_the_same_events(forms: tuple[tk.Trace, tk.Trace], tm
     assert written[0] == written[1]
 
 
+@pytest.mark.many(2)
 @pytest.mark.parametrize("format", ["csv", "parquet", "arrow"])
 def test_exported_tables_are_the_same(forms: tuple[tk.Trace, tk.Trace], tmp_path: Path, format: str) -> None:
     folders = [trace.export(tmp_path / trace.format, format=format) for trace in forms]

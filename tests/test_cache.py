@@ -338,6 +338,7 @@ with tk.load(sys.argv[1]) as trace:
 """
 
 
+@pytest.mark.thorough
 def test_a_killed_process_leaves_nothing_incomplete(small_files_are_cached: Path) -> None:
     expected = all_tables(EXPORT, cache=False)
     for delay in (0.1, 0.3):

@@ -25,6 +25,7 @@ def frames(diff: compare.Diff) -> dict[str, Any]:
     return {kind: frame.to_dicts() for kind, frame in diff.frames.items()}
 
 
+@pytest.mark.thorough
 def test_every_form_of_a_side(tmp_path: Path) -> None:
     saved = tk.save_baseline(TRAIN, tmp_path / "train.json")
     with tk.load(TRAIN) as trace:
@@ -55,6 +56,7 @@ def test_sets_are_sums_of_their_ranks(tmp_path: Path) -> None:
     assert summarizer.summarize(whole).samples.equals(comparison.Summarizer(("kernels",)).summarize(RANKS).samples)
 
 
+@pytest.mark.thorough
 def test_a_baseline_replaces_no_capture(tmp_path: Path) -> None:
     copy = tmp_path / "train.sqlite"
     copy.write_bytes(TRAIN.read_bytes())

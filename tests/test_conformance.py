@@ -130,6 +130,7 @@ def test_tables_are_golden(capture: Path, description: dict[str, list[object]], 
     assert description == json.loads(path.read_text("utf-8"))
 
 
+@pytest.mark.many(1)
 def test_same_under_an_unknown_name(
     capture: Path, description: dict[str, list[object]], trace: tk.Trace, tmp_path: Path
 ) -> None:
@@ -140,6 +141,7 @@ def test_same_under_an_unknown_name(
         assert described(other) == description
 
 
+@pytest.mark.many(3)
 @pytest.mark.parametrize("format", BY_TABLE[1:])
 def test_exported_and_read_again_it_is_equal(trace: tk.Trace, exported: Callable[[str], Path], format: str) -> None:
     with tk.load(exported(format)) as again:
@@ -148,6 +150,7 @@ def test_exported_and_read_again_it_is_equal(trace: tk.Trace, exported: Callable
             assert again[name].equals(trace[name]), name
 
 
+@pytest.mark.many(1)
 def test_csv_holds_every_value(trace: tk.Trace, exported: Callable[[str], Path]) -> None:
     folder = exported("csv")
     whole = [t for t in trace.tables if not trace.schema(t).optional]
@@ -160,7 +163,7 @@ def test_csv_holds_every_value(trace: tk.Trace, exported: Callable[[str], Path])
         assert read.drop(floats).equals(expected.drop(floats).collect()), name
 
 
-@pytest.mark.many(8)
+@pytest.mark.many(4)
 @pytest.mark.parametrize("format", [*WHOLE, *BY_TABLE])
 def test_exported_twice_it_is_the_same_bytes(
     again: tk.Trace, exported: Callable[[str], Path], tmp_path: Path, format: str
@@ -185,6 +188,7 @@ def test_cut_short_it_is_our_error(capture: Path, tmp_path: Path, keep: float) -
         tk.load(cut)
 
 
+@pytest.mark.many(1)
 def test_the_input_is_not_touched(capture: Path, before: object, exported: Callable[[str], Path]) -> None:
     exported("chrome-trace")
     assert (state(capture), sorted(capture.parent.iterdir())) == before

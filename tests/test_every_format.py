@@ -41,6 +41,7 @@ def test_every_reader_is_asked() -> None:
         assert [tk.load(FIXTURES / path).format for path in paths] == [name] * len(paths)
 
 
+@pytest.mark.many(3)
 def test_every_table_is_read(trace: tk.Trace) -> None:
     linked, rolled = trace.correlate(), trace.rollup()
     for name in trace.tables:
@@ -58,7 +59,7 @@ def drawn(trace: tk.Trace, format: str) -> bool:
     return format not in ("chrome-trace", "perfetto") or trace.format not in ("ncu-csv", "ncu-rep", "graphdef")
 
 
-@pytest.mark.many(48)
+@pytest.mark.many(16)
 @pytest.mark.parametrize("format", sorted(e.format for e in registry.exporters().values()))
 def test_every_format_is_written(trace: tk.Trace, format: str, tmp_path: Path) -> None:
     exporter = registry.exporter(format)

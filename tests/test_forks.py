@@ -99,6 +99,7 @@ def test_what_needs_no_query_is_read_in_a_child() -> None:
     )
 
 
+@pytest.mark.thorough
 @needs_fork
 def test_a_child_forked_before_polars_ran_may_query() -> None:
     code = "import polars\npolars.DataFrame({'a': [1]})\nkernels()\nforked(correlated)\nforked(collected)"
@@ -116,6 +117,7 @@ def test_the_sandbox_works_in_a_child_of_a_process_that_used_it() -> None:
     assert run(code) == "308\nended with 0\n"
 
 
+@pytest.mark.thorough
 @needs_fork
 def test_a_new_program_is_no_child() -> None:
     code = """

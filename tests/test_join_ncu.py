@@ -49,6 +49,7 @@ def test_kernels_carry_what_was_measured(nsys: tk.Trace, ncu: tk.Trace) -> None:
     assert 0.5 < ratio.item() < 2  # two runs on the same GPU
 
 
+@pytest.mark.many(1)
 def test_the_tables_of_both_are_there(nsys: tk.Trace, ncu: tk.Trace) -> None:
     joined = nsys.join_ncu(ncu)
     for name in joined.tables:
@@ -95,6 +96,7 @@ def test_a_selection_before_and_after_gives_the_same(nsys: tk.Trace, ncu: tk.Tra
     assert before["kernels"].equals(after["kernels"])
 
 
+@pytest.mark.many(1)
 def test_exports_hold_the_metrics(nsys: tk.Trace, ncu: tk.Trace, tmp_path: Path) -> None:
     joined = nsys.join_ncu(ncu, metrics=[BYTES])
     joined.export(tmp_path / "k.parquet", tables=["kernels"])

@@ -57,6 +57,7 @@ def test_reports_are_the_same(in_pieces: tk.Trace, whole: tk.Trace, name: str) -
     assert printed(in_pieces) == printed(whole) != b""
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
 def test_folders_hold_the_same(in_pieces: tk.Trace, whole: tk.Trace, tmp_path: Path, format: str) -> None:
     with tk.load(in_pieces.export(tmp_path / "pieces", format=format)) as again:
@@ -64,6 +65,7 @@ def test_folders_hold_the_same(in_pieces: tk.Trace, whole: tk.Trace, tmp_path: P
             assert again[name].to_pylist() == whole[name].to_pylist(), name
 
 
+@pytest.mark.thorough
 def test_texts_hold_the_same(in_pieces: tk.Trace, whole: tk.Trace, tmp_path: Path) -> None:
     made = [t.export(tmp_path / n, format="csv") for n, t in (("pieces", in_pieces), ("whole", whole))]
     first, second = ({f.name: f.read_bytes() for f in folder.iterdir()} for folder in made)

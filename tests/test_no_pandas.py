@@ -85,7 +85,7 @@ print(pyarrow.array(pandas.Series([1.5, None])).null_count, pyarrow.table({{"a":
 """
 
 
-@pytest.mark.many(2)
+@pytest.mark.many(1)
 @pytest.mark.parametrize(
     "before",
     [

@@ -152,6 +152,7 @@ def test_every_tested_python_is_a_classifier() -> None:
     assert [c.removeprefix(prefix[:-2]) for c in classifiers if c.startswith(prefix)] == list(install.VERSIONS)
 
 
+@pytest.mark.thorough
 def test_a_distribution_that_cannot_be_installed_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +204,7 @@ def test_the_versions_of_the_readme_are_those_declared() -> None:
     assert {row[0]: row[-1] for row in rows} == {name: pinned[name] for name in lowest.floors()}
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize("arguments", [["--help"], ["formats"], ["schema"], ["schema", "kernels"]])
 def test_what_reads_no_file_imports_no_pandas(arguments: list[str]) -> None:
     assert importlib.util.find_spec("pandas") is not None

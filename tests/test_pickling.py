@@ -85,7 +85,7 @@ DONE = {
 }
 
 
-@pytest.mark.many(2)
+@pytest.mark.many(1)
 @pytest.mark.parametrize("done", DONE)
 def test_what_was_done_is_done_again(done: str) -> None:
     trace = DONE[done](tk.load(FIXTURES / "train_amp.sqlite"))
@@ -195,7 +195,7 @@ def kernels(trace: tk.Trace) -> tuple[int, int, list[str]]:
     return frame.height, os.getpid(), names.to_list()
 
 
-@pytest.mark.many(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_processes_share_the_work(method: str) -> None:
     if method not in multiprocessing.get_all_start_methods():
@@ -248,7 +248,7 @@ def test_threads_of_polars_share_a_trace() -> None:
     assert (done.returncode, done.stdout) == (0, "4 {334}\n"), done.stderr
 
 
-@pytest.mark.many(2)
+@pytest.mark.many(1)
 @pytest.mark.parametrize("file", FILES)
 def test_threads_share_a_trace(file: str) -> None:
     def work(number: int) -> list[int]:

@@ -368,7 +368,7 @@ ORDERS = {
 }
 
 
-@pytest.mark.many(2)
+@pytest.mark.many(1)
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_order_of_calls_does_not_matter(order: str) -> None:
     with tk.load(CAPTURE) as one, tk.load(CAPTURE) as other:
@@ -398,7 +398,7 @@ CRITERIA = st.builds(
 )
 
 
-@pytest.mark.many(3)
+@pytest.mark.many(1)
 @settings(max_examples=examples(240))
 @pytest.mark.parametrize("name", ["kernels", "nvtx_ranges", "nvtx_marks", "cuda_events", "devices", "gpu_metrics"])
 @given(data=st.data(), wanted=CRITERIA)

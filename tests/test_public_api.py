@@ -173,6 +173,7 @@ def test_every_module_says_what_it_is(name: str) -> None:
     assert (ast.get_docstring(ast.parse(source_of(name))) or "").partition("\n")[0].strip().endswith((".", ":"))
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize("old", ["pieces", "prefetch", "model"])
 def test_former_names_warn_and_work(old: str) -> None:
     arguments = {"pieces": ("kernels",), "prefetch": ({"kernels": None},), "model": ("dlprof",)}

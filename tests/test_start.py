@@ -21,7 +21,7 @@ finally:
 """
 
 
-@pytest.mark.many(2)
+@pytest.mark.many(1)
 @pytest.mark.parametrize("report", ["cuda_gpu_kern_sum", "cuda_api_sum", "nvtx_sum"])
 def test_a_report_imports_no_slow_modules(report: str) -> None:
     command = [sys.executable, "-c", CODE, "stats", "fixtures/train_amp.nsys-rep", "--report", report]

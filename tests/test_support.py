@@ -31,6 +31,7 @@ def edited(folder: Path, *statements: str) -> support.Pair:
     return report, export
 
 
+@pytest.mark.thorough
 def test_the_rows_of_our_captures_are_up_to_date() -> None:
     assert support.matrix(support.own_pairs()) == WRITTEN["fixtures"], "run: python tests/support_matrix.py"
 
@@ -90,6 +91,7 @@ def test_an_equal_pair_has_reasons_only_for_what_its_export_lacks(tmp_path: Path
     assert (row["build"], row["pairs"], row["tables"]["kernels"]) == ("2025.3.1", 1, 52)
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize(
     ("change", "differing"),
     [

@@ -30,6 +30,7 @@ def test_one_row_a_kernel_in_the_order_of_the_file(run: Run, tmp_path: Path) -> 
     assert kernels["range_path"].cast(pl.String).str.starts_with("Batch ").sum() > 0
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize("name", ["k.parquet", "k.arrow", "k.csv"])
 def test_every_table_format_holds_the_same(run: Run, tmp_path: Path, name: str) -> None:
     run("correlate", TRAIN, "-o", tmp_path / name, "-q")

@@ -54,6 +54,7 @@ def test_limits_and_equal_rows(run: Run, runs: tuple[Path, Path]) -> None:
     assert same[-1].endswith("(+0.00 %); 0 of 12 rows changed, 0 significant")
 
 
+@pytest.mark.thorough
 def test_a_terminal_shows_what_fits(show: Show, runs: tuple[Path, Path]) -> None:
     shown = show("diff", *runs, "--by", "kernels", columns=90)
     rows = [line for line in shown.splitlines() if line.startswith(("Name", "kernel_"))]
@@ -72,6 +73,7 @@ def test_times_are_per_iteration_if_the_numbers_of_iterations_differ(
     assert "Time A per iteration (ns)" in text
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize("by", ["kernels,copies", "copies"])
 def test_other_formats(run: Run, runs: tuple[Path, Path], tmp_path: Path, by: str) -> None:
     kinds = by.split(",")
@@ -113,6 +115,7 @@ def test_conditions(run: Run, runs: tuple[Path, Path]) -> None:
     assert missing.stderr.startswith("tracekit: 'nope' in 'nope > 1' is unknown")
 
 
+@pytest.mark.thorough
 def test_baselines(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "base.json"
     done = run("diff", TRAIN, "--save", path)

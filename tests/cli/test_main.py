@@ -218,7 +218,7 @@ def with_full_disk(*args: str | Path) -> subprocess.CompletedProcess[str]:
     return fork_server.run(command, cwd=ROOT, text=True)
 
 
-@pytest.mark.many(5)
+@pytest.mark.many(2)
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -242,7 +242,7 @@ def test_a_full_disk_keeps_what_was_there(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["out.json"]
 
 
-@pytest.mark.many(3)
+@pytest.mark.many(1)
 @pytest.mark.parametrize("style", ["table", "csv", "json", "jsonl"])
 @pytest.mark.parametrize(
     "verb", [["rows", TRAIN, "nvtx_ranges", "-n", "0"], ["stats", TRAIN, "-r", "nvtx_pushpop_trace"]]
@@ -265,6 +265,7 @@ def test_shells_can_ask_for_a_completion_script(shell: str) -> None:
     assert b"_TRACEKIT_COMPLETE" in result.stdout
 
 
+@pytest.mark.many(3)
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
@@ -294,6 +295,7 @@ def _completion(instruction: str, typed: str) -> subprocess.CompletedProcess[byt
     return fork_server.run([sys.executable, "-c", code], cwd=ROOT, env=environment)
 
 
+@pytest.mark.thorough
 def test_a_progress_bar_shows_on_a_terminal_only(show: Show, spawn: Spawn, tmp_path: Path) -> None:
     assert "converting" in show("convert", TRAIN, tmp_path / "a.json", columns=80)
     assert "converting" not in show("convert", TRAIN, tmp_path / "b.json", "-q", columns=80)

@@ -37,6 +37,7 @@ def test_one_row_is_not_rows() -> None:
     assert shown[-2:] == ["  kernels  1 row", "  memcpys  2 rows"]
 
 
+@pytest.mark.many(2)
 @pytest.mark.skipif(not FULL.exists(), reason="no device that is always full")
 @pytest.mark.parametrize(
     "command",

@@ -152,7 +152,7 @@ def test_only_files_are_replaced(run: Run, tmp_path: Path, kind: str) -> None:
     assert (path.lstat().st_ino, path.lstat().st_mode) == (before.st_ino, before.st_mode)
 
 
-@pytest.mark.many(3)
+@pytest.mark.many(1)
 @pytest.mark.parametrize("format", FOLDERS)
 @pytest.mark.parametrize("old", FOLDERS)
 def test_a_folder_that_tracekit_wrote_is_replaced(
@@ -164,6 +164,7 @@ def test_a_folder_that_tracekit_wrote_is_replaced(
     assert files(target) == files(exported(format))
 
 
+@pytest.mark.many(2)
 @pytest.mark.parametrize("format", FOLDERS)
 def test_a_folder_with_one_more_file_is_not_replaced(run: Run, tmp_path: Path, format: str) -> None:
     target = tmp_path / "out"
@@ -200,7 +201,7 @@ def test_a_table_under_the_name_of_another_is_not_ours(tmp_path: Path) -> None:
 class TestNames:
     """Outputs and inputs under names that are long, or no UTF-8."""
 
-    @pytest.mark.many(6)
+    @pytest.mark.many(2)
     @pytest.mark.parametrize("name", [NOT_UTF8, EMOJI, "a b'\"$(x);`\\", "-x", "\x1b[2J\n"], ids=range(5))
     @pytest.mark.parametrize("format", sorted(registry.exporters()))
     def test_outputs(self, run: Run, exported: Callable[[str], Path], tmp_path: Path, format: str, name: str) -> None:
@@ -216,7 +217,7 @@ class TestNames:
             assert target.read_bytes() == plain.read_bytes()
         assert list(parent.iterdir()) == [target]
 
-    @pytest.mark.many(3)
+    @pytest.mark.many(1)
     @pytest.mark.parametrize("name", [NOT_UTF8, EMOJI], ids=range(2))
     @pytest.mark.parametrize(
         "source",
@@ -276,6 +277,7 @@ def closed(*arguments: str | Path, stdout: bool = True, stderr: bool = False) ->
 
 
 class TestClosedStreams:
+    @pytest.mark.many(1)
     @pytest.mark.parametrize(
         "command",
         [
@@ -301,6 +303,7 @@ class TestClosedStreams:
         assert closed("correlate", TRAIN, "-o", tmp_path / "k.csv", stdout=True, stderr=True).returncode == 0
         assert (tmp_path / "k.csv").stat().st_size > 1000
 
+    @pytest.mark.thorough
     def test_nothing_is_printed_into_a_file_that_takes_the_place(self, tmp_path: Path) -> None:
         done = closed("redact", SMALL, tmp_path / "r.sqlite", stdout=True, stderr=True)
         assert done.returncode in (0, 1)

@@ -149,7 +149,7 @@ class TestRows:
     def test_a_dash_is_standard_output(self, run: Run) -> None:
         assert run("rows", TRAIN, "contexts", "-o", "-").text == run("rows", TRAIN, "contexts").text
 
-    @pytest.mark.many(18)
+    @pytest.mark.many(6)
     @pytest.mark.parametrize("table", schemas.tables())
     def test_rows_keep_the_json_schema(self, run: Run, table: str) -> None:
         schema = json.loads(run("schema", table, "--format", "json").text)
@@ -183,6 +183,7 @@ def _check(row: dict[str, object], schema: dict[str, dict[str, dict[str, object]
 
 
 class TestStats:
+    @pytest.mark.many(4)
     @pytest.mark.parametrize("path", PRINTED, ids=lambda p: p.stem)
     def test_csv_is_what_nsys_prints(self, run: Run, path: Path) -> None:
         capture = next(c for c in CAPTURES if path.stem.startswith(f"{c.stem}_"))

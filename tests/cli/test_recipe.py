@@ -45,6 +45,7 @@ def test_the_main_table_is_printed(run: Run) -> None:
     assert len(first) == 2
 
 
+@pytest.mark.thorough
 def test_several_processes_print_the_same(run: Run) -> None:
     printed = run("recipe", "mpi_sum", RANKS, "--jobs", "2").text
     assert printed == run("recipe", "mpi_sum", RANKS).text

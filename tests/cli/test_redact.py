@@ -146,6 +146,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNsys:
     return FakeNsys(tmp_path, monkeypatch)
 
 
+@pytest.mark.many(2)
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_that_reads_can_read_via_nsys(verb: str, run: Run, fake: FakeNsys) -> None:
     fake.install_exporter()

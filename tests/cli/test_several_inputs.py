@@ -62,6 +62,7 @@ def test_tables(run: Run) -> None:
     assert len(rows) == 2 * len(read(run("tables", FILES[0], "--format", "csv").text))
 
 
+@pytest.mark.many(2)
 @pytest.mark.parametrize("report", ["cuda_gpu_kern_sum", "mpi_event_trace", "nvtx_sum", "advise"])
 def test_stats(report: str, run: Run) -> None:
     lines = run("stats", *FILES, "-r", report, "--format", "csv").text.splitlines()
@@ -72,6 +73,7 @@ def test_stats(report: str, run: Run) -> None:
     assert lines == expected
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize("report", ["detailed", "op-type"])
 def test_reports_of_dlprof(report: str, run: Run) -> None:
     title, header, *rows = run("stats", *FILES, "-r", report, "--format", "csv").text.splitlines()
@@ -81,6 +83,7 @@ def test_reports_of_dlprof(report: str, run: Run) -> None:
     assert rows == [f"{rank},{row}" for rank, lines in enumerate(one) for row in lines[2:]]
 
 
+@pytest.mark.thorough
 def test_the_summary_of_dlprof_is_a_table(run: Run) -> None:
     rows = read(run("stats", *FILES, "-r", "summary", "--format", "csv").text)
     assert {row["rank"] for row in rows} == {"0", "1"}
@@ -123,7 +126,7 @@ def test_correlate_with_several_inputs_takes_no_other_files(run: Run, tmp_path: 
     assert "chrome-trace cannot store a single table, only a whole trace" in one.stderr
 
 
-@pytest.mark.many(2)
+@pytest.mark.many(1)
 @pytest.mark.parametrize("style", ["csv", "parquet", "arrow"])
 def test_convert(style: str, run: Run, tmp_path: Path) -> None:
     run("convert", *FILES, tmp_path / "tables", "--to", style)
@@ -167,6 +170,7 @@ def test_formats_of_one_trace(run: Run, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 def test_tables_of_several_processes(run: Run) -> None:
     alone = run("tables", RANKS, "--format", "csv").text
     assert run("tables", RANKS, "--format", "csv", "--jobs", "2").text == alone

@@ -50,7 +50,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-@pytest.mark.many(2)
+@pytest.mark.many(1)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -82,7 +82,7 @@ def test_interrupted_or_finished(tmp_path: Path, arguments: list[str]) -> None:
     assert {0, 130, 143} & ended >= {130, 143}
 
 
-@pytest.mark.many(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("arguments", [["info", TRAIN], ["stats", TRAIN, "-r", "cuda_gpu_kern_sum", "--format", "csv"]])
 def test_printed_or_interrupted(arguments: list[str]) -> None:
     whole = run(0, signal.SIGINT, *arguments)
@@ -96,6 +96,7 @@ def test_printed_or_interrupted(arguments: list[str]) -> None:
             assert done.stdout == whole.stdout
 
 
+@pytest.mark.thorough
 def test_ignored_signals_stay_ignored(tmp_path: Path) -> None:
     done = run(50, signal.SIGTERM, "convert", TRAIN, str(tmp_path / "o.json"), ignored=True)
     assert (done.returncode, done.stderr) == (0, f"wrote {tmp_path / 'o.json'}\n")

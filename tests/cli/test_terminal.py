@@ -65,7 +65,7 @@ class TestLimits:
 class TestStats:
     """One line per row on a terminal, everything in files and pipes."""
 
-    @pytest.mark.many(10)
+    @pytest.mark.many(4)
     @pytest.mark.parametrize("columns", [60, 80, 100, 120, 200])
     @pytest.mark.parametrize("report", ["cuda_gpu_kern_sum", "nvtx_sum", "cuda_gpu_trace", "cuda_kern_exec_trace"])
     def test_one_line_per_row(self, show: Show, report: str, columns: int) -> None:
@@ -164,6 +164,7 @@ def test_arguments_of_templates_go_first(name: str, width: int, shown: str) -> N
 class TestSuffixes:
     """The suffix of the output decides."""
 
+    @pytest.mark.many(8)
     @pytest.mark.parametrize(
         ("suffix", "read"),
         [

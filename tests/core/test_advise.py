@@ -128,6 +128,7 @@ def test_loading_data() -> None:
     assert "num_workers" in str(loading["advice"])
 
 
+@pytest.mark.many(4)
 @pytest.mark.parametrize(
     ("text", "loads"),
     [

@@ -230,7 +230,7 @@ QUERIES = {
 }
 
 
-@pytest.mark.many(6)
+@pytest.mark.many(3)
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda p: p.stem)
 def test_figures_follow_from_the_tables(path: Path) -> None:
     tables = tables_of(path)
@@ -248,6 +248,7 @@ def test_every_rule_has_a_query() -> None:
     assert {r.__name__ for r in RULES} == set(QUERIES)
 
 
+@pytest.mark.thorough
 def test_most_rules_are_heard_in_real_captures() -> None:
     found = {f["rule"] for path in CAPTURES for f in tables_of(path).findings}
     assert found >= set(QUERIES) - {"data_loading", "imbalance", "synchronizations"}

@@ -89,8 +89,8 @@ def test_a_slash_in_the_name_of_a_range_is_no_level() -> None:
     assert as_dlprof[-1] == ("/home/me/net.py(7): forward/", 4)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not tell the memory held")
-@pytest.mark.many(1)
 @pytest.mark.parametrize("job", ["correlate", "rollup", "tfevents", "dlprof-db"])
 def test_deep_nests_take_little_memory(job: str, tmp_path: Path) -> None:
     write = runpy.run_path(str(TESTS / "benchmarks" / "deep.py"))["write"]

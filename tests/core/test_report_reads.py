@@ -22,7 +22,7 @@ ASKED = [
 ]
 
 
-@pytest.mark.many(45)
+@pytest.mark.many(24)
 @pytest.mark.parametrize("name", ["train_amp.nsys-rep", "nvtx_features.nsys-rep", "osrt_libs.nsys-rep"])
 @pytest.mark.parametrize("report", ASKED)
 def test_tables_are_read_together(name: str, report: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -243,6 +243,7 @@ def test_options_stand_in_the_database_and_nothing_else_does(tmp_path: Path) -> 
     assert plain.execute(what).fetchone() == ("", "UNKNOWN")
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize("suffix", ["sqlite", "nsys-rep"])
 def test_the_machine_is_described(suffix: str, tmp_path: Path) -> None:
     with tk.load(FIXTURES / f"train_amp.{suffix}") as trace:
@@ -291,6 +292,7 @@ def test_without_a_duration_an_empty_capture_lasts_one_nanosecond() -> None:
     assert frame.rows() == [(0, 1)]
 
 
+@pytest.mark.thorough
 def test_exported_twice_the_same_bytes(tmp_path: Path) -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
         made = [trace.export(tmp_path / f"{i}.sqlite", format="dlprof-db").read_bytes() for i in range(2)]
@@ -302,6 +304,7 @@ def test_an_unwritable_place_is_the_targets_fault(tmp_path: Path) -> None:
         trace.export(tmp_path / "none" / "x.sqlite", format="dlprof-db")
 
 
+@pytest.mark.many(1)
 def test_reports_are_the_same_in_csv_and_json(rolled: tk.Trace, tmp_path: Path) -> None:
     folder = rolled.export(tmp_path / "reports", format="dlprof-reports", options={"dlprof-build": "7"})
     names = sorted(p.stem for p in folder.glob("*.csv"))

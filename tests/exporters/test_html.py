@@ -223,6 +223,7 @@ def test_an_empty_capture_says_what_is_missing(tmp_path: Path) -> None:
     assert page.tables == {}
 
 
+@pytest.mark.thorough
 def test_communication_is_that_of_the_reports(tmp_path: Path) -> None:
     with tk.load(FIXTURES / "ddp2.sqlite") as trace:
         page = exported(trace, tmp_path)
@@ -240,7 +241,7 @@ def test_communication_is_that_of_the_reports(tmp_path: Path) -> None:
         assert [r[2] for r in page.tables["MPI calls"][1:]] == [f"{t:,}" for t in calls["Total Time (ns)"]]
 
 
-@pytest.mark.many(2)
+@pytest.mark.many(1)
 @pytest.mark.parametrize(
     ("name", "titles"),
     [
@@ -261,6 +262,7 @@ def test_sections_without_data_are_left_out(name: str, titles: str, tmp_path: Pa
     assert "This capture contains nothing to draw" not in page.plain() or name == "tensorflow"
 
 
+@pytest.mark.thorough
 def test_a_database_of_dlprof_and_a_trace_of_pytorch(amp: tk.Trace, tmp_path: Path) -> None:
     with tk.load(amp.export(tmp_path / "dlprof_dldb.sqlite", format="dlprof-db")) as trace:
         page = exported(trace, tmp_path)

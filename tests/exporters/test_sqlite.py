@@ -69,6 +69,7 @@ def table_of(name: str, columns: dict[str, list[Any]]) -> pa.Table:
     return schemas.conform(pl.DataFrame(filled, schema=schemas.polars_schema(schema)).to_arrow(), schema)
 
 
+@pytest.mark.many(1)
 def test_all_rows_of_all_tables_are_written(pair: tuple[tk.Trace, sqlite3.Connection]) -> None:
     trace, db = pair
     counts = dict(rows(db, "SELECT table_name, rows FROM meta_tables"))
@@ -254,6 +255,7 @@ def test_keys_of_several_traces_hold_in_all_of_them() -> None:
     assert common_keys([first, Keys(frozenset(), ())]) == Keys(frozenset(), ())
 
 
+@pytest.mark.thorough
 def test_a_set_has_the_rank_in_every_table_and_key(tmp_path: Path) -> None:
     traces = tk.load_many(FIXTURES / "ranks")
     progress: list[tuple[int, int]] = []

@@ -270,6 +270,7 @@ def test_nothing_of_people_and_machines(tmp_path: Path) -> None:
     assert b".py" not in file.read_bytes()
 
 
+@pytest.mark.many(1)
 def test_the_same_capture_makes_the_same_file(rolled: tk.Trace, run: Path, tmp_path: Path) -> None:
     (one,) = run.iterdir()
     assert rolled.path
@@ -367,6 +368,7 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.many(2)
 @pytest.mark.parametrize("origin", ["", "soon", "-5", "9" * 19, "9" * 40, "٣"])
 def test_any_origin_and_any_times(origin: str, tmp_path: Path) -> None:
     facts = table("capture_info", 1, name=["origin_utc_ns"], value=[origin])

@@ -27,14 +27,14 @@ CASES = {
     "tfevents": 600,
 }
 PART = {
-    "nsys_rep": 60,
-    "nsys_sqlite": 10,
-    "dlprof_db": 10,
-    "ncu_rep": 12,
-    "ncu_csv": 10,
-    "kineto": 10,
-    "graphdef": 12,
-    "tfevents": 12,
+    "nsys_rep": 30,
+    "nsys_sqlite": 6,
+    "dlprof_db": 6,
+    "ncu_rep": 8,
+    "ncu_csv": 6,
+    "kineto": 6,
+    "graphdef": 8,
+    "tfevents": 8,
 }
 """The first cases, which ``make test`` runs."""
 AT_ONCE = {
@@ -82,6 +82,7 @@ def bad(what: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize(
     ("what", "said"),
     [("int('secret')", "ValueError"), ("bytes(2 << 30)", "MemoryError"), ("[0] * 10**9", "MemoryError")],

@@ -74,6 +74,7 @@ def test_load_in_python(environment: Path, tmp_path: Path) -> None:
     assert shown == "lines ['first range', 'second']\n(True, True)\n"
 
 
+@pytest.mark.thorough
 def test_convert_there_and_back(environment: Path, tmp_path: Path) -> None:
     there, back = tmp_path / "a.lines", tmp_path / "b.lines"
     tracekit(environment, "convert", ROOT / "fixtures" / "train_amp.sqlite", there)

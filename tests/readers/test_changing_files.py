@@ -62,6 +62,7 @@ def message(file: Path, change: str, size: int) -> str:
     return f"TracekitError: {file}: {SAID[change].format(size=size)}"
 
 
+@pytest.mark.many(4)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("format", ONE_DESCRIPTOR)
 def test_a_report_that_changes_while_it_is_open(tmp_path: Path, format: str, change: str) -> None:
@@ -78,7 +79,7 @@ def test_a_report_that_changes_while_it_is_open(tmp_path: Path, format: str, cha
     assert found["said"].endswith(f"\nHint: {CHANGED_HINT}")
 
 
-@pytest.mark.many(6)
+@pytest.mark.many(2)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("format", REOPENED)
 def test_a_member_of_a_folder_that_changes(tmp_path: Path, format: str, change: str) -> None:
@@ -98,7 +99,7 @@ def test_a_member_of_a_folder_that_changes(tmp_path: Path, format: str, change: 
     assert found["said"].endswith(f"\nHint: {hint}")
 
 
-@pytest.mark.many(6)
+@pytest.mark.many(2)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
 def test_columns_that_were_read_stay_as_they_were(tmp_path: Path, format: str, change: str) -> None:
@@ -110,7 +111,7 @@ def test_columns_that_were_read_stay_as_they_were(tmp_path: Path, format: str, c
     assert (found["said"], found["given"]) == ("", 334)
 
 
-@pytest.mark.many(7)
+@pytest.mark.many(2)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("format", IN_MEMORY)
 def test_what_is_read_at_once_stays(tmp_path: Path, format: str, change: str) -> None:
@@ -134,7 +135,7 @@ def test_graphs_in_event_files(tmp_path: Path, change: str) -> None:
         assert found["said"].startswith(f"TracekitError: {file}: {said.get(change, 'changed while it was open: the ')}")
 
 
-@pytest.mark.many(2)
+@pytest.mark.many(1)
 @pytest.mark.parametrize("format", [*ONE_DESCRIPTOR, *IN_MEMORY, "parquet", "arrow"])
 def test_a_file_that_is_truncated_and_rewritten_all_the_time(tmp_path: Path, format: str) -> None:
     if format in ("parquet", "arrow"):

@@ -231,6 +231,7 @@ def test_cut_short_at_every_page(path: Path, tmp_path: Path) -> None:
         assert outcome(cut, "dlprof-db") == {"load": "CorruptTraceError"}
 
 
+@pytest.mark.thorough
 def test_flipped_bytes_and_zeroed_pages_give_the_same_tables_or_an_error(path: Path, tmp_path: Path) -> None:
     draw = random.Random(5)
     data = path.read_bytes()

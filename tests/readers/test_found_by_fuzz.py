@@ -85,6 +85,7 @@ def test_a_misfit_without_a_source_table_names_no_row() -> None:
     assert "context_id is null" in str(error)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="the system does not limit memory")
 def test_an_export_reads_where_memory_may_not_be_promised() -> None:
     code = """

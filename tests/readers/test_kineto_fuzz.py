@@ -212,6 +212,7 @@ def meeting(count: int) -> list[str]:
     return [str(n) for n in numbers[ends == fullest]]
 
 
+@pytest.mark.thorough
 def test_texts_whose_hashes_meet(tmp_path: Path) -> None:
     """They are told apart, and a search for one ends after a few tries."""
     alike = meeting(64)
@@ -223,6 +224,7 @@ def test_texts_whose_hashes_meet(tmp_path: Path) -> None:
     assert read_capture(Source(path)).read("nvtx_ranges", ["name"])["name"].to_pylist() == names
 
 
+@pytest.mark.thorough
 def test_many_different_texts(tmp_path: Path) -> None:
     names = [f"{i:x}" for i in range(150_000)]
     path = tmp_path / "names.json"

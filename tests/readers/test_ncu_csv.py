@@ -87,6 +87,7 @@ class TestCaptures:
         else:
             assert made == golden[name]
 
+    @pytest.mark.many(1)
     @pytest.mark.parametrize("name", NAMES)
     def test_same_under_an_unknown_name(self, name: str, tmp_path: Path) -> None:
         shutil.copyfile(FOLDER / name, tmp_path / "unknown")
@@ -102,6 +103,7 @@ class TestCaptures:
                 assert again.count_all() == counts
                 assert [t for t, rows in counts.items() if rows and digest(again[t]) != digest(trace[t])] == []
 
+    @pytest.mark.many(1)
     @pytest.mark.parametrize("format", ["csv", "parquet", "arrow"])
     def test_exported_twice_it_is_the_same_bytes(self, format: str, tmp_path: Path) -> None:
         found = []
@@ -116,6 +118,7 @@ class TestCaptures:
         found = "".join(t.write_csv() for t in whole(FOLDER / name).values())
         assert [p for p in private if p in found] == []
 
+    @pytest.mark.thorough
     def test_blocks_of_any_size_give_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
         expected = {name: whole(FOLDER / name) for name in NAMES}
         for size in (1 << 14, 100_003):
@@ -361,6 +364,7 @@ class TestSurroundings:
 
     TEXT = (FOLDER / "ncu_details.csv").read_text("utf-8").lstrip("\n")
 
+    @pytest.mark.many(1)
     @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
     def test_encodings(self, written: Written, encoding: str) -> None:
         text = self.TEXT if encoding != "utf-16-be" else "\ufeff" + self.TEXT
@@ -438,10 +442,10 @@ class TestSurroundings:
         assert dict(found["capture_info"].rows())["pages"] == "session, details, raw, per-kernel"
         assert_frame_equal(found["ncu_launches"].head(12), launches(FOLDER / "ncu_raw_base.csv"))
 
+    @pytest.mark.many(1)
     @pytest.mark.parametrize(
         ("thousands", "point"), [(".", ","), ("\u00a0", ","), ("\u202f", ","), ("'", "."), ("\u2019", ".")]
     )
-    @pytest.mark.many(2)
     @pytest.mark.parametrize("name", ["ncu_details.csv", "ncu_per_kernel.csv"])
     def test_locales(self, written: Written, name: str, thousands: str, point: str) -> None:
         details_columns = ["Metric Value", "Estimated Speedup"]

@@ -121,8 +121,8 @@ print(json.dumps([held("VmHWM") - before, said]))
 """
 
 
+@pytest.mark.many(2)
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="this system does not tell the memory held")
-@pytest.mark.many(5)
 @pytest.mark.parametrize("name", FILES)
 def test_cost_is_bounded(name: str, tmp_path: Path) -> None:
     path = tmp_path / "file.csv"
@@ -136,6 +136,7 @@ def test_cost_is_bounded(name: str, tmp_path: Path) -> None:
     assert "\nHint: " in said or not said
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize(
     ("name", "said"),
     [

@@ -270,6 +270,7 @@ def test_links_in_messages(text: str, shown: str) -> None:
     assert rules.resolve_links(text) == shown
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda p: p.stem)
 def test_fixtures_are_as_declared_and_golden(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     golden = ROOT / "fixtures" / "golden" / f"{path.stem}.json"

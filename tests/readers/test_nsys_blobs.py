@@ -85,6 +85,7 @@ def test_payloads_of_a_sqlite_export(tmp_path: Path, capture: str) -> None:
     assert {row: p for row, p in payloads(with_blobs(tmp_path, capture)).items() if row in expected} == expected
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize("capture", ["ddp2", "jax_mlp"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_payloads_of_a_folder(tmp_path: Path, capture: str, kind: str) -> None:

@@ -61,6 +61,7 @@ def as_csv(trace: tk.Trace, report: str) -> bytes:
     return sink.getvalue()
 
 
+@pytest.mark.many(1)
 def test_every_table_is_that_of_the_export(both: tuple[tk.Trace, tk.Trace]) -> None:
     export, folder = both
     assert folder.count("kernels") == 334
@@ -88,13 +89,14 @@ def test_every_report_is_that_of_the_export(both: tuple[tk.Trace, tk.Trace]) -> 
     assert as_csv(both[1], "cuda_gpu_kern_sum") == printed
 
 
-@pytest.mark.many(2)
+@pytest.mark.many(1)
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_every_selection_is_that_of_the_export(both: tuple[tk.Trace, tk.Trace], selection: str) -> None:
     export, folder = (t.select(**SELECTIONS[selection]).correlate() for t in both)
     assert_same(export, folder)
 
 
+@pytest.mark.many(2)
 @pytest.mark.parametrize("capture", sorted(p.stem for p in FIXTURES.glob("*.sqlite")))
 def test_every_capture_as_a_folder(kind: str, capture: str, tmp_path: Path) -> None:
     folder = as_folder(tmp_path / "folder", kind, tables_of(FIXTURES / f"{capture}.sqlite"))
@@ -170,6 +172,7 @@ def test_only_the_files_needed_are_opened(kind: str, monkeypatch: pytest.MonkeyP
         assert set(opened) == {"CUPTI_ACTIVITY_KIND_KERNEL", "StringIds"}
 
 
+@pytest.mark.many(2)
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
 def test_compressed_files(kind: str, tmp_path: Path, compression: str) -> None:
     folder = tmp_path / "folder"
@@ -191,6 +194,7 @@ def test_arrow_files_with_a_footer(tmp_path: Path) -> None:
         assert_same(export, trace)
 
 
+@pytest.mark.many(1)
 def test_texts_as_dictionaries(tmp_path: Path, kind: str) -> None:
     folder = copied(kind, tmp_path)
     for path in folder.iterdir():
@@ -329,7 +333,7 @@ def run(*words: object) -> str:
     return result.output
 
 
-@pytest.mark.many(2)
+@pytest.mark.many(1)
 @pytest.mark.parametrize("options", [(), ("--device", "0"), ("--time", "100ms:"), ("--domain", "")])
 def test_the_command_line_prints_what_it_prints_of_the_export(kind: str, options: tuple[str, ...]) -> None:
     asked = ("--report", "cuda_gpu_kern_sum,nvtx_sum,cuda_api_sum", *options)
@@ -344,6 +348,7 @@ def test_the_command_line_tells_of_a_folder(kind: str) -> None:
     assert told.splitlines()[3:] == run("info", EXPORT).splitlines()[3:]
 
 
+@pytest.mark.many(1)
 def test_a_chrome_trace_is_that_of_the_export(kind: str, tmp_path: Path) -> None:
     written = []
     for path in (EXPORT, fixture(kind)):

@@ -145,6 +145,7 @@ def test_report_without_export_opens(number: int) -> None:
         assert capture.count(name) == found.num_rows
 
 
+@pytest.mark.many(1)
 @needs_captures
 @pytest.mark.parametrize("size", [1, 100_000])
 def test_batches_give_the_same_rows_whatever_their_size(

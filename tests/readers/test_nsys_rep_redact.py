@@ -571,8 +571,8 @@ def bombs() -> Iterator[tuple[str, Parts, str]]:
     yield "environments", Parts(strings=[environment] * 13, stream=message((1, 0), (3, 13))), ""
 
 
+@pytest.mark.many(1)
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit of processor time")
-@pytest.mark.many(3)
 @pytest.mark.parametrize(("parts", "said"), [b[1:] for b in bombs()], ids=[b[0] for b in bombs()])
 def test_what_a_small_report_may_cost_is_bounded(parts: Parts, said: str, tmp_path: Path) -> None:
     path = written(tmp_path, parts.pack())

@@ -706,6 +706,7 @@ def test_a_capture_is_let_go(tmp_path: Path) -> None:
     assert gone() is None
 
 
+@pytest.mark.many(2)
 @pytest.mark.parametrize("decoded", [True, False])
 @pytest.mark.parametrize("size", [1, 8192, 1 << 15])
 def test_slices_give_the_same_rows_in_order(monkeypatch: pytest.MonkeyPatch, size: int, decoded: bool) -> None:

@@ -642,6 +642,7 @@ except tk.TracekitError as e:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit of processor time")
 def test_pages_that_lead_to_the_same_page_again_and_again_are_refused(tmp_path: Path) -> None:
     """Ten pages whose rows would take years to go through: every pointer of a page leads to the page below."""

@@ -61,7 +61,7 @@ def test_declared_columns_are_those_that_tables_are_made_of() -> None:
     assert set(ENUM_OF_COLUMN.values()) == set(LABELS)
 
 
-@pytest.mark.many(4)
+@pytest.mark.many(2)
 @pytest.mark.parametrize("added", [a for a in ADDED if with_table(a)], ids=lambda a: a.column)
 def test_an_export_without_a_column_reads_alike(tmp_path: Path, added: AddedColumn) -> None:
     """Without the column, only what is made of it is null."""
@@ -133,6 +133,7 @@ ADDITIONS = (
 )
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize("capture", ["graph_node", "nvtx_features", "train_amp"])
 def test_what_others_add_to_an_export_does_not_disturb(tmp_path: Path, capture: str) -> None:
     path = edited(tmp_path, *ADDITIONS, *FOREIGN, of=capture)

@@ -401,7 +401,7 @@ HEAVY = (
 )  # fmt: skip
 
 
-@pytest.mark.many(4)
+@pytest.mark.many(1)
 @pytest.mark.parametrize("text", HEAVY, ids=range(len(HEAVY)))
 def test_time_grows_with_the_bytes_and_not_faster(text: bytes) -> None:
     names = Names([b"alice", b"node7"], [b"/opt/acme/bin"])

@@ -46,6 +46,7 @@ def outcomes(*jobs: Job) -> list[str]:
     return found
 
 
+@pytest.mark.many(2)
 @pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
 @pytest.mark.parametrize("linked", [False, True])
 def test_named_as_the_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, linked: bool) -> None:
@@ -61,6 +62,7 @@ def test_named_as_the_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kin
         assert said.endswith("\nHint: write its content to a file first"), said
 
 
+@pytest.mark.many(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
 def test_as_a_table_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, kind: str) -> None:
@@ -78,6 +80,7 @@ def test_as_a_table_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert third == "781 rows"
 
 
+@pytest.mark.many(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("format", FOLDERS)
 def test_as_a_table_of_an_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, kind: str) -> None:

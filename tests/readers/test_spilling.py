@@ -101,6 +101,7 @@ def test_tables_are_those_in_memory(capture: str, tmp_path: Path, monkeypatch: p
     assert written
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize("format", ["parquet", "arrow", "csv"])
 def test_files_are_those_of_tables_in_memory(format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spilling, "BATCH_ROWS", 100)

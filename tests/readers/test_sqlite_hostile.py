@@ -168,6 +168,7 @@ def test_sqlite_reads_what_the_pages_hold_or_it_is_an_error(tmp_path: Path, monk
         pass
 
 
+@pytest.mark.many(6)
 @pytest.mark.parametrize("number", range(120 if ALL else 20))
 def test_what_is_read_of_a_damaged_file_is_what_sqlite_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
@@ -194,6 +195,7 @@ def test_what_is_read_of_a_damaged_file_is_what_sqlite_reads(
                 assert ours.count(table) == len(theirs)
 
 
+@pytest.mark.many(1)
 @LINUX
 @pytest.mark.parametrize("gigabytes", [64, 8, 4])
 def test_whole_files_where_address_space_is_limited(tmp_path: Path, gigabytes: int) -> None:

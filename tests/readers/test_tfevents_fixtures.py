@@ -119,6 +119,7 @@ def digest(folder: Path) -> dict[str, str]:
     return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda p: p.name)
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
 def test_exported_and_read_again_it_is_equal(folder: Path, tmp_path: Path, format: str) -> None:

@@ -70,6 +70,7 @@ def test_processes_compute_the_same_in_the_order_of_ranks() -> None:
     assert os.getpid() not in processes
 
 
+@pytest.mark.thorough
 def test_processes_are_kept_for_further_calls_and_hide_pandas_if_this_process_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -251,6 +252,7 @@ class TestDask:
         with pytest.warns(TracekitWarning), pytest.raises(CorruptTraceError):
             tk.load_many(tmp_path / "c1.nsys-rep", engine=client)
 
+    @pytest.mark.thorough
     def test_results_are_merged_on_the_workers(
         self, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -296,6 +298,7 @@ class TestDask:
         assert member.rank == 0
         assert "several workers died" in str(error)
 
+    @pytest.mark.thorough
     def test_errors_of_the_system_are_repeated(self, client: Any, tmp_path: Path) -> None:
         traces = tk.load_many(RANKS, engine=client).select(ranks=[1])
         assert traces.map(functools.partial(fail_once, tmp_path)) == [1]

@@ -50,6 +50,7 @@ def test_the_page_of_ranks(tmp_path: Path) -> None:
         ranks.export(tmp_path / "page.html")
 
 
+@pytest.mark.thorough
 def test_sections_without_data_are_left_out(tmp_path: Path) -> None:
     """Captures without UTC times are not aligned."""
     paths = [write_capture(tmp_path / f"rank{n}", kernels=[kernel(0, 10 + n)]) for n in range(2)]

@@ -64,6 +64,7 @@ def test_a_pickled_trace_downloads_the_file_again(temporary: Path, storage: Any)
         pickle.loads(pickled).count("kernels")
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize("named", ["memory://run", "memory://run/*.nsys-rep", ["memory://run/*rank1*", URL]])
 def test_a_set(named: Any, temporary: Path) -> None:
     ranks = tk.load_many(named)
@@ -84,6 +85,7 @@ def test_ranks_that_are_given_need_no_download(monkeypatch: pytest.MonkeyPatch) 
     assert [m.devices for m in ranks.members] == [(1,), (0,)]
 
 
+@pytest.mark.thorough
 def test_other_processes_read_the_storage() -> None:
     url = f"local://{RANKS}/*.nsys-rep"
     tables = tk.load_many(url, engine=LocalEngine(2)).recipe("mpi_sum")

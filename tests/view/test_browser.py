@@ -53,6 +53,7 @@ def filtered(some: pl.DataFrame, rows: pl.DataFrame) -> str:
     return f"{some.height:,} row{'s' * (some.height != 1)} (filtered from {rows.height:,})"
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", (*CAPTURES, "tensorflow/runs") if ALL else CAPTURES[:1])
 def test_every_page_of_a_capture(name: str, scheme: str, open_tab: Callable[..., Tab]) -> None:
@@ -156,6 +157,7 @@ def test_names_are_text(amp: Viewer, open_tab: Callable[..., Tab]) -> None:
         assert "'=HYPERLINK" in text
 
 
+@pytest.mark.thorough
 def test_iterations_are_aggregated_again(amp: Viewer, open_tab: Callable[..., Tab]) -> None:
     part = amp._captures.all[0].trace.correlate().rollup(iterations=(1, 2))
     ops = part.frame("ops").sort("gpu_time_ns", descending=True).collect()
@@ -189,7 +191,7 @@ def test_the_timeline(amp: Viewer, open_tab: Callable[..., Tab]) -> None:
         assert not [url for url in tab.answered if not url.startswith(tab.base)]
 
 
-@pytest.mark.skipif(not ALL, reason="TRACEKIT_TESTS=all")
+@pytest.mark.thorough
 def test_captures_are_compared(amp: Viewer, open_tab: Callable[..., Tab]) -> None:
     one, two = (frame_of(amp._captures.all[i].trace, "kernels") for i in (0, 1))
     times = [(f["end_ns"] - f["start_ns"]).sum() for f in (one, two)]

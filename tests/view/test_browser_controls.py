@@ -11,7 +11,6 @@ import openpyxl
 import polars as pl
 import pytest
 from tests import chromium
-from tests.conftest import ALL
 from tests.view.browser import Tab, Table
 from tests.view.checks import asked, check_rows, check_table
 from tests.view.support import CAPTURES, FIXTURES, running
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(bool(chromium.missing()), reason=str(chromium.missing())),
-    pytest.mark.skipif(not ALL, reason="TRACEKIT_TESTS=all"),
+    pytest.mark.thorough,
 ]
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import tracekit as tk
 from tests import chromium
-from tests.conftest import ALL
 from tests.view import browser
 from tests.view.browser import Tab, Table, shown
 from tests.view.checks import check_rows
@@ -25,7 +24,6 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(bool(chromium.missing()), reason=str(chromium.missing())),
 ]
-thorough = pytest.mark.skipif(not ALL, reason="TRACEKIT_TESTS=all")
 RANKS = sorted((FIXTURES / "ranks").glob("*.nsys-rep"))
 PAGES = {"/ranks": "Ranks", "/maps": "Utilization over time", "/pace": "Pace"}
 BIN_COUNTS = (30, 100, 300)
@@ -106,6 +104,7 @@ def reopen(tab: Tab, viewer: Viewer) -> None:
     assert again == chosen
 
 
+@pytest.mark.thorough
 def test_heat_maps_in_the_browser(viewer: Viewer, job: TraceSet, open_tab: Callable[..., Tab]) -> None:
     """The kind of the heat map and the number of bins are chosen, and the link reproduces the page."""
     with open_tab(viewer) as tab:
@@ -114,17 +113,17 @@ def test_heat_maps_in_the_browser(viewer: Viewer, job: TraceSet, open_tab: Calla
         recipes = [recipe for recipe in MAPS if any(recipe in url for url in tab.choices()["map"])]
         assert recipes == ["cuda_gpu_time_util_map", "mpi_gpu_time_util_map"]
         check_heat_maps(tab, job, recipes[0], BIN_COUNTS[0])
-        for recipe in recipes if ALL else recipes[1:]:
+        for recipe in recipes:
             tab.choose("map", next(url for url in tab.choices()["map"] if recipe in url))
-            for number, bins in list(enumerate(BIN_COUNTS))[slice(None) if ALL else slice(1, 2)]:
+            for number, bins in enumerate(BIN_COUNTS):
                 tab.choose("bins", tab.choices()["bins"][number])
                 check_heat_maps(tab, job, recipe, bins)
                 assert tab.table("utilization").status() == f"{2 * bins} rows"
                 reopen(tab, viewer)
-        assert tab.parameters() == {"map": "mpi_gpu_time_util_map", "bins": "300" if ALL else "100"}
+        assert tab.parameters() == {"map": "mpi_gpu_time_util_map", "bins": "300"}
 
 
-@thorough
+@pytest.mark.thorough
 def test_ranks_side_by_side(viewer: Viewer, job: TraceSet, open_tab: Callable[..., Tab]) -> None:
     """The figures show the numbers of the tables below them, whichever capture is selected."""
     with open_tab(viewer) as tab:
@@ -157,7 +156,7 @@ def test_ranks_side_by_side(viewer: Viewer, job: TraceSet, open_tab: Callable[..
         reopen(tab, viewer)
 
 
-@thorough
+@pytest.mark.thorough
 def test_paces_in_the_browser(viewer: Viewer, job: TraceSet, open_tab: Callable[..., Tab]) -> None:
     """Every kind of occurrence and every name, a rank in the table and in the legend, and links."""
     with open_tab(viewer) as tab:
@@ -195,7 +194,7 @@ def test_paces_in_the_browser(viewer: Viewer, job: TraceSet, open_tab: Callable[
         tab.page.wait_for_function(f"() => ({_VISIBLE})()[0][1] !== '1'")
 
 
-@thorough
+@pytest.mark.thorough
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_pages_of_ranks_are_accessible(viewer: Viewer, open_tab: Callable[..., Tab], scheme: str) -> None:
     if browser.axe() is None:
@@ -214,7 +213,7 @@ def test_the_pages_of_ranks_are_accessible(viewer: Viewer, open_tab: Callable[..
         assert tab.faults() == []
 
 
-@thorough
+@pytest.mark.thorough
 def test_the_pages_of_ranks_by_keyboard(viewer: Viewer, open_tab: Callable[..., Tab]) -> None:
     """Tab reaches every control, arrow keys choose, and Enter opens and selects."""
     with open_tab(viewer) as tab:

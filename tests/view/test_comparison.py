@@ -19,6 +19,7 @@ def trace_of(events: list[tuple[str | None, int]]) -> tk.Trace:
     return tk.Trace.from_tables({"kernels": table("kernels", rows)})
 
 
+@pytest.mark.thorough
 def test_every_kind_of_comparison_is_that_of_diff() -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as one, tk.load(FIXTURES / "ddp2.sqlite") as two:
         captures = captures_of(one, two)

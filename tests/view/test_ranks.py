@@ -89,6 +89,7 @@ def test_heat_maps_and_paces_of_a_job() -> None:
         assert "There are no occurrences of this name." in page_texts(viewer, "/pace", "?kind=nvtx_pace&name=none")
 
 
+@pytest.mark.thorough
 def test_captures_that_are_not_ranks() -> None:
     """Each is analyzed by itself. Its times are on its own timeline."""
     with running(FIXTURES / "ddp2.sqlite", FIXTURES / "train_amp.sqlite") as viewer:

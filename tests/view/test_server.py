@@ -501,6 +501,7 @@ def test_twenty_clients_at_once_and_one_that_leaves(hostile_path: Path) -> None:
         assert get(viewer, "/").status_code == 200
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_end_the_program(number: int, status: int, tmp_path: Path) -> None:
     """The real program ends at once, prints no traceback and removes its folder, also with a converted timeline."""
@@ -528,6 +529,7 @@ def test_signals_end_the_program(number: int, status: int, tmp_path: Path) -> No
         assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_the_folder_of_a_killed_viewer_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next viewer removes it, but no viewer removes the folder of a running one."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -218,6 +218,7 @@ def test_a_longer_longest_kernel_is_significant_if_the_mean_varies_too_much() ->
     assert not is_significant(*mean_alone)
 
 
+@pytest.mark.thorough
 def test_many_iterations_are_combined_into_units() -> None:
     summary = Summarizer(("kernels",)).summarize(made.run(1, iterations=600))
     assert summary.iterations == 600
@@ -229,6 +230,7 @@ def test_many_iterations_are_combined_into_units() -> None:
     assert summary.samples["count"].sum() == kernels.num_rows
 
 
+@pytest.mark.thorough
 def test_only_selected_iterations_count() -> None:
     trace = made.run(1)
     diff = tk.diff(trace, trace, iterations=(10, 29))
@@ -283,7 +285,7 @@ def test_exact_names() -> None:
     assert "step 7" in set(tk.diff(trace, trace, exact_names=True, by=["nvtx"]).frame("nvtx")["name"])
 
 
-@pytest.mark.many(3)
+@pytest.mark.many(1)
 @pytest.mark.parametrize("name", ["train_amp", "graph_node", "nvtx_features", "cpu_only", "empty", "ddp2"])
 def test_a_capture_does_not_differ_from_itself(name: str) -> None:
     with tk.load(FIXTURES / f"{name}.sqlite") as trace:

@@ -82,6 +82,7 @@ def test_sides_without_iterations_or_quantities_are_not_different() -> None:
     assert adjusted_p_values(np.ones((9, 1)), np.ones((9, 1))).tolist() == [1]
 
 
+@pytest.mark.thorough
 def test_slow_changes_of_both_sides_are_no_difference() -> None:
     generator = np.random.default_rng(1)
     independent = generator.normal(size=(40, 200))

@@ -67,6 +67,7 @@ def product(kind: str | None) -> str:
     return f"{{'mod': 'torch', 'op': 'mm', 'args': [{tensor}, {tensor}]}}"
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize(
     ("kind", "problem"),
     [
