@@ -70,7 +70,7 @@ def test_without_nsys_it_says_what_to_do(fake: FakeNsys) -> None:
         tk.load(fake.report, via="nsys")
     assert str(caught.value) == (
         f"{fake.report}: cannot be exported, because the program nsys is not on the PATH\n"
-        "Hint: add the folder of nsys to PATH, or read the report without it"
+        "Hint: add the folder of nsys to PATH, or let tracekit read the report without nsys"
     )
     assert fake.left() == []
 
@@ -88,7 +88,7 @@ def test_when_it_fails_it_says_how(body: str, said: str, fake: FakeNsys, capfd: 
     fake.install(body)
     with pytest.raises(TracekitError) as caught:
         tk.load(fake.report, via="nsys")
-    hint = f"run it to see why: nsys export --type sqlite {fake.report}"
+    hint = f"to see the reason, run: nsys export --type sqlite {fake.report}"
     assert str(caught.value) == f"{fake.report}: {said}\nHint: {hint}"
     assert fake.left() == []
     assert capfd.readouterr() == ("", "")

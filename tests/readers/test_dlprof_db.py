@@ -116,12 +116,12 @@ def test_something_else(tmp_path: Path) -> None:
         (
             "read_only_kernels SET gpu_start = 'soon' WHERE id = 1",
             "kernels",
-            "row 1: column gpu_start holds text, expected integer",
+            "row 1: column gpu_start must hold values of type integer, but holds text",
         ),
         (
             "read_only_kernels SET gpu_stop = 1.5 WHERE id = 1",
             "kernels",
-            "row 1: column gpu_stop holds real, expected integer",
+            "row 1: column gpu_stop must hold values of type integer, but holds real",
         ),
         ("read_only_kernels SET gpu_stop = NULL WHERE id = 1", "kernels", "column 'end_ns' of table 'kernels'"),
         ("read_only_kernels SET grid_id = 99", "kernels", "column 'grid_x' of table 'kernels'"),

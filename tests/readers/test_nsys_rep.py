@@ -341,7 +341,10 @@ def test_unknown_build_is_warned_of_and_read(build: str, said: str, tmp_path: Pa
             "a block of 3 bytes declares a decompressed size of 1099511627776 bytes; it must be 1 to 765",
         ),
         (Parts().pack(blocks=[b"\x7f\x7f"]), "a block at byte {block} declares 127 bytes, but only 0 bytes are left"),
-        (Parts().pack(blocks=[packed(event(59, 102))] * 1001), "1001 blocks of events have only 8008 bytes in total"),
+        (
+            Parts().pack(blocks=[packed(event(59, 102))] * 1001),
+            "its 1001 blocks of events have only 8008 bytes in total, but at least 4096 bytes per block are expected",
+        ),
     ],
     ids=["short", "contents", "sections", "ratio", "block", "tiny"],
 )  # fmt: skip
@@ -375,7 +378,7 @@ EVENT_OVERRUN = "the payload of an event extends beyond the end of the event"
         (packed(event(59, 102, (7, b"")).replace(b"\x3a\0", b"\x3a\7")), OVERRUN),
         (packed(event(59, 102, (1, 59)) + message((1, b"\x08\x3b\xb2\x06\x7f"))), EVENT_OVERRUN),
         (packed(event(59, 102, (5, 1)).replace(b"\x28\1", b"\x2b\1")), "a field has an unknown wire type"),
-        (packed(b"\x0a\0" * 200_000), "a block holds more than 131072 events, the most that tracekit supports"),
+        (packed(b"\x0a\0" * 200_000), "a block holds more than 131072 events, which tracekit does not support"),
     ],
     ids=["tail", "cut", "tag", "field", "event", "kind", "entries"],
 )  # fmt: skip

@@ -143,7 +143,7 @@ def test_truncated_at_every_page(tmp_path: Path) -> None:
     for size in {*range(PAGE, len(whole), PAGE), 100, 101, 4095, 4097, len(whole) - 1, len(whole) // 2 + 7}:
         path = written(tmp_path, whole[:size])
         error = error_of(path)
-        pages = f"its header declares {len(whole) // PAGE} pages of {PAGE} bytes, but it has {size // PAGE}"
+        pages = f"its header declares {len(whole) // PAGE} pages of {PAGE} bytes, but the file has only {size // PAGE}"
         assert isinstance(error, CorruptTraceError)
         assert str(error) == f"{path}: truncated: {pages}{AGAIN}"
 
@@ -207,10 +207,10 @@ def test_a_table_whose_root_is_zeroed(tmp_path: Path, table: str) -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("'text'", "column start holds text, expected integer"),
-        ("x'00ff'", "column start holds blob, expected integer"),
-        ("2.5", "column start holds real, expected integer"),
-        ("1e300", "column start holds real, expected integer"),
+        ("'text'", "column start must hold values of type integer, but holds text"),
+        ("x'00ff'", "column start must hold values of type integer, but holds blob"),
+        ("2.5", "column start must hold values of type integer, but holds real"),
+        ("1e300", "column start must hold values of type integer, but holds real"),
     ],
 )
 def test_a_foreign_type_in_a_column(tmp_path: Path, value: str, said: str) -> None:
@@ -480,7 +480,7 @@ def test_numbers_of_either_kind_in_a_real_column(tmp_path: Path, column: str) ->
         connection.execute(f"UPDATE NVTX_EVENTS SET {column} = 'much' WHERE rowid = 2")
         connection.commit()
     error = error_of(path, "nvtx_ranges")
-    assert f"table NVTX_EVENTS, row 2: column {column} holds text, expected number" in str(error)
+    assert f"table NVTX_EVENTS, row 2: column {column} must hold values of type number, but holds text" in str(error)
 
 
 def test_a_newer_schema_is_read_with_a_warning(tmp_path: Path) -> None:

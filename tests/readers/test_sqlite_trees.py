@@ -360,7 +360,8 @@ def test_conditions(whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         for _, where in wanted:
             columns, _ = opened_.read_columns("deep", {"a": pa.int64(), "c": pa.string()}, where)
             assert len(columns["a"]) == len(columns["c"]) == opened_.count("deep", where)
-        with pytest.raises(CorruptTraceError, match="table deep, row 1000: column b holds text, expected integer"):
+        what = "table deep, row 1000: column b must hold values of type integer, but holds text"
+        with pytest.raises(CorruptTraceError, match=what):
             opened_.read_columns("deep", {"b": pa.int64()})
         with pytest.raises(CorruptTraceError, match="table deep: cannot be read: it has no column x"):
             opened_.count("deep", Where("x"))

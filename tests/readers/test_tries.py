@@ -78,5 +78,5 @@ def test_the_memory_of_nodes_is_limited() -> None:
 
 def test_more_nodes_than_are_supported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_NODES", 1 << 12)
-    with pytest.raises(Damage, match="more than 4,096 labels, the most that tracekit supports"):
+    with pytest.raises(Damage, match="more than 4,096 labels, which tracekit does not support"):
         add(Trie(Budget(0), "labels"), [list(range(5000))])

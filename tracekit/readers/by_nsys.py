@@ -84,7 +84,7 @@ def open_via_nsys(source: Source) -> TemporaryExport:
         raise TracekitError(
             f"cannot be exported, because the program {TOOL} is not on the PATH",
             path=source.path,
-            hint="add the folder of nsys to PATH, or read the report without it",
+            hint="add the folder of nsys to PATH, or let tracekit read the report without nsys",
         )
     with contextlib.ExitStack() as temporary:
         folder = temporary.enter_context(workspace(Path(tempfile.gettempdir())))
@@ -99,7 +99,7 @@ def _export_to_sqlite(tool: str, source: Source, folder: Path) -> Path:
         TracekitError: The export failed.
     """
     target = folder / "export.sqlite"
-    hint = f"run it to see why: nsys export --type sqlite {printable_path(source.path)}"
+    hint = f"to see the reason, run: nsys export --type sqlite {printable_path(source.path)}"
     try:
         status = _run_silently([tool, "export", "--type=sqlite", f"--output={target}", str(source.path.absolute())])
     except OSError as e:

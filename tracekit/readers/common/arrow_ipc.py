@@ -1,7 +1,7 @@
 """Read Arrow IPC files and streams, and check the sizes that their messages declare before memory is allocated.
 
-pyarrow always reads whole messages of a stream, with all columns. nsys writes uncompressed streams. For them, this
-module therefore decodes the requested columns itself.
+pyarrow always reads whole messages of a stream, with all columns. Therefore, this module itself decodes the requested
+columns of uncompressed streams, which nsys writes.
 """
 
 from __future__ import annotations

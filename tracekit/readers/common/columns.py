@@ -38,7 +38,7 @@ class StringTable:
     values: pa.Array
 
     @classmethod
-    def of(cls, labels: Mapping[int, str | None]) -> StringTable:
+    def from_mapping(cls, labels: Mapping[int, str | None]) -> StringTable:
         """Create a string table from a mapping of ids to strings."""
         return cls(pa.array(labels.keys(), pa.int64()), pa.array(labels.values(), pa.string()))
 
@@ -59,7 +59,7 @@ class StringTable:
 
 
 def dictionary_array(codes: pa.Array, names: pa.Array) -> pa.DictionaryArray:
-    """Build a dictionary column. Rows with equal names get the same code in it, even if their given codes differ.
+    """Build a dictionary column. Codes whose names are equal are replaced with a single code.
 
     Args:
         codes: Code of each row, which is an index of ``names``. The codes must be numbered in the order in which they

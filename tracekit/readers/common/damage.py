@@ -20,7 +20,7 @@ COPY_AGAIN = "copy the report again from where it was recorded, or record it aga
 
 
 class Damage(Exception):  # noqa: N818 - never leaves the reader: ``damage_as_error`` turns it into a CorruptTraceError
-    """A file violates its format. The message states how."""
+    """The exception for a file that violates its format. The message describes the violation."""
 
 
 @contextlib.contextmanager

@@ -24,9 +24,9 @@ _VALUES, _ENCODING, _ENCODING_V2 = 1, 2, 4
 _LOW_RATIO_CODECS = ("UNCOMPRESSED", "SNAPPY", "LZ4")
 """Compression codecs whose compression ratio is always below 1000, so that their pages need no check."""
 _HEADER_BYTES = (1 << 8, 1 << 16, 1 << 24)
-"""Numbers of bytes to read for a page header.
+"""Numbers of bytes to read for a page header, in the order in which they are tried.
 
-The next number is tried if the header, with its statistics, is longer.
+The next number is tried if the header is longer, which may be due to its statistics.
 """
 _STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BYTES, _STRUCT = 0, 1, 2, 3, 7, 8, 12
 _INTEGERS = (4, 5, 6)
@@ -81,11 +81,11 @@ def reserve_columns(file: InputFile, metadata: Any, names: Collection[str], budg
         if chunk.num_values != rows:
             raise Damage(f"column {chunk.path_in_schema} declares {chunk.num_values} values for {rows} rows")
         if chunk.compression not in _LOW_RATIO_CODECS:
-            budget.reserve(_chunk_pages(file, chunk).size, 1, "bytes of pages")
+            budget.reserve(_column_chunk_totals(file, chunk).size, 1, "bytes of pages")
 
 
 def columns_of_long_strings(file: InputFile, metadata: Any, names: Collection[str], budget: Budget) -> list[str]:
-    """Return the names of string columns that must be read as dictionaries, as their strings may exceed a budget.
+    """Return the names of string columns that must be read as dictionaries, because their strings may exceed a budget.
 
     If such a column were decoded to a string column, a long string that many rows share would be repeated.
 
@@ -100,7 +100,7 @@ def columns_of_long_strings(file: InputFile, metadata: Any, names: Collection[st
     """
     sizes: Counter[str] = Counter()
     for _, chunk in _column_chunks(metadata, names):
-        totals = _chunk_pages(file, chunk)
+        totals = _column_chunk_totals(file, chunk)
         unlimited = budget.limit + 1 if DELTA_BYTE_ARRAY in totals.encodings else 0
         sizes[chunk.path_in_schema] += totals.size + totals.decoded + unlimited
     return [name for name in names if sizes[name] > budget.limit]
@@ -113,7 +113,7 @@ def _column_chunks(metadata: Any, names: Collection[str]) -> Iterator[tuple[int,
     return ((group.num_rows, group.column(i)) for group in groups for i in indices)
 
 
-def _chunk_pages(file: InputFile, chunk: Any) -> PageTotals:
+def _column_chunk_totals(file: InputFile, chunk: Any) -> PageTotals:
     first = chunk.data_page_offset
     if chunk.has_dictionary_page and 0 < (chunk.dictionary_page_offset or 0) < first:
         first = chunk.dictionary_page_offset
@@ -218,7 +218,7 @@ def _read_struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
 
 
 def _skip_value(data: bytes, at: int, kind: int) -> int:
-    """Return the offset after a value of a Thrift type."""
+    """Return the offset after the value that begins at an offset, given its Thrift type."""
     if kind in (_TRUE, _FALSE):
         return at
     if kind == _BYTES:

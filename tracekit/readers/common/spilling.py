@@ -44,18 +44,18 @@ class SpillingBuilder:
             self._pending.append(batch)
             self._pending_rows += rows
         if self._pending_rows >= BATCH_ROWS:
-            self._write(self._take_pending())
+            self._write(self._join_pending_batches())
 
     def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
         """Return the columns of all batches, by name."""
         tables = [table for stream in self._streams for table in stream.finish()]
         if self._pending:
-            tables.append(self._take_pending())
+            tables.append(self._join_pending_batches())
         names = tables[0].column_names
         return {name: as_chunks([self._decode(name, table[name]) for table in tables]) for name in names}
 
-    def _take_pending(self) -> pa.RecordBatch:
-        """Join the batches that have not been written yet into one batch, and return it.
+    def _join_pending_batches(self) -> pa.RecordBatch:
+        """Join the batches that have not been written yet, and return the resulting batch.
 
         The batch contains codes instead of strings in columns with a shared dictionary.
         """
@@ -153,5 +153,5 @@ def _convert_disk_errors() -> Iterator[None]:
         yield
     except OSError as e:
         message = f"temporary files cannot be written: {e.strerror or e}"
-        hint = "set TMPDIR to a folder with more room, or allow more memory with --memory"
+        hint = "set TMPDIR to a folder with more free space, or allow more memory with --memory"
         raise TracekitError(message, hint=hint) from e

@@ -53,7 +53,7 @@ class Header(NamedTuple):
 
 
 def read_only_uri(path: Path) -> str:
-    """Return a URI with which SQLite opens a file as read-only and immutable, so that it creates no files beside it."""
+    """Return a URI with which SQLite opens a file as read-only and immutable, without creating other files."""
     return f"{path.absolute().as_uri()}?mode=ro&immutable=1"
 
 
@@ -86,7 +86,8 @@ def check_complete(source: Source, *, hint: str = EXPORT_AGAIN) -> None:
     if header.pages * header.page_size > source.size:
         present = source.size // header.page_size
         raise CorruptTraceError(
-            f"truncated: its header declares {header.pages} pages of {header.page_size} bytes, but it has {present}",
+            f"truncated: its header declares {header.pages} pages of {header.page_size} bytes, "
+            f"but the file has only {present}",
             path=source.path,
             hint=hint,
         )

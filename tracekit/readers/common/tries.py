@@ -139,13 +139,13 @@ class Trie:
         if self._sandbox is None or self.count + nodes > capacity:
             capacity = max(MIN_NODES, 1 << (self.count + nodes - 1).bit_length())
             if capacity > MAX_NODES:
-                raise Damage(f"more than {MAX_NODES:,} {self._what}, the most that tracekit supports")
+                raise Damage(f"it has more than {MAX_NODES:,} {self._what}, which tracekit does not support")
             self._budget.reserve(capacity - self._capacity, NODE_BYTES, self._what)
         self._budget.check(input_bytes, 1, f"bytes of {self._what}")
         input_bytes = max(self._input_bytes, -(-input_bytes // 8) * 8)
         table, arrays = 2 * capacity, CELL * (capacity + 2)
         at = [_INPUT + input_bytes + k * arrays for k in range(4)]
-        sandbox = Sandbox(_PROGRAM, at[3] + ENTRY * table, _out_of_bounds)
+        sandbox = Sandbox(_PROGRAM, at[3] + ENTRY * table, _out_of_bounds_error)
         if self._sandbox is not None:
             for place, values in zip(at, (self.parents, self.labels, self.depths), strict=False):
                 sandbox.array(place, self.count + 1, np.uint32)[:] = values
@@ -165,5 +165,5 @@ class Trie:
         return int(sandbox.array(_PROGRAM.constants["COUNT"], 1, np.uint32)[0])
 
 
-def _out_of_bounds() -> Exception:
+def _out_of_bounds_error() -> Exception:
     return Damage("call stacks do not fit into the memory of the sandbox")

@@ -160,7 +160,7 @@ class DlprofCapture(Capture):
         if not pa.types.is_dictionary(field.type):
             return data.to_arrow()
         enum = _LABEL_ENUMS.get(field.name)
-        labels = None if enum is None else col.StringTable.of(dict(LABELS[enum]))
+        labels = None if enum is None else col.StringTable.from_mapping(dict(LABELS[enum]))
         return self._database.look_up(data, strings=labels)
 
     def _call_table(self, columns: Sequence[str]) -> pa.Table:

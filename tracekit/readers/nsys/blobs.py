@@ -51,7 +51,7 @@ def format_blobs(column: pa.Array) -> pa.Array:
 
 def _format_consecutive_blobs(data: Bytes, starts: Offsets, stops: Offsets) -> pa.Array:
     """Format each of several consecutive blobs in a buffer as a string, as ``format_blobs`` does."""
-    owners, schemas, payload_starts, payload_stops = _payloads(data, starts, stops)
+    owners, schemas, payload_starts, payload_stops = _payload_locations(data, starts, stops)
     others = np.setdiff1d(np.arange(len(starts)), owners)
     order = np.argsort(np.concatenate([owners, others]), kind="stable")
     payload_starts = np.concatenate([payload_starts, starts[others]])[order]
@@ -66,7 +66,9 @@ def _format_consecutive_blobs(data: Bytes, starts: Offsets, stops: Offsets) -> p
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(firsts, pa.int32()), each), b",")
 
 
-def _payloads(data: Bytes, starts: Offsets, stops: Offsets) -> tuple[Offsets, npt.NDArray[np.uint64], Offsets, Offsets]:
+def _payload_locations(
+    data: Bytes, starts: Offsets, stops: Offsets
+) -> tuple[Offsets, npt.NDArray[np.uint64], Offsets, Offsets]:
     """Return four arrays: the blob index, schema id, start offset and end offset of each payload in all blobs.
 
     Blobs that do not have the layout of payloads are skipped.

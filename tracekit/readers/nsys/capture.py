@@ -54,7 +54,7 @@ class NsysCapture(Lookups, Capture):
         return read_launch(self)
 
     def names(self) -> list[str]:
-        """Return the names of the declared tables that Nsight Systems can record, even if they have no rows here."""
+        """Return the names of the declared tables that Nsight Systems can record, including those without rows."""
         return [name for name in schemas.table_names() if self.may_have(name)]
 
     def may_have(self, name: str) -> bool:

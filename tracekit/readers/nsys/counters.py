@@ -94,17 +94,14 @@ def float_values(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
 
 def component_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the name of the component whose events were counted, such as ``Core``, for each row.
-
-    A row of ``performance_counters`` is an interval.
-    """
+    """Return the name of the component, such as ``Core``, whose events each row of ``performance_counters`` counts."""
     return _look_up_names(raw["componentId"], *_columns_as_lists(capture, COMPONENTS, "componentId", "name"))
 
 
 def component_instances(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the instance number of the component of each row, which distinguishes components with the same name.
+    """Return the instance number of the component of each row of ``performance_counters``.
 
-    A row of ``performance_counters`` is an interval. The number is null for an unknown component.
+    The number distinguishes components with the same name. It is null for an unknown component.
     """
     listed = dict(zip(*_columns_as_lists(capture, COMPONENTS, "componentId", "instance"), strict=True))
     numbers, keys = col.encode_rows(raw["componentId"])
@@ -113,15 +110,12 @@ def component_instances(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
 
 
 def metric_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the name of the event that was counted, such as ``Page Faults``, for each row.
-
-    A row of ``performance_counters`` is an interval.
-    """
+    """Return the name of the event, such as ``Page Faults``, that each row of ``performance_counters`` counts."""
     return _look_up_names(raw["eventId"], *_columns_as_lists(capture, METRICS, "id", "name"))
 
 
 def metric_units(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the unit of the event count of each row of ``performance_counters``."""
+    """Return the unit of the number of events in each row of ``performance_counters``."""
     return _look_up_names(raw["eventId"], *_columns_as_lists(capture, METRICS, "id", "unit"))
 
 

@@ -154,7 +154,7 @@ class Lookups:
     def strings(self) -> col.StringTable:
         """The string table of the file. If several strings have the same id, the first string is used."""
         if "StringIds" not in self.tables.columns:
-            return col.StringTable.of({})
+            return col.StringTable.from_mapping({})
         raw = self.fetch("StringIds", ["id", "value"])
         ids, values = raw["id"].combine_chunks(), raw["value"].combine_chunks()
         if repeated := len(ids) - len(ids.unique()):
@@ -183,7 +183,7 @@ class Lookups:
                 raw = self.fetch(enum, ["id", "label"])
                 listed = zip(raw["id"].to_pylist(), raw["label"].to_pylist(), strict=True)
                 labels |= {number: label for number, label in listed if number is not None}
-            self._labels[enum] = col.StringTable.of(labels)
+            self._labels[enum] = col.StringTable.from_mapping(labels)
         return self._labels[enum]
 
     def warn_unknown_strings(self) -> None:

@@ -108,7 +108,7 @@ def device_columns(capture: Lookups) -> Columns:
     """
     listed: Columns = {}
     for origin in DEVICES:
-        more = _origin_columns(capture, origin)
+        more = _declared_columns(capture, origin)
         try:
             listed = _fill_nulls(listed, more, origin.fill_key) if _row_count(listed) else more
         except ValueError as e:
@@ -119,7 +119,7 @@ def device_columns(capture: Lookups) -> Columns:
 def context_columns(capture: Lookups) -> Columns:
     """Return the columns of ``contexts``: the rows of all source tables that list CUDA contexts."""
     listed = [
-        pa.table(_origin_columns(capture, origin)) for origin in CONTEXTS if origin.table in capture.tables.columns
+        pa.table(_declared_columns(capture, origin)) for origin in CONTEXTS if origin.table in capture.tables.columns
     ]
     if not listed:
         return {}
@@ -158,10 +158,10 @@ def process_names(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
     A name such as ``kworker/0:1``, which does not begin like a path, is unchanged.
     """
-    return without_folders(raw["name"])
+    return file_names(raw["name"])
 
 
-def without_folders(names: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+def file_names(names: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Return the file name of each path.
 
     A name that does not begin like a path, such as ``kworker/0:1``, is unchanged.
@@ -219,7 +219,7 @@ def _first_row(capture: Lookups, table: str, *columns: str) -> dict[str, Any]:
     return dict(rows[0]) if rows else {}
 
 
-def _origin_columns(capture: Lookups, origin: SourceTable) -> Columns:
+def _declared_columns(capture: Lookups, origin: SourceTable) -> Columns:
     """Return the declared columns that one source table provides.
 
     If a declared column has several source columns, the first value that is not null is used.

@@ -58,7 +58,7 @@ def domain_ids(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
 
 def domain_keys(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return a key for the domain of each event, made of its process id and domain id.
+    """Return a key for the domain of each event, which consists of a process id and a domain id.
 
     ``resolve_names`` later replaces the key with the domain name.
     """
@@ -66,7 +66,7 @@ def domain_keys(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
 
 def category_keys(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return a key for the category of each event, made of its process id, domain id and category id.
+    """Return a key for the category of each event: a process id, a domain id and a category id.
 
     ``resolve_names`` later replaces the key with the category name.
     """

@@ -35,7 +35,9 @@ SCHEMAS = "NVTX_PAYLOAD_SCHEMAS"
 PAYLOAD, KIND = "binaryData", "kind"
 KINDS = {"Python Periodic Sampling": "periodic", "Python Backtrace on CUDA": "cuda"}
 """Kind of the Python samples in each NVTX domain that contains them, by domain name."""
-_STATES = col.StringTable.of({0xFFFFA500: "Running", 0xFFBBD6CF: "Blocking Wait", 0xFFC60D1B: "Uninterruptible"})
+_STATES = col.StringTable.from_mapping(
+    {0xFFFFA500: "Running", 0xFFBBD6CF: "Blocking Wait", 0xFFC60D1B: "Uninterruptible"}
+)
 """State of the thread by the colour of the mark. The payload also contains the state, but most exports lack
 payloads."""
 _SAMPLE = {

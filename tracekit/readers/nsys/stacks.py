@@ -225,7 +225,7 @@ class _FrameBuilder:
 
 
 def _frame_words(columns: Mapping[str, pa.Array], rows: int) -> UInt32Array:
-    """Return five 32-bit numbers for each frame, one frame after another. Equal frames have equal numbers."""
+    """Return five 32-bit numbers per frame, in frame order. Equal frames have equal numbers."""
     words = np.zeros((rows, _WORDS), np.uint32)
     flags = np.zeros(rows, np.int64)
     for name in columns:
@@ -390,7 +390,7 @@ def _unescape_names(names: pa.Array) -> pa.Array:
 def _module_names(stacks: Stacks, capture: Lookups) -> pa.Array:
     """Return the module name of the innermost frame of each stack, without the folder, which may be private."""
     paths = capture.look_up(TABLE, "module", stacks.frame_columns["module"], capture.strings)
-    names = _unescape_names(machine.without_folders(paths.dictionary))
+    names = _unescape_names(machine.file_names(paths.dictionary))
     return _innermost_frame_names(stacks, pa.DictionaryArray.from_arrays(paths.indices, names))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.interface import Reader
-from tracekit.readers.nsys_folders.sniffing import holds_export
+from tracekit.readers.nsys_folders.sniffing import is_export_folder
 
 if TYPE_CHECKING:
     from tracekit.interface import Capture
@@ -16,7 +16,7 @@ _SUFFIX = ".parquet"
 
 def sniff(source: Source) -> bool:
     """Return whether a folder holds Parquet files that are named after tables of an export."""
-    return holds_export(source, _SUFFIX)
+    return is_export_folder(source, _SUFFIX)
 
 
 def open_export(source: Source) -> Capture:

@@ -16,16 +16,17 @@ STRINGS = "StringIds"
 
 
 def table_paths(source: Source, suffix: str) -> dict[str, Path]:
-    """Return the paths of the files with a suffix in a folder, by file name without the suffix, which names the table.
+    """Return the paths of the table files in a folder, by table name.
 
-    Hidden files are excluded. The mapping is empty if the source is a file.
+    A table file has the given suffix and is named after its table. Hidden files are excluded. The mapping is empty if
+    the source is a file.
     """
     names = (n for n in sorted(source.names) if n.endswith(suffix) and not n.startswith("."))
     return {n.removesuffix(suffix): source.path / n for n in names}
 
 
-def holds_export(source: Source, suffix: str) -> bool:
-    """Return whether a folder has files with a suffix that are named after tables of an export."""
+def is_export_folder(source: Source, suffix: str) -> bool:
+    """Return whether a folder has files with the given suffix that are named after tables of an export."""
     paths = table_paths(source, suffix)
     return bool(paths) and not _known_tables().isdisjoint(paths)
 

@@ -41,7 +41,7 @@ ROWS_PER_BYTE = 8
 GPU_METRICS = "GPU_METRICS"
 _BY_ROW = ("TARGET_INFO_", "ENUM_", "META_DATA_", "EXPORT_META_DATA", "ANALYSIS_DETAILS", "SystemInfo")
 """Prefixes of the names of tables whose rows are converted to Python objects."""
-_SINGLE_FILE = "this is a single file from one", "pass the folder that contains it"
+_SINGLE_FILE = "it is a single file of such a folder", "pass the folder that contains it"
 
 
 class FolderTables:
@@ -256,7 +256,7 @@ class FolderTables:
 
     def _wrong_type_error(self, table: str, column: str, kind: pa.DataType, expected: str) -> CorruptTraceError:
         holds = kind.value_type if pa.types.is_dictionary(kind) else kind
-        return self._table_error(table, f"column {column} holds {holds}, expected {expected}")
+        return self._table_error(table, f"column {column} must hold values of type {expected}, but holds {holds}")
 
     def _check_file_format(self, table: str) -> None:
         """Check that the file of a table has not changed and has the expected format."""

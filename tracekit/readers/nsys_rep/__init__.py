@@ -1,4 +1,4 @@
-"""Reader of Nsight Systems reports (``.nsys-rep``, ``.qdrep``) of 2019.5 to 2026.2, which does not need nsys."""
+"""Reader of the reports (``.nsys-rep``, ``.qdrep``) of Nsight Systems 2019.5 to 2026.2. nsys is not required."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def needed_fields(table: EventTable, names: Sequence[str], exclusion: EventFilte
     numbers = {
         *table.identifying_fields,
         *table.sibling_fields,
-        *table.part[:1],
+        *table.nested_message[:1],
         *(exclusion.fields if exclusion else ()),
     }
     if table.event_classes:
@@ -211,8 +211,8 @@ def _row_indices(
     events: EventFields, table: EventTable, budget: Budget, types: Sequence[int], exclusion: EventFilter | None
 ) -> Int64Array | None:
     """Return the indices of the events that are rows of a table, or None if all events are rows."""
-    if table.part:
-        return events.rows_with_part(table, budget)
+    if table.nested_message:
+        return events.rows_with_nested_message(table, budget)
     total = len(events.chosen.starts)
     masks: list[Mask] = [events.mask_of_types(types)] if types else []
     if table.identifying_fields:
@@ -231,7 +231,7 @@ def _row_indices(
 
 
 def _expand_to_all_rows(field: Field, rows: Int64Array, total: int) -> Field:
-    """Expand a field with values for some rows to all rows of a table. In all other rows, the field is absent."""
+    """Expand a field that has values for only some rows of a table to all rows. In the added rows, it is absent."""
     values, valid = np.zeros(total, np.uint64), np.zeros(total, np.bool_)
     values[rows] = field.values
     valid[rows] = True if field.valid is None else field.valid
@@ -269,7 +269,7 @@ def _field_array(fields: DecodedFields, path: tuple[int, ...], kind: ValueKind) 
 
 
 def _number_rows(mask: Mask | None, rows: int) -> pa.Array:
-    """Number the rows that a mask selects from 1, without gaps. The number of all other rows is null.
+    """Return consecutive numbers, starting with 1, for the rows that a mask selects, and null for all other rows.
 
     If the mask is None, all rows are numbered.
     """

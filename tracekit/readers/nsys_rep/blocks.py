@@ -36,7 +36,7 @@ END_LITERALS = 5
 MIN_PACKED_EVENT_BYTES = 4
 """Minimum compressed size of an event in bytes. The lowest average in known reports is 10."""
 STRING_BYTES, STRING_DATA_BYTES = 32, 3
-"""Bytes of memory per string, and per byte of a string, which is copied to an array and to the concatenated array."""
+"""Bytes of memory to reserve per string, and per byte of a string, of which up to three copies exist at a time."""
 ARRAY_BYTES = 16 << 20
 """Number of bytes of strings that are converted to one array."""
 _STREAM, _OFFSETS = fields_of("StreamHeader"), fields_of("DataOffsets")
@@ -170,7 +170,7 @@ class RawData:
             messages.append(message)
             if len(messages) > MAX_TRAILING_MESSAGES:
                 raise Damage(
-                    f"more than {MAX_TRAILING_MESSAGES} messages follow its strings, the most that tracekit supports"
+                    f"more than {MAX_TRAILING_MESSAGES} messages follow its strings, which tracekit does not support"
                 )
         return messages or [memoryview(b"")]
 
@@ -223,7 +223,10 @@ class RawData:
                 break
         number = len(collected)
         if number > UNCHECKED_BLOCKS and total < number * MIN_MEAN_BLOCK_BYTES:
-            raise Damage(f"{number} blocks of events have only {total} bytes in total")
+            raise Damage(
+                f"its {number} blocks of events have only {total} bytes in total, but at least "
+                f"{MIN_MEAN_BLOCK_BYTES} bytes per block are expected"
+            )
         return collected
 
     def _read_block(self, at: int) -> Block:

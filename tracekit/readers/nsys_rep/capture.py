@@ -22,10 +22,10 @@ class RepCapture(NsysCapture):
         super().__init__(self.report)
 
     def count_undecoded(self) -> Mapping[str, Undecoded]:
-        """Return the number and size in bytes of the events that no declared table contains, by class."""
+        """Return the number and size in bytes of the events that no declared table contains, by class of event."""
         return self.undecoded
 
     @property
     def undecoded(self) -> dict[str, Undecoded]:
-        """Number and size in bytes of the events that no declared table contains, by class."""
+        """Number and size in bytes of the events that no declared table contains, by class of event."""
         return self.report.undecoded

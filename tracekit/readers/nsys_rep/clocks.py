@@ -35,9 +35,9 @@ def time_extent(header: Message, conversions: memoryview) -> TimeExtent:
     """Return the start time and duration of a capture.
 
     Args:
-        header: Capture header, which contains the offsets between clocks in reports up to 2025.
-        conversions: Section of clock conversions, which reports have since 2025.6. It is used if the header has no
-            offsets.
+        header: Capture header, which contains the offsets between clocks in reports of nsys up to 2025.
+        conversions: Section of clock conversions, which reports contain since nsys 2025.6. It is used if the header
+            has no offsets.
     """
     field = fields_of("CaptureHeader")
     start, stop = header.int_value(field.start_ns), header.int_value(field.stop_ns)
@@ -54,7 +54,7 @@ def _duration_between(start: int | None, stop: int | None) -> int | None:
 
 
 def _origin_from_offsets(listed: Message) -> int | None:
-    """Return the UTC time in ns at event time 0 from the offsets between clocks, or None if an offset is missing."""
+    """Return the UTC time in ns at event time 0, computed from clock offsets, or None if an offset is missing."""
     field = fields_of("ClockOffset")
     offsets = {
         (m.int_value(field.from_clock), m.int_value(field.to_clock)): _parse_offset(m.text(field.offset_ns))
@@ -75,9 +75,9 @@ def _parse_offset(text: str | None) -> int:
 
 
 def _origin_from_segments(conversions: Message) -> tuple[int | None, int | None]:
-    """Return the UTC time and the system time in ns at event time 0, from the segments of clock conversions.
+    """Return the UTC time and the system time in ns at event time 0, computed from the segments of clock conversions.
 
-    If either of the times is missing in the conversions, both are None.
+    If either of the times cannot be computed, both are None.
     """
     kinds = _clock_kinds(conversions)
     segments = {}

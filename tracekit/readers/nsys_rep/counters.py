@@ -96,7 +96,7 @@ def fields_by_type(raw: RawData) -> dict[int, list[CounterField]]:
         number = listed.int_value(generic_type.type_id) or 0
         if number & SOURCE_MASK in sources:
             fields = [_parse_field(m) for m in listed.messages(generic_type.fields)]
-            if _are_supported(fields):
+            if _has_supported_layout(fields):
                 fields_of_types[number] = fields
     return fields_of_types
 
@@ -109,7 +109,7 @@ def _parse_field(listed: Message) -> CounterField:
     return CounterField(name, at, size, kind)
 
 
-def _are_supported(fields: list[CounterField]) -> bool:
+def _has_supported_layout(fields: list[CounterField]) -> bool:
     """Return whether there is at least one field, and all fields are supported and do not overlap."""
     end = 0
     for field in sorted(fields, key=lambda f: f.at):
@@ -162,7 +162,7 @@ def _complete_events(
 
 
 def _presence_mask(field: Field | None) -> Mask:
-    """Return a mask of the messages that have a field. A mask of one element stands for all messages."""
+    """Return a mask of the messages that have a field. If all messages have it, or none, the mask has one element."""
     if field is None:
         return np.zeros(1, np.bool_)
     return np.ones(1, np.bool_) if field.valid is None else field.valid
@@ -222,9 +222,9 @@ class _Samples:
         }
 
     def _data_offsets(self, samples: Int64Array, extent: int) -> tuple[Int64Array, Int64Array]:
-        """Return the offset of the data of each sample, and the number of the reason why the sample has no values.
+        """Return the offset of the data of each sample, and a code for the reason why the sample has no values.
 
-        For a sample with values, the number is ``STORED``.
+        For a sample with values, the code is ``STORED``.
 
         Raises:
             Damage: The data of a sample is shorter than ``extent`` bytes.

@@ -39,7 +39,7 @@ FIRST_PAYLOAD, PAYLOADS, TYPES = decoder.FIRST_PAYLOAD, decoder.PAYLOADS, decode
 _FIRST = np.zeros(1, np.int64)
 MAX_ENTRIES = 1 << 17
 ENTRY_BYTES = 16
-"""Bytes of memory per entry, including the memory that is used to find it."""
+"""Bytes of memory to reserve per entry, including temporary memory."""
 
 
 class Selection(NamedTuple):
@@ -190,7 +190,7 @@ def _entry_batches(buffer: Buffer, edges: Sequence[int], inside: Int64Array) -> 
 
 def _raise_damage(result: int, buffer: Buffer, edges: Sequence[int]) -> NoReturn:
     if result == TOO_MANY:
-        raise Damage(f"a block holds more than {MAX_ENTRIES} events, the most that tracekit supports")
+        raise Damage(f"a block holds more than {MAX_ENTRIES} events, which tracekit does not support")
     block, offset = (buffer.parameter("entries", name) for name in ("block", "offset"))
     raise Damage(f"a block of events is damaged at byte {offset} of {edges[block + 1] - edges[block]}")
 
@@ -217,9 +217,9 @@ def entry_counter() -> Callable[[memoryview], int]:
     def count_block(body: memoryview) -> int:
         if not buffers or len(buffers[0].data) < len(body) + SLACK:
             buffers[:] = [Buffer(len(body))]
-        octets = buffers[0].data
-        octets[: len(body)] = np.frombuffer(body, np.uint8)
-        octets[len(body) : len(body) + SLACK] = 0
+        data = buffers[0].data
+        data[: len(body)] = np.frombuffer(body, np.uint8)
+        data[len(body) : len(body) + SLACK] = 0
         return len(find_entries(buffers[0], [0, len(body)]).kinds)
 
     return count_block

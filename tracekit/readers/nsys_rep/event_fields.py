@@ -108,22 +108,22 @@ class EventFields:
                     self._classes[~field.valid] = _NO_CLASS
         return _lookup_table(classes)[self._classes]
 
-    def rows_with_part(self, table: EventTable, budget: Budget) -> Int64Array:
-        """Return the indices of the events with the class and the nested message that identify the rows of a table.
+    def rows_with_nested_message(self, table: EventTable, budget: Budget) -> Int64Array:
+        """Return the indices of the events whose class and nested message identify them as rows of a table.
 
         Raises:
             Damage: A message is invalid.
         """
-        outer, inner = table.part
+        outer, inner = table.nested_message
         key = outer, table.event_classes
         if key not in self._parts:
-            self._parts[key] = self._find_parts(outer, table, budget)
+            self._parts[key] = self._find_nested_messages(outer, table, budget)
         return self._parts[key].get(inner, np.zeros(0, np.int64))
 
     def count_unknown(
         self, table: EventTable, rows: Int64Array | None, types: Sequence[int], budget: Budget
     ) -> Counter[str]:
-        """Return the number of events of unknown types that were read for a table but are not its rows, by name.
+        """Count the events of unknown types that were read for a table but are not rows of it, by name of the type.
 
         Args:
             table: Source table that was read.
@@ -137,7 +137,7 @@ class EventFields:
             return Counter()
         rest = self.mask_of_types(types) if types else np.ones(len(self.chosen.starts), np.bool_)
         rest[rows] = False
-        return unknown_events.unknown_activities(self.chosen, self.decode(budget), table, np.flatnonzero(rest))
+        return unknown_events.count_unknown_activities(self.chosen, self.decode(budget), table, np.flatnonzero(rest))
 
     def _count_unknown_calls(self, types: tuple[int, ...], budget: Budget) -> Counter[str]:
         """Return the number of calls with one of the given event types and an unknown class, by name of the class.
@@ -148,10 +148,10 @@ class EventFields:
             unknown = ~self.mask_of_classes(unknown_events.KNOWN_CLASSES, budget)
             rows = np.flatnonzero(unknown & self.mask_of_types(types) if types else unknown)
             field = self.decode(budget).get(layout.CLASS)
-            self._unknown_calls[types] = unknown_events.unknown_calls(field, rows) if len(rows) else Counter()
+            self._unknown_calls[types] = unknown_events.count_unknown_calls(field, rows) if len(rows) else Counter()
         return self._unknown_calls[types]
 
-    def _find_parts(self, outer: int, table: EventTable, budget: Budget) -> dict[int, Int64Array]:
+    def _find_nested_messages(self, outer: int, table: EventTable, budget: Budget) -> dict[int, Int64Array]:
         """Find the messages nested in a field that identify rows, in the events that have an event class of the table.
 
         Returns:
@@ -163,7 +163,9 @@ class EventFields:
         keep = self.mask_of_classes(table.event_classes, budget)
         rows = np.flatnonzero(keep if field.valid is None else keep & field.valid)
         starts, stops = field.byte_ranges()
-        numbers = sorted({t.part[1] for t in layout.TABLES.values() if t.part and t.part[0] == outer})
+        numbers = sorted(
+            {t.nested_message[1] for t in layout.TABLES.values() if t.nested_message and t.nested_message[0] == outer}
+        )
         occurrences = find_occurrences(self.chosen.buffer, starts[rows], stops[rows], numbers, len(rows) * len(numbers))
         return {
             number: rows[np.unique(part.rows)] if (np.diff(part.rows) <= 0).any() else rows[part.rows]

@@ -133,7 +133,7 @@ class Events:
     ) -> Iterator[list[SelectedEvents]]:
         """Return a context manager that provides the selected events of a batch.
 
-        When the context ends, the buffer with the events is reused.
+        At the end of the context, the buffer that holds the events is returned to the pool.
         """
         entries_of_batch = self._entries[nth]
         distinct = dict(zip(selections, prefix_totals, strict=True))

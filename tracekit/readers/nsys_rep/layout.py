@@ -66,8 +66,8 @@ class EventTable:
             it is empty, the payload fields do not matter.
         event_classes: Values of the field ``CLASS`` that identify rows: an event is a row only if it has one of them.
             If it is empty, the class does not matter.
-        part: Path of a message inside the payload: an event is a row only if it has this message. If the path is empty,
-            no message is needed. A table with a part also has event classes.
+        nested_message: Path of a message inside the payload: an event is a row only if it has this message. If the path
+            is empty, no message is needed. A table with a nested message also has event classes.
         event_type_column: Name of the column that contains the event type, or None.
         expected_types: Event types whose events should all have an identifying field or a sibling field. Events that
             have neither are reported as unknown.
@@ -79,7 +79,7 @@ class EventTable:
     event_types: tuple[int, ...] = ()
     identifying_fields: tuple[int, ...] = ()
     event_classes: tuple[int, ...] = ()
-    part: tuple[int, ...] = ()
+    nested_message: tuple[int, ...] = ()
     event_type_column: str | None = None
     expected_types: tuple[int, ...] = ()
     sibling_fields: tuple[int, ...] = ()
@@ -139,15 +139,15 @@ _OPENMP_COLUMNS = {
 }
 
 
-def _openmp_table(part: str, *columns: str) -> EventTable:
+def _openmp_table(nested_message: str, *columns: str) -> EventTable:
     """Return the definition of a table of OpenMP events, whose rows have the given message inside the payload."""
-    inner = _columns("ApiCall", *columns, inside=f"openmp.{part}.")
+    inner = _columns("ApiCall", *columns, inside=f"openmp.{nested_message}.")
     return EventTable(
         API,
         {**_OPENMP_COLUMNS, **inner},
         event_types=(CALL,),
         event_classes=OPENMP_CLASSES,
-        part=field_path("ApiCall", f"openmp.{part}"),
+        nested_message=field_path("ApiCall", f"openmp.{nested_message}"),
     )
 
 
@@ -465,8 +465,13 @@ TABLES: dict[str, EventTable] = {
     **{f"OPENMP_EVENT_KIND_{name}": table for name, table in _OPENMP_TABLES.items()},
 }
 
-PARTS = {c: [name for name, t in TABLES.items() if t.part and c in t.event_classes] for c in OPENMP_CLASSES}
-"""Source tables of the calls of a class. The nested message of a call determines its table."""
+TABLES_BY_NESTED_MESSAGE = {
+    c: [name for name, t in TABLES.items() if t.nested_message and c in t.event_classes] for c in OPENMP_CLASSES
+}
+"""Names of the source tables for the calls of each OpenMP event class.
+
+The nested message of a call determines which of the tables contains the call.
+"""
 
 CLASSES_BY_TYPE: Mapping[int, frozenset[int]] = {
     event_type: frozenset(

@@ -1,4 +1,4 @@
-"""Build the small source tables of a report, which list facts, GPUs, contexts, streams, threads and metric names."""
+"""Build the small source tables of a report, such as those of GPUs, contexts, streams, threads and metric names."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ class MachineReport(Protocol):
         ...
 
 
-def tool_fact_rows(report: MachineReport) -> Iterable[Row]:
-    """Yield a row with the name and a row with the version of nsys.
+def product_rows(report: MachineReport) -> Iterable[Row]:
+    """Yield one row with the name of nsys, and one row with its version if the version is known.
 
     Unlike an export, a report has no schema version.
     """
@@ -224,7 +224,7 @@ def generic_field_rows(report: MachineReport) -> Iterable[Row]:
 
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[MachineReport], Iterable[Row]]]] = {
-    "META_DATA_EXPORT": (("name", "value"), tool_fact_rows),
+    "META_DATA_EXPORT": (("name", "value"), product_rows),
     "META_DATA_CAPTURE": (("name", "value"), launch_rows),
     "TARGET_INFO_SYSTEM_ENV": (("nameEnum", "value"), property_rows),
     "TARGET_INFO_NIC_INFO": ((*_NETWORK_CARD, *_NETWORK_CARD_STRINGS), network_card_rows),

@@ -132,18 +132,18 @@ def _decode_rows(
     stops = top[_EVENT.data].stops if top.keys() >= set(needed) else None
     if stops is None:
         return dict.fromkeys(COLUMNS, pa.array([], pa.int64()))
-    ids, times, places = (top[f].values.view(np.int64) for f in needed)
+    ids, times, offsets = (top[f].values.view(np.int64) for f in needed)
     whole = np.ones(len(ids), np.bool_)
     for field in top.values():
         whole &= True if field.valid is None else field.valid
-    samples = _Samples(chosen.buffer, times, places, stops - places)
+    samples = _Samples(chosen.buffer, times, offsets, stops - offsets)
     groups = list(_events_by_type(ids, whole, metrics_by_id))
     parts = [samples.decode_event_type(number, metrics_by_id[number], events, budget) for number, events in groups]
     columns: tuple[Int64Array, ...] = parts[0] if len(parts) == 1 else ()
     if not columns:
         owners = [np.repeat(events, len(metrics_by_id[number])) for number, events in groups]
-        order = np.argsort(np.concatenate([_NONE, *owners]), kind="stable")
-        columns = tuple(np.concatenate([_NONE, *column])[order] for column in zip(_EMPTY, *parts, strict=True))
+        order = np.argsort(np.concatenate([_NO_VALUES, *owners]), kind="stable")
+        columns = tuple(np.concatenate([_NO_VALUES, *column])[order] for column in zip(_NO_ROWS, *parts, strict=True))
     arrays = [number_array(column, None) for column in columns]
     return dict(zip(COLUMNS, (arrays[0], *arrays), strict=True))
 
@@ -178,8 +178,8 @@ def _events_by_type(
         yield int(listed[nth]), events[firsts[nth] : lasts[nth]]
 
 
-_NONE = np.zeros(0, np.int64)
-_EMPTY = (_NONE, _NONE, _NONE, _NONE)
+_NO_VALUES = np.zeros(0, np.int64)
+_NO_ROWS = (_NO_VALUES, _NO_VALUES, _NO_VALUES, _NO_VALUES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class _Samples:
 
     buffer: Buffer
     times: Int64Array
-    places: Int64Array
+    offsets: Int64Array
     sizes: Int64Array
 
     def decode_event_type(
@@ -202,7 +202,7 @@ class _Samples:
         if int(self.sizes[events].min()) < max((m.at + m.size for m in metrics), default=0):
             raise Damage("a sample of GPU metrics is shorter than the metrics that its event type declares")
         budget.reserve(len(events) * len(metrics), CELL_BYTES * len(COLUMNS), "values of GPU metrics")
-        at = self.places[events]
+        at = self.offsets[events]
         values = np.empty((len(events), len(metrics)), np.int64)
         for nth, m in enumerate(metrics):
             values[:, nth] = m.values(self.buffer.words[at + m.at])
@@ -212,7 +212,7 @@ class _Samples:
 
 
 def _check_no_overlap(metrics: Sequence[Metric]) -> None:
-    """Raise an error if metrics overlap. Otherwise, a small sample could have any number of rows."""
+    """Raise an error if metrics overlap, because a small sample of such metrics could have any number of rows."""
     for one, other in itertools.pairwise(metrics):
         if one.at + one.size > other.at:
             raise Damage(f"two GPU metrics overlap at byte {other.at} of their samples")

@@ -383,6 +383,6 @@ def communicator_rows(schemas: Schemas, ranks: Sequence[Mapping[str, int | None]
     return rows
 
 
-def empty_calls(name: str) -> dict[str, pa.Array]:
+def empty_call_columns(name: str) -> dict[str, pa.Array]:
     """Return the columns of an empty table of MPI calls, given the name of the table."""
     return {c: col.null_array(0, pa.int64()) for c in (*CALLS[name], ROWID)}

@@ -1,7 +1,7 @@
 """Overwrite private values in the messages of a report, visiting only fields that may hold such values.
 
-The number of steps is limited in proportion to the size of the file. Otherwise, a small file could take very long,
-because LZ4 can compress a million fields to a few bytes.
+The number of steps is limited in proportion to the size of the file. Otherwise, redacting a small file could take very
+long, because LZ4 can compress a million fields to a few bytes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _KEY_AND_LENGTH = 5
 
 
 class StepBudget:
-    """A limit on the number of steps for redacting a file. A step is a visit to one field or one interval, for example.
+    """A limit on the number of steps for redacting a file. One step processes one field, for example.
 
     Attributes:
         left: Number of steps that are still allowed.
@@ -75,7 +75,7 @@ class StepBudget:
 
     def exceeded_error(self) -> Damage:
         """Return the error that reports that the budget is exceeded."""
-        return Damage(f"redacting it takes more than {self._limit} steps, the most that tracekit allows for its size")
+        return Damage(f"redacting it takes more than {self._limit} steps, which is too many for a file of its size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +269,7 @@ def _fields_with_intervals(value: bytes, spans: Spans, budget: StepBudget) -> li
 
 
 class _NotAMessageError(Exception):
-    """Bytes cannot be parsed as a message."""
+    """The exception for bytes that cannot be parsed as a message."""
 
 
 def _delimited_fields(value: bytes, budget: StepBudget) -> Iterator[FieldSpan]:

@@ -47,7 +47,7 @@ class ValueFormat(Enum):
     ADDRESS = "hexadecimal number"
     BYTE = "hexadecimal number of one byte"
     TEXT = "characters"
-    ENUM = "name of a number"
+    ENUM = "name of an enum value"
     BLANK = "empty string, which nsys writes for types that it does not format"
 
 
@@ -202,7 +202,7 @@ SIZES = dict(enumerate(_C_TYPE_SIZES, 1)) | {
 
 
 class _NoPlanError(Exception):
-    """The layout of a schema is unknown, or it depends on values in the payload."""
+    """The exception for a schema whose layout is unknown or depends on values in the payload."""
 
 
 @dataclass
@@ -288,7 +288,7 @@ class Schemas:
 
 
 class _Planner:
-    """A planner of the JSON text of the payloads in one NVTX domain of one process."""
+    """Computes the plan of one schema, in one NVTX domain of one process."""
 
     def __init__(self, report: Schemas, process: int, domain: int) -> None:
         self.report = report
@@ -450,7 +450,7 @@ def _value_count(entry: SchemaEntry) -> int:
 
 
 def _is_supported_size(form: ValueFormat, size: int) -> bool:
-    """Return whether values of a size in bytes are supported in a format."""
+    """Return whether values of the given size in bytes can be formatted in the given format."""
     return (
         size in {ValueFormat.REAL: (4, 8), ValueFormat.TEXT: (1,), ValueFormat.BYTE: (1,)}.get(form, (1, 2, 4, 8))
         or form is ValueFormat.BLANK
@@ -471,7 +471,7 @@ def _entry_name(entry: SchemaEntry, inner: PayloadSchema | None) -> str:
 
 
 def json_string(text: str) -> str:
-    """Encode a string as JSON like nsys, which escapes slashes, but not characters beyond ASCII."""
+    """Encode a string as JSON in the same way as nsys: slashes are escaped, and non-ASCII characters are not."""
     return f'"{text.translate(_ESCAPES)}"'
 
 

@@ -1,8 +1,8 @@
 """Format extended NVTX payloads as the JSON text that nsys writes when it exports with ``--include-json``.
 
-All payloads of one schema have their values at the same offsets. Therefore, they are formatted together, one value of
-all payloads at a time. Payloads whose layout depends on their values, or whose schema is missing, are formatted as
-hexadecimal strings instead.
+All payloads of one schema have their values at the same offsets. Therefore, they are formatted together: the first
+value of each payload, then the second value of each payload, and so on. Payloads whose layout depends on their values,
+or whose schema is missing, are formatted as hexadecimal strings instead.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _split_items(
     levels: list[tuple[Int64Array, Int64Array, Int64Array]] = []
     while len(rows):
         if len(levels) == MAX_ITEMS:
-            raise Damage(f"an event has more than {MAX_ITEMS} payloads, the most that tracekit supports")
+            raise Damage(f"an event has more than {MAX_ITEMS} NVTX payloads, which tracekit does not support")
         sizes, lengths = decode_varints(buffer, at + 1)
         starts = at + 1 + lengths
         at = starts + np.minimum(sizes, MAX_LENGTH).view(np.int64)
@@ -229,8 +229,8 @@ def _format_items(schemas: Schemas, items: PayloadItems, keys: npt.NDArray[np.in
         width += plan.width * len(group)
         if width > max_chars:
             raise Damage(
-                f"the text of {len(keys)} NVTX payloads exceeds {max_chars} characters in total, "
-                "the most that tracekit supports"
+                f"the text of {len(keys)} NVTX payloads may exceed {max_chars} characters in total, "
+                "which tracekit does not support"
             )
         arrays.append(_format_by_plan(items.data, items.starts[group], items.stops[group], plan))
         places[group] = np.arange(done, done + len(group))
@@ -302,7 +302,7 @@ def _format_integers(numbers: Ints) -> pa.Array:
 
 
 def _format_floats(numbers: npt.NDArray[np.floating]) -> pa.Array:
-    """Format floats with the fewest digits that identify them. Floats with an exponent are quoted, as nsys does."""
+    """Format floats with as few digits as possible without loss. As in nsys exports, an exponential form is quoted."""
     if numbers.dtype.itemsize == np.dtype(np.float32).itemsize:
         numbers = numbers.astype("U").astype(np.float64)
     shortest = pc.replace_substring_regex(pa.array(numbers.astype("U")), r"\.0$", "")
@@ -336,7 +336,7 @@ def _join_lists(edges: Int64Array, column: pa.Array) -> pa.Array:
 
 
 def _split_bytes(data: Bytes, sizes: Int64Array) -> pa.Array:
-    """Split bytes into consecutive strings, each of which has the given size in bytes."""
+    """Split bytes into consecutive strings of the given sizes in bytes."""
     edges = np.append(0, np.cumsum(sizes)).astype(np.int32)
     return pa.Array.from_buffers(
         _BYTES, len(sizes), [None, pa.py_buffer(edges), pa.py_buffer(np.ascontiguousarray(data))]

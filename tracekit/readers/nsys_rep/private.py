@@ -127,7 +127,7 @@ def _environment_variable_edit(redaction: Redaction) -> Edit:
         name, value = (bytes(Message(memoryview(data)).bytes_value(n)) for n in (_VARIABLE.name, _VARIABLE.value))
         if name or value:
             redaction.replace(ENVIRONMENT, name + b"=" + value + b"\0")
-        return message_fields_edit("Variable", name=_replace_with_nothing, value=_replace_with_nothing)(data)
+        return message_fields_edit("Variable", name=_clear_value, value=_clear_value)(data)
 
     return empty_variable
 
@@ -241,7 +241,7 @@ def _redacted_strings(data: bytes, fields: list[FieldSpan]) -> dict[int, bytes]:
     return replaced
 
 
-def _replace_with_nothing(_: bytes) -> bytes:
+def _clear_value(_: bytes) -> bytes:
     return b""
 
 

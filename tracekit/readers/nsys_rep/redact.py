@@ -148,7 +148,7 @@ class _RedactedReport:
             raise Damage("a section overlaps the magic bytes of the file")
         if sum(map(len, container.sections.values())) > source.size:
             raise Damage("its sections overlap")
-        self._check_counts(source.size)
+        self._check_string_count(source.size)
         edits = private.section_edits(self.redaction)
         small = {name: bytes(data) for name, data in container.sections.items() if name not in (RAW, OFFSETS)}
         self.small = {name: edits[name](data) if name in edits else data for name, data in small.items()}
@@ -178,7 +178,7 @@ class _RedactedReport:
         out.writelines(contents)
         out.write(TAIL.pack(at, END))
 
-    def _check_counts(self, size: int) -> None:
+    def _check_string_count(self, size: int) -> None:
         """Check the number of strings that the file declares against the size of the file.
 
         Raises:

@@ -98,7 +98,7 @@ class Report:
         if table in GENERIC_TABLES:
             listed = self.metrics if table == SAMPLES else self.counters
             return self.raw.events * max(map(len, listed.values()), default=0)
-        return self.raw.events if table in layout.TABLES and not layout.TABLES[table].part else 0
+        return self.raw.events if table in layout.TABLES and not layout.TABLES[table].nested_message else 0
 
     def batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
         """Read columns of several tables in batches. All tables of events are read in one pass over the blocks.
@@ -224,7 +224,7 @@ class Report:
 
     @functools.cached_property
     def undecoded(self) -> dict[str, Undecoded]:
-        """Number and size in bytes of the events that no declared table contains, by class."""
+        """Number and size in bytes of the events that no declared table contains, by class of event."""
         with damage_as_error(self.path, file=self.container.file):
             return find_undecoded(self)
 
@@ -309,10 +309,10 @@ class Report:
         if request.table in mpi_calls.CALLS:
             return mpi_calls.needed_fields(self.mpi) if self.mpi else NeededFields()
         table = layout.TABLES[request.table]
-        return arrays.needed_fields(table, self._source_names(request), self._exclusion_filter(table))
+        return arrays.needed_fields(table, self._columns_to_decode(request), self._exclusion_filter(table))
 
-    def _source_names(self, request: Request[Result]) -> list[str]:
-        """Return the names of the columns to decode for a request. There is always at least one."""
+    def _columns_to_decode(self, request: Request[Result]) -> list[str]:
+        """Return the names of the columns to decode for a request. The list has at least one name."""
         needed = dict.fromkeys([*request.types, *([request.where.column] if request.where else [])])
         have = [c for c in needed if c == ROWID or c in self.columns[request.table]]
         if set(payloads.STRING_COLUMNS).intersection(have):
@@ -338,7 +338,7 @@ class Report:
             return metrics.decode_samples(self.metrics, chosen, budget, skipped)
         if request.table == counters.TABLE:
             return counters.decode_values(self.counters, chosen, budget, skipped)
-        table, names = layout.TABLES[request.table], self._source_names(request)
+        table, names = layout.TABLES[request.table], self._columns_to_decode(request)
         types = self._event_selection(request).types
         columns = arrays.decode_columns(
             *(fields, chosen, table, names, budget),
@@ -355,7 +355,7 @@ class Report:
     ) -> dict[str, pa.Array]:
         """Decode a table of MPI calls from the NVTX events of a batch. All tables of MPI calls are decoded together."""
         if not self.mpi:
-            return mpi_calls.empty_calls(table)
+            return mpi_calls.empty_call_columns(table)
         if not fields.mpi_calls:
             fields.mpi_calls = mpi_calls.decode_calls(self.payload_schemas, self.mpi, fields, budget)
         columns = fields.mpi_calls[table]

@@ -1,4 +1,4 @@
-"""Count the events of a report that no declared table contains, and compute their size in bytes, by class."""
+"""Count the events of a report that no declared table contains, and their total bytes, by class of event."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.metrics import Metric
 
     Size = tuple[str | None, int, int]
-    """The class of some events, their number and their bytes. The class is None if they are decoded."""
+    """A class of events, their number, and their total size in bytes. The class is None if the events are decoded."""
 
 _GENERIC_TYPE = fields_of("GenericEvent").type_id
 
@@ -86,7 +86,7 @@ _CHECKS = (
 
 
 def find_undecoded(report: EventsReport) -> dict[str, Undecoded]:
-    """Return the number and size in bytes of the events that no declared table contains, by class.
+    """Return the number and size in bytes of the events that no declared table contains, by class of event.
 
     The class with the most events comes first.
 
@@ -137,10 +137,10 @@ def _call_sizes(chosen: SelectedEvents, event_type: int) -> Iterator[Size]:
     """
     for event_class, count, size in _sizes_by_value(chosen, np.arange(len(chosen.starts)), layout.CLASS):
         yield names.call_name(event_type, event_class), count, size
-        if event_class in layout.PARTS and event_type == layout.CALL:
+        if event_class in layout.TABLES_BY_NESTED_MESSAGE and event_type == layout.CALL:
             rows = _rows_of_class(chosen, event_class)
             decoded = np.zeros(len(rows), np.bool_)
-            for field in _part_fields(chosen, rows):
+            for field in _nested_message_fields(chosen, rows):
                 decoded |= _presence_mask(field, len(rows))
             rest = rows[~decoded]
             yield names.call_class_name(event_class), len(rest), int(_event_sizes(chosen, rest).sum())
@@ -184,12 +184,12 @@ def _rows_of_class(chosen: SelectedEvents, event_class: int) -> Int64Array:
     return np.flatnonzero((classes.values == event_class) & _presence_mask(classes, len(chosen.starts)))
 
 
-def _part_fields(chosen: SelectedEvents, rows: Int64Array) -> list[Field | None]:
+def _nested_message_fields(chosen: SelectedEvents, rows: Int64Array) -> list[Field | None]:
     """Return the nested messages that identify the rows of tables, decoded from the events at the given indices.
 
     The result has one field per kind of nested message, or None for a kind that none of the events contains.
     """
-    parts = {t.part for t in layout.TABLES.values() if t.part}
+    parts = {t.nested_message for t in layout.TABLES.values() if t.nested_message}
     outer = decode(chosen.buffer, chosen.starts[rows], chosen.stops[rows], {part[0] for part in parts})
     return [nested_fields(chosen.buffer, outer.get(part[0]), {part[1:]})[part[1:]] for part in parts]
 

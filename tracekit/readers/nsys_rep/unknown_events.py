@@ -32,7 +32,7 @@ TABLES = {
 """Declared tables that contain the events with each payload field, as named in warnings."""
 
 
-def unknown_calls(classes: Field | None, rows: Int64Array) -> Counter[str]:
+def count_unknown_calls(classes: Field | None, rows: Int64Array) -> Counter[str]:
     """Return the number of function calls that have an unknown class or no class, by name of the class.
 
     Args:
@@ -48,7 +48,7 @@ def unknown_calls(classes: Field | None, rows: Int64Array) -> Counter[str]:
     return +Counter({names.WITHOUT_CLASS: int(np.count_nonzero(~valid)), **unknown_classes})
 
 
-def unknown_activities(
+def count_unknown_activities(
     chosen: SelectedEvents, top: Mapping[int, Field], table: EventTable, rows: Int64Array
 ) -> Counter[str]:
     """Return the number of GPU activities whose kind is unknown, by name of the event type.
@@ -66,16 +66,16 @@ def unknown_activities(
         return Counter()
     types = chosen.types(rows)
     expected, unknown = np.isin(types, table.expected_types), ~np.isin(types, names.GPU_TYPES)
-    empty = _lacks_all_fields(top, table.sibling_fields, rows) & expected
+    empty = _mask_without_fields(top, table.sibling_fields, rows) & expected
     if unknown.any():
         some = rows[unknown]
         parts = decode(chosen.buffer, chosen.starts[some], chosen.stops[some], layout.ACTIVITIES)
-        empty[unknown] = _lacks_all_fields(parts, layout.ACTIVITIES, np.arange(len(some)))
+        empty[unknown] = _mask_without_fields(parts, layout.ACTIVITIES, np.arange(len(some)))
     values, counts = np.unique_counts(types[empty])
     return Counter({names.activity_name(t): n for t, n in zip(values.tolist(), counts.tolist(), strict=True)})
 
 
-def _lacks_all_fields(fields: Mapping[int, Field], numbers: Sequence[int], rows: Int64Array) -> Mask:
+def _mask_without_fields(fields: Mapping[int, Field], numbers: Sequence[int], rows: Int64Array) -> Mask:
     """Return a mask of the rows that have none of the given fields."""
     empty = np.ones(len(rows), np.bool_)
     for number in numbers:

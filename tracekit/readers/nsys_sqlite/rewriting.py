@@ -73,7 +73,7 @@ class StringColumns:
         self.db = db
         self.redaction = redaction
         self.columns = self._string_columns()
-        self._bytes_left = MIN_STRING_BYTES + STRING_BYTES_PER_BYTE * size
+        self._max_bytes = self._bytes_left = MIN_STRING_BYTES + STRING_BYTES_PER_BYTE * size
         self._size = size
         self._max_values = self._values_left = MIN_VALUES + VALUES_PER_BYTE * size
         self.tables = [self._searched_table(name) for name in self.columns]
@@ -204,8 +204,8 @@ class StringColumns:
         self._bytes_left -= size
         if self._bytes_left < 0:
             raise CorruptTraceError(
-                f"cannot be redacted: its strings take up more than {STRING_BYTES_PER_BYTE} times the size of "
-                "the file, the most that tracekit supports",
+                f"cannot be redacted: its strings have more than {self._max_bytes} bytes in total, which is too many "
+                f"for a file of {self._size} bytes",
                 path=self.redaction.path,
                 hint=EXPORT_AGAIN,
             )
@@ -236,7 +236,8 @@ def check_expressions(db: sqlite3.Connection, path: Path) -> None:
     number = db.execute(defaults, (MAX_DEFAULT,)).fetchone()[0]
     if number:
         raise TracekitError(
-            f"it has {number} columns with a default value of more than {MAX_DEFAULT} bytes",
+            f"it has {number} columns with a default value of more than {MAX_DEFAULT} bytes, which tracekit does not "
+            "support",
             path=path,
             hint=EXPORT_AGAIN,
         )

@@ -82,7 +82,7 @@ def find_occurrences(
         count += len(batch[0])
         if most is not None and count > most:
             what = f"the repeated fields of {len(starts)} messages have more than {most} values together"
-            raise Damage(f"{what}, the most that tracekit supports")
+            raise Damage(f"{what}, which tracekit does not support")
     rows, begins, ends, slots = (np.concatenate(column) for column in zip(*batches, strict=True))
     by_field = (np.flatnonzero(slots == slot) for slot in range(len(fields)))
     return [Occurrences(rows[i], begins[i], ends[i]) for i in by_field]

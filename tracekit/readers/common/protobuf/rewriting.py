@@ -73,7 +73,7 @@ def field_spans(data: bytes) -> Iterator[FieldSpan]:
         part = field_span_at(data, view, at)
         yield part
         at = part.end
-    raise Damage(f"a message has more than {MAX_FIELDS} fields, the most that tracekit supports")
+    raise Damage(f"a message has more than {MAX_FIELDS} fields, which tracekit does not support")
 
 
 def field_span_at(data: bytes, view: memoryview, at: int) -> FieldSpan:

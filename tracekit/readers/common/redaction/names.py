@@ -271,7 +271,7 @@ def is_text(value: bytes) -> bool:
 
 
 class TooManyCandidates(Exception):  # noqa: N818 - never leaves the readers
-    """The data has more possible matches than the caller allows."""
+    """The exception for data that has more possible matches than the caller allows."""
 
 
 def _check_candidate_count(number: int, most: int | None) -> None:
@@ -345,9 +345,10 @@ def _is_separate_word(text: bytes, start: int, end: int, is_name: bool, letters:
     """
     before, after = text[start - 1 : start] if start else b"", text[end : end + 1]
     if is_name and end - start < PART_OF_WORD:
-        return not (_is_word(before, letters) or _is_word(after, letters))
+        return not (_is_word_character(before, letters) or _is_word_character(after, letters))
     first, second, last = text[start : start + 1], text[start + 1 : start + 2], text[end - 1 : end]
-    return _begins_word(before, first, second, letters) and _ends_word(last, after, text[end + 1 : end + 2], letters)
+    next_after = text[end + 1 : end + 2]
+    return _is_word_start(before, first, second, letters) and _is_word_end(last, after, next_after, letters)
 
 
 _ASCII_LETTERS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -355,17 +356,17 @@ _TEXT_LETTERS = _ASCII_LETTERS | frozenset(range(0x80, 0x100))
 """Bytes that count as letters in text. All bytes of non-ASCII characters in UTF-8 are counted as letters."""
 
 
-def _is_word(char: bytes, letters: frozenset[int]) -> bool:
+def _is_word_character(char: bytes, letters: frozenset[int]) -> bool:
     return bool(char) and (char[0] in letters or char.isdigit() or char == b"_")
 
 
-def _begins_word(before: bytes, first: bytes, second: bytes, letters: frozenset[int]) -> bool:
+def _is_word_start(before: bytes, first: bytes, second: bytes, letters: frozenset[int]) -> bool:
     if before and before[0] in letters and first[0] in letters:
         return first.isupper() and (before.islower() or second.islower())
     return not (first.isdigit() and before.isdigit())
 
 
-def _ends_word(last: bytes, after: bytes, next_after: bytes, letters: frozenset[int]) -> bool:
+def _is_word_end(last: bytes, after: bytes, next_after: bytes, letters: frozenset[int]) -> bool:
     if after and last[0] in letters and after[0] in letters:
         return after.isupper() and (last.islower() or next_after.islower())
     return not (last.isdigit() and after.isdigit())

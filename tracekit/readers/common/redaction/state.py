@@ -146,7 +146,7 @@ class Redaction:
         if names.depth > MAX_NESTED:
             raise CorruptTraceError(
                 f"it has more than {MAX_NESTED} private names that each begin with the previous one, "
-                "the most that tracekit supports",
+                "which tracekit does not support",
                 path=self.path,
             )
         return names
@@ -154,7 +154,7 @@ class Redaction:
     def overwrite(self, names: Names, text: bytes, may_hold: int = ALL_PATTERNS) -> bytes:
         """Return a string or binary data in which the private values are overwritten.
 
-        For each kind of private value that it contained, the count of that kind increases by 1.
+        For each kind of private value in the string, the count of the kind is increased by 1.
 
         Args:
             names: Matcher for the private values.
@@ -170,7 +170,7 @@ class Redaction:
             self._variables += 1
             if self._variables > MAX_VARIABLES:
                 raise CorruptTraceError(
-                    f"its environments hold more than {MAX_VARIABLES} variables, the most that tracekit supports",
+                    f"its environments hold more than {MAX_VARIABLES} variables, which tracekit does not support",
                     path=self.path,
                 )
             if name in _HOST_VARIABLES:
@@ -235,7 +235,7 @@ class Redaction:
             self._names.add(name.lower())
         if len(self._names) > MAX_NAMES:
             raise CorruptTraceError(
-                f"it holds more than {MAX_NAMES} names of hosts and users, the most that tracekit supports",
+                f"it holds more than {MAX_NAMES} names of hosts and users, which tracekit does not support",
                 path=self.path,
             )
 
@@ -252,7 +252,7 @@ class Redaction:
             self._values.add(value)
         if len(self._values) > MAX_VALUES:
             raise CorruptTraceError(
-                f"it holds more than {MAX_VALUES} private values, the most that tracekit supports", path=self.path
+                f"it holds more than {MAX_VALUES} private values, which tracekit does not support", path=self.path
             )
 
 

@@ -111,7 +111,7 @@ def read_schema(file: PageFile) -> Schema:
         size += trees.summarize(file, block, cells, run).payload
         if size > MAX_BYTES or len(entries) + len(cells.rowids) > MAX_ENTRIES:
             raise Damage(
-                f"its schema has more than {MAX_BYTES} bytes or {MAX_ENTRIES} entries, the most that tracekit supports"
+                f"its schema has more than {MAX_BYTES} bytes or {MAX_ENTRIES} entries, which tracekit does not support"
             )
         if (cells.payload > MAX_STATEMENT_BYTES).any():
             raise Damage(

@@ -255,7 +255,7 @@ class Database:
             source = f"{quote_identifier(table)} NOT INDEXED WHERE {condition}"
             rows = self._query(opened, f"SELECT {opened.rowid}, typeof({name}) FROM {source}")  # noqa: S608 - quoted
         row, kind = rows[0] if rows else (None, "mixed values")
-        what = f"column {column} holds {kind}, expected {expected}"
+        what = f"column {column} must hold values of type {expected}, but holds {kind}"
         return CorruptTraceError(what, path=self.path, table=table, row=row, hint=self.hint)
 
     def close(self) -> None:

@@ -51,7 +51,7 @@ class ColumnInfo(NamedTuple):
 
 
 class UnsupportedRecordError(Exception):
-    """A record has values or a structure that only SQLite decodes."""
+    """The exception for a record with values or a structure that only SQLite decodes."""
 
 
 def decodable_columns(sql: str, columns: Sequence[ColumnInfo]) -> dict[str, int]:
@@ -90,7 +90,8 @@ def decode_integers(block: PageBlock, cells: Cells, columns: Sequence[int]) -> l
     """
     numbers = {c for c in columns if c != ROWID}
     try:
-        values = _Record.of(block, cells, max(numbers)).columns(numbers) if numbers and len(cells.rowids) else {}
+        has_values = numbers and len(cells.rowids)
+        values = _Record.from_cells(block, cells, max(numbers)).columns(numbers) if has_values else {}
     except (UnsupportedRecordError, OutsideError):
         return None
     empty = np.empty(0, np.int64)
@@ -147,7 +148,7 @@ class _Record:
         self._bits: tuple[Bytes, Bytes] = (np.empty(0, np.uint8), np.empty(0, np.uint8))
 
     @classmethod
-    def of(cls, block: PageBlock, cells: Cells, last: int) -> _Record:
+    def from_cells(cls, block: PageBlock, cells: Cells, last: int) -> _Record:
         """Create a decoder for the columns up to the column number ``last``.
 
         Raises:
