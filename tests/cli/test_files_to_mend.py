@@ -38,7 +38,7 @@ CASES = {
 REPORTS = {
     "unfinished": (
         REPORT[:-1],
-        f"unfinished or truncated: its {len(REPORT) - 1} bytes do not end with the end mark of a report",
+        f"unfinished or truncated: the end mark is missing at the end of the file ({len(REPORT) - 1} bytes)",
         UNFINISHED,
     ),
     "compression": (

@@ -112,7 +112,7 @@ def take_apart(path: Path) -> Parts:
     """Take a real report apart; packed again it holds the same."""
     opened = Container(Source(path))
     raw = RawData(opened, count_entries)
-    at, texts = raw._strings_at, []
+    at, texts = raw._strings_offset, []
     while at < raw._strings_and_end[1]:
         block = raw._read_block(at)
         at = block.offset + block.packed

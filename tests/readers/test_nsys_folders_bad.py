@@ -70,17 +70,17 @@ def error_of(path: Path, table: str = "kernels") -> str:
 def test_a_file_of_another_kind(kind: str, kernels: Path, data: bytes, said: str) -> None:
     kernels.write_bytes(data)
     said = said.replace("{again}", again(kind))
-    assert error_of(kernels.parent).startswith(f"{kernels}: table {KERNEL}: not {NAMES[kind]}: {said}")
+    assert error_of(kernels.parent).startswith(f"{kernels}: table {KERNEL}: not a file in {NAMES[kind]} format: {said}")
     with tk.load(kernels.parent) as trace, tk.load(FIXTURES / "train_amp.sqlite") as export:
         assert trace["api_calls"].equals(export["api_calls"])
-        with pytest.raises(CorruptTraceError, match=f"table {KERNEL}: not {NAMES[kind]}"):
+        with pytest.raises(CorruptTraceError, match=f"table {KERNEL}: not a file in {NAMES[kind]} format"):
             trace.count("kernels")
 
 
 def test_each_kind_in_place_of_the_other(kind: str, kernels: Path) -> None:
     other = next(k for k in KINDS if k != kind)
     shutil.copyfile(fixture(other) / f"{KERNEL}{SUFFIXES[other]}", kernels)
-    assert f"{kernels}: table {KERNEL}: not {NAMES[kind]}: " in error_of(kernels.parent)
+    assert f"{kernels}: table {KERNEL}: not a file in {NAMES[kind]} format: " in error_of(kernels.parent)
 
 
 def test_a_folder_or_nothing_in_place_of_a_file(kind: str, kernels: Path) -> None:
@@ -89,13 +89,19 @@ def test_a_folder_or_nothing_in_place_of_a_file(kind: str, kernels: Path) -> Non
         with pytest.raises(TracekitError, match=rf"{kernels.name}: the file was removed while it was open\nHint: make"):
             trace["kernels"]
     kernels.mkdir()
-    assert error_of(kernels.parent).startswith(f"{kernels}: table {KERNEL}: not {NAMES[kind]}: a folder")
+    assert error_of(kernels.parent).startswith(
+        f"{kernels}: table {KERNEL}: not a file in {NAMES[kind]} format: a folder"
+    )
     kernels.rmdir()
     os.mkfifo(kernels)
-    assert error_of(kernels.parent).startswith(f"{kernels}: table {KERNEL}: not {NAMES[kind]}: neither a file nor a fo")
+    assert error_of(kernels.parent).startswith(
+        f"{kernels}: table {KERNEL}: not a file in {NAMES[kind]} format: neither a file nor a fo"
+    )
     kernels.unlink()
     kernels.symlink_to("nowhere")
-    assert error_of(kernels.parent).startswith(f"{kernels}: table {KERNEL}: not {NAMES[kind]}: neither a file nor a fo")
+    assert error_of(kernels.parent).startswith(
+        f"{kernels}: table {KERNEL}: not a file in {NAMES[kind]} format: neither a file nor a fo"
+    )
 
 
 def test_no_permission(kind: str, kernels: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -319,7 +319,7 @@ def test_any_bytes_are_told_or_damaged(schemas: bytes, events: list[bytes]) -> N
         (b"\x4a\x7f\x00", "extends beyond the end of its event"),
         (message((9, message((1, b"x")))), "the schema id of an NVTX payload is not a number"),
         (message((9, message((1, 5), (2, 5)))), "an NVTX payload is a number instead of bytes"),
-        (message(*[(9, b"")] * (MAX_ITEMS + 1)), f"an event has more than {MAX_ITEMS} payloads"),
+        (message(*[(9, b"")] * (MAX_ITEMS + 1)), f"an event has more than {MAX_ITEMS} NVTX payloads"),
     ],
     ids=["beyond", "schema", "bytes", "many"],
 )

@@ -378,7 +378,7 @@ def test_pseudonyms_of_hosts_and_pci_addresses_keep_their_format() -> None:
 
 def test_no_two_devices_of_a_capture_share_a_pci_address(monkeypatch: pytest.MonkeyPatch) -> None:
     pseudonyms = Pseudonyms(b"0123456789abcdef")
-    monkeypatch.setattr(Pseudonyms, "_hash", lambda *_: bytes(64))
+    monkeypatch.setattr(Pseudonyms, "_keyed_hash", lambda *_: bytes(64))
     assert [pseudonyms.pci_address(b"0000:%02x:00.0" % i) for i in range(3)] == [
         b"ffff:00:%02x.0" % i for i in range(3)
     ]

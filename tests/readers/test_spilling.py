@@ -88,8 +88,10 @@ def test_tables_are_those_in_memory(capture: str, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(spilling, "BATCH_ROWS", 100)
     monkeypatch.setattr(lookups, "BATCH_ROWS", 100)
     written: list[object] = []
-    real = SpillingBuilder._write
-    monkeypatch.setattr(SpillingBuilder, "_write", lambda self, batch: (written.append(batch), real(self, batch))[1])
+    real = SpillingBuilder._write_batch
+    monkeypatch.setattr(
+        SpillingBuilder, "_write_batch", lambda self, batch: (written.append(batch), real(self, batch))[1]
+    )
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with tk.load(FIXTURES / capture) as kept, memory.limit(0), tk.load(FIXTURES / capture) as spilled:
         for name in kept.tables:

@@ -310,7 +310,7 @@ def test_more_text_than_an_array_holds(whole: bytes, tmp_path: Path, monkeypatch
     with contextlib.closing(opened(tmp_path / "x", whole)) as db:
         with pytest.raises(
             CorruptTraceError,
-            match=rf"table long: column t holds \d+ bytes of text; tracekit supports at most {LONG_ROWS * LONG}",
+            match=rf"table long: column t holds \d+ bytes of text, but tracekit supports at most {LONG_ROWS * LONG}",
         ):
             db.read_columns("long", {"t": pa.string()})
         db.chunked_columns = frozenset({"t"})

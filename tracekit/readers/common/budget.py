@@ -66,7 +66,7 @@ class Budget:
             Damage: The memory exceeds the remaining budget.
         """
         with self._lock:
-            self._check(rows, row_bytes, what, self.left)
+            self._check_memory(rows, row_bytes, what, self.left)
             self.reserved += rows * row_bytes
 
     def check(self, rows: int, row_bytes: int, what: str) -> None:
@@ -77,7 +77,7 @@ class Budget:
         Raises:
             Damage: The memory exceeds the limit of the whole budget.
         """
-        self._check(rows, row_bytes, what, self.limit)
+        self._check_memory(rows, row_bytes, what, self.limit)
 
     def reserve_each(self, items: Iterable[Item], what: str, row_bytes: int = OBJECT_ROW_BYTES) -> Iterator[Item]:
         """Yield items, reserving memory for the Python object that the caller creates from each item.
@@ -90,7 +90,7 @@ class Budget:
                 self.reserve(_ITEMS_AT_ONCE, row_bytes, what)
             yield item
 
-    def _check(self, rows: int, row_bytes: int, what: str, available: int) -> None:
+    def _check_memory(self, rows: int, row_bytes: int, what: str, available: int) -> None:
         if rows * row_bytes > available:
             raise Damage(
                 f"{rows:,} {what} would take {rows * row_bytes:,} bytes of memory; "

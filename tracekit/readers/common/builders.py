@@ -86,9 +86,9 @@ class TableBuilder:
             self._builders = {
                 name: column_builder(data.type, self._capacity) for name, data in self._first_batch.items()
             }
-            self._append(self._first_batch)
+            self._append_chunks(self._first_batch)
             self._first_batch = {}
-        self._append(batch)
+        self._append_chunks(batch)
 
     def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
         """Return the columns of all batches, by name.
@@ -99,7 +99,7 @@ class TableBuilder:
             return dict(self._first_batch or {})
         return {name: self._builders.pop(name).finish() for name in list(self._builders)}
 
-    def _append(self, batch: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
+    def _append_chunks(self, batch: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
         for name, data in batch.items():
             for array in data.chunks if isinstance(data, pa.ChunkedArray) else (data,):
                 self._builders[name].append(array)

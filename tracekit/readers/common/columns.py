@@ -92,7 +92,7 @@ def decode_dictionary(names: pa.DictionaryArray) -> pa.Array:
     size = pc.sum(pc.binary_length(names.dictionary).cast(pa.int64()).take(names.indices)).as_py() or 0
     limit = min(SPARE_TEXT_BYTES + MAX_TEXT_BYTES_PER_ROW * len(names), MAX_TEXT_BYTES)
     if size > limit:
-        raise ValueError(f"the strings of {len(names)} rows have {size} bytes; tracekit supports at most {limit}")
+        raise ValueError(f"the strings of {len(names)} rows have {size} bytes, but tracekit supports at most {limit}")
     return names.dictionary_decode()
 
 

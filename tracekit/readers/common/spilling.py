@@ -44,7 +44,7 @@ class SpillingBuilder:
             self._pending.append(batch)
             self._pending_rows += rows
         if self._pending_rows >= BATCH_ROWS:
-            self._write(self._join_pending_batches())
+            self._write_batch(self._join_pending_batches())
 
     def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
         """Return the columns of all batches, by name."""
@@ -52,7 +52,7 @@ class SpillingBuilder:
         if self._pending:
             tables.append(self._join_pending_batches())
         names = tables[0].column_names
-        return {name: as_chunks([self._decode(name, table[name]) for table in tables]) for name in names}
+        return {name: as_chunks([self._decode_column(name, table[name]) for table in tables]) for name in names}
 
     def _join_pending_batches(self) -> pa.RecordBatch:
         """Join the batches that have not been written yet, and return the resulting batch.
@@ -62,9 +62,9 @@ class SpillingBuilder:
         batches, self._pending = self._pending, []
         self._rows += self._pending_rows
         self._pending_rows = 0
-        return pa.record_batch({n: self._encode(n, as_chunks([b[n] for b in batches])) for n in batches[0]})
+        return pa.record_batch({n: self._encode_column(n, as_chunks([b[n] for b in batches])) for n in batches[0]})
 
-    def _encode(self, name: str, column: pa.ChunkedArray) -> pa.Array:
+    def _encode_column(self, name: str, column: pa.ChunkedArray) -> pa.Array:
         """Return a column as one array: its codes in the shared dictionary if it has one, otherwise its values."""
         array = columns.single_array(column)
         if not pa.types.is_dictionary(array.type):
@@ -75,14 +75,14 @@ class SpillingBuilder:
             return array
         return shared.encode(array)
 
-    def _decode(self, name: str, column: pa.Array) -> pa.Array:
+    def _decode_column(self, name: str, column: pa.Array) -> pa.Array:
         """Convert codes of the shared dictionary of a column to a dictionary array. Return other arrays unchanged."""
         shared = self._dictionaries.get(name)
         if shared is None or pa.types.is_dictionary(column.type):
             return column
         return pa.DictionaryArray.from_arrays(column, shared.values, safe=False)
 
-    def _write(self, batch: pa.RecordBatch) -> None:
+    def _write_batch(self, batch: pa.RecordBatch) -> None:
         """Write a batch to a temporary stream.
 
         A new stream is started if the type of a column differs from the previous batch.

@@ -98,7 +98,7 @@ class TableFiles(Capture):
             TracekitError: The file cannot be read, or it changed after it was listed.
         """
         with open_table_file(*self._files[name], name) as file:
-            return self._description(name, file).rows
+            return self._read_metadata(name, file).rows
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Read some columns of a table.
@@ -110,7 +110,7 @@ class TableFiles(Capture):
         path, state = self._files[name]
         declared = schemas.table(name)
         with open_table_file(path, state, name) as file, self._ledger.budget_for_read((name, *columns)) as budget:
-            described = self._description(name, file)
+            described = self._read_metadata(name, file)
             kinds = {f.name: f.type for f in described.schema if f.name in columns}
             _check_flat_types(kinds, declared)
             budget.reserve(described.rows, sum(map(value_bytes, kinds.values())), f"rows of {name}")
@@ -124,7 +124,7 @@ class TableFiles(Capture):
         except SchemaError as e:
             raise CorruptTraceError(first_line(e), path=path, table=name, hint=_WRITE_AGAIN) from e
 
-    def _description(self, name: str, file: InputFile) -> TableFile:
+    def _read_metadata(self, name: str, file: InputFile) -> TableFile:
         if name not in self._described:
             described = self._describe_file(file)
             if described.rows < 0:

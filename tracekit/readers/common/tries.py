@@ -98,7 +98,7 @@ class Trie:
         while first < len(nodes):
             last = int(np.searchsorted(edges, edges[first] + BATCH, "right")) - 1
             last = min(max(last, first + 1), first + BATCH, len(nodes))
-            nodes[first:last] = self._add(edges[first : last + 1], labels)
+            nodes[first:last] = self._add_batch(edges[first : last + 1], labels)
             first = last
         return nodes
 
@@ -112,7 +112,7 @@ class Trie:
             Damage: The nodes exceed the memory budget.
         """
         size = CELL * (other.count + 1)
-        sandbox = self._reserve(other.count, 3 * size)
+        sandbox = self._sandbox_with_room(other.count, 3 * size)
         at = [_INPUT + k * size for k in range(3)]
         for place, values in zip(at, (other.parents, other.labels), strict=False):
             sandbox.array(place, other.count + 1, np.uint32)[:] = values
@@ -120,18 +120,18 @@ class Trie:
         self.count = self._read_count(sandbox)
         return sandbox.array(at[2], other.count + 1, np.uint32).copy()
 
-    def _add(self, edges: Int64Array, labels: UInt32Array) -> UInt32Array:
+    def _add_batch(self, edges: Int64Array, labels: UInt32Array) -> UInt32Array:
         """Add a batch of sequences that fits into the memory of the sandbox."""
         rows, size = len(edges) - 1, int(edges[-1] - edges[0])
         at = [_INPUT, _INPUT + CELL * (rows + 1), _INPUT + CELL * (2 * rows + 1)]
-        sandbox = self._reserve(size, at[2] + CELL * size - _INPUT)
+        sandbox = self._sandbox_with_room(size, at[2] + CELL * size - _INPUT)
         sandbox.array(at[0], rows + 1, np.uint32)[:] = edges - edges[0]
         sandbox.array(at[2], size, np.uint32)[:] = labels[edges[0] : edges[-1]]
         sandbox.call("add", sequences=rows, edges=at[0], nodes=at[1], sequence_labels=at[2])
         self.count = self._read_count(sandbox)
         return sandbox.array(at[1], rows, np.uint32).copy()
 
-    def _reserve(self, nodes: int, input_bytes: int) -> Sandbox:
+    def _sandbox_with_room(self, nodes: int, input_bytes: int) -> Sandbox:
         """Return a sandbox that holds the trie and has room for additional nodes and for the arguments of a call."""
         if self._sandbox and self.count + nodes <= self._capacity and input_bytes <= self._input_bytes:
             return self._sandbox

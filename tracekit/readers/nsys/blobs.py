@@ -41,7 +41,7 @@ def format_blobs(column: pa.Array) -> pa.Array:
     edges = np.frombuffer(raw.buffers()[1], np.int32)[raw.offset :][: len(raw) + 1].astype(np.int64)
     data = np.frombuffer(raw.buffers()[2] or b"", np.uint8)[edges[0] : edges[-1]]
     if len(data) > MAX_BYTES:
-        raise ValueError(f"a batch has {len(data)} bytes of NVTX payloads; tracekit supports at most {MAX_BYTES}")
+        raise ValueError(f"a batch has {len(data)} bytes of NVTX payloads, but tracekit supports at most {MAX_BYTES}")
     rows = np.flatnonzero(raw.is_valid().to_numpy(zero_copy_only=False))
     indices = np.full(len(raw), -1)
     indices[rows] = np.arange(len(rows))

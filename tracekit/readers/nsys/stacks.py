@@ -395,17 +395,17 @@ def _module_names(stacks: Stacks, capture: Lookups) -> pa.Array:
 
 
 def _flag_resolver(source: str) -> Callable[[Stacks, Lookups], pa.Array]:
-    def read(stacks: Stacks, _: Lookups) -> pa.Array:
+    def resolve(stacks: Stacks, _: Lookups) -> pa.Array:
         return pc.not_equal(col.single_array(stacks.frame_columns[source]), 0).take(pa.array(stacks.frames))
 
-    return read
+    return resolve
 
 
 def _number_resolver(source: str) -> Callable[[Stacks, Lookups], pa.Array]:
-    def read(stacks: Stacks, _: Lookups) -> pa.Array:
+    def resolve(stacks: Stacks, _: Lookups) -> pa.Array:
         return col.single_array(stacks.frame_columns[source]).take(pa.array(stacks.frames))
 
-    return read
+    return resolve
 
 
 def _unwind_method_names(stacks: Stacks, capture: Lookups) -> pa.Array:

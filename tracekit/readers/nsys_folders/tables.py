@@ -267,7 +267,7 @@ class FolderTables:
         if source.head.startswith(self._kind.magics):
             return
         what, hint = describe(source)
-        message = f"not {self._kind.kind}: {what}"
+        message = f"not a file in {self._kind.kind} format: {what}"
         raise CorruptTraceError(message, path=path, table=table, hint=self.hint if what == UNKNOWN else hint)
 
     def _table_error(self, table: str, what: str) -> CorruptTraceError:

@@ -55,8 +55,8 @@ def typed_values(array: pa.Array, kind: pa.DataType, budget: Budget) -> tuple[pa
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), kind), 0
     if not pa.types.is_dictionary(array.type):
-        return _convert(array, kind)
-    values, broken = _convert(array.dictionary, pa.string() if kind == col.DICTIONARY else kind)
+        return _convert_array(array, kind)
+    values, broken = _convert_array(array.dictionary, pa.string() if kind == col.DICTIONARY else kind)
     if broken:
         changed = pc.not_equal(values.cast(pa.binary()), array.dictionary)
         broken = pc.sum(changed.take(array.indices)).as_py() or 0
@@ -75,7 +75,7 @@ def format_payloads(array: pa.Array) -> pa.Array:
     return blobs.format_blobs(array) if pa.types.is_binary(array.type) else array
 
 
-def _convert(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
+def _convert_array(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
     try:
         return col.convert_column(array, kind)
     except pa.ArrowNotImplementedError:

@@ -86,7 +86,7 @@ class RawData:
             else self._blocks_until_count(at, count)
         )
         self.blocks = self._checked_blocks(blocks)
-        self._strings_at = max((b.offset + b.packed for b in self.blocks), default=at)
+        self._strings_offset = max((b.offset + b.packed for b in self.blocks), default=at)
 
     def decompress(self, block: Block) -> memoryview:
         """Decompress a block and return the message in it.
@@ -100,7 +100,7 @@ class RawData:
         """
         packed = self.data[block.offset : block.offset + block.packed]
         try:
-            unpacked = memoryview(_codec().decompress(packed, block.size)).cast("B")
+            unpacked = memoryview(_lz4_codec().decompress(packed, block.size)).cast("B")
         except (OSError, pa.ArrowException) as e:
             raise Damage(f"a block of {block.packed} bytes cannot be decompressed") from e
         tail = min(END_LITERALS, block.size)
@@ -119,9 +119,9 @@ class RawData:
         return max(0, min(self._declared_events, sum(b.packed for b in self.blocks) // MIN_PACKED_EVENT_BYTES))
 
     @property
-    def strings_at(self) -> int:
+    def strings_offset(self) -> int:
         """Offset of the first block of strings in the section."""
-        return self._strings_at
+        return self._strings_offset
 
     def block(self, at: int) -> Block:
         """Return the location and the sizes of the block that begins at an offset in the section."""
@@ -179,7 +179,7 @@ class RawData:
         """The strings of the report, and the offset at which the last block of strings ends."""
         strings, at = (
             _StringBuilder(self.stream.int_value(_STREAM.string_count) or 0, Budget(self.file_bytes)),
-            self._strings_at,
+            self._strings_offset,
         )
         while strings.left > 0:
             block = self._read_block(at)
@@ -268,12 +268,12 @@ class RawData:
 def compress_block(body: bytes) -> bytes:
     """Compress a message, and return it as an encoded block with its compressed and decompressed size."""
     unpacked = encode_delimited(body)
-    data: bytes = _codec().compress(unpacked, asbytes=True)
+    data: bytes = _lz4_codec().compress(unpacked, asbytes=True)
     return encode_varint(len(data)) + encode_varint(len(unpacked)) + data
 
 
 @functools.cache
-def _codec() -> pa.Codec:
+def _lz4_codec() -> pa.Codec:
     return pa.Codec("lz4_raw")
 
 

@@ -81,7 +81,7 @@ def _origin_from_segments(conversions: Message) -> tuple[int | None, int | None]
     """
     kinds = _clock_kinds(conversions)
     segments = {}
-    for from_uuid, to_uuid, point in _last_points(conversions):
+    for from_uuid, to_uuid, point in _last_segment_starts(conversions):
         segments[kinds.get(from_uuid, -1), kinds.get(to_uuid, -1)] = point
     origin_point = segments.get((SEGMENT_SESSION, SEGMENT_SYSTEM))
     masters = [source for source, target in segments if target == SEGMENT_SESSION]
@@ -98,7 +98,7 @@ def _clock_kinds(conversions: Message) -> dict[bytes, int]:
     return {bytes(m.bytes_value(field.uuid)): m.int_value(field.kind) or 0 for m in clocks}
 
 
-def _last_points(conversions: Message) -> Iterator[tuple[bytes, bytes, tuple[int, int]]]:
+def _last_segment_starts(conversions: Message) -> Iterator[tuple[bytes, bytes, tuple[int, int]]]:
     """Yield the start of the last segment of each conversion between two clocks.
 
     Yields:

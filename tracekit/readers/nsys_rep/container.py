@@ -87,7 +87,7 @@ class Container:
         start, end = TAIL.unpack(self.file.read(size - TAIL.size, TAIL.size))
         if end != END:
             raise CorruptTraceError(
-                f"unfinished or truncated: its {size} bytes do not end with the end mark of a report",
+                f"unfinished or truncated: the end mark is missing at the end of the file ({size} bytes)",
                 path=self.path,
                 hint=UNFINISHED,
             )

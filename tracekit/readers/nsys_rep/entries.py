@@ -177,7 +177,7 @@ def _entry_batches(buffer: Buffer, edges: Sequence[int], inside: Int64Array) -> 
     result = buffer.call("entries", blocks=blocks, capacity=rows, max_entries=MAX_ENTRIES, **arrays)
     while True:
         if result in (BROKEN_CHAIN, TOO_MANY):
-            _raise_damage(result, buffer, edges)
+            _raise_entry_error(result, buffer, edges)
         check_result(0 if result == FULL else result)
         count = buffer.parameter("entries", "count")
         starts, sizes = (buffer.array(offset, count, np.uint32).copy() for offset in at[1:3])
@@ -188,7 +188,7 @@ def _entry_batches(buffer: Buffer, edges: Sequence[int], inside: Int64Array) -> 
     inside[:] = buffer.array(at[4], blocks, np.int32)
 
 
-def _raise_damage(result: int, buffer: Buffer, edges: Sequence[int]) -> NoReturn:
+def _raise_entry_error(result: int, buffer: Buffer, edges: Sequence[int]) -> NoReturn:
     if result == TOO_MANY:
         raise Damage(f"a block holds more than {MAX_ENTRIES} events, which tracekit does not support")
     block, offset = (buffer.parameter("entries", name) for name in ("block", "offset"))

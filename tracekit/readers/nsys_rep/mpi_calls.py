@@ -161,7 +161,7 @@ def decode_calls(
     )
     calls = _Payloads.decode(fields, domains, events, budget)
     kinds = calls.kinds()
-    decoder = _Decoder(calls, schemas, events, budget)
+    decoder = _CallDecoder(calls, schemas, events, budget)
     return {name: decoder.table(name, np.flatnonzero(kinds == nth)) for nth, name in enumerate(CALLS)}
 
 
@@ -230,7 +230,7 @@ class _Payloads:
 
 
 @dataclass(frozen=True)
-class _Decoder:
+class _CallDecoder:
     """The MPI calls of a batch, from which the tables are decoded.
 
     Attributes:

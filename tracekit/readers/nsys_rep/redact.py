@@ -76,7 +76,7 @@ def write_redacted(source: Source, target: Path, key: bytes | None = None) -> di
         TracekitError: The report changed while it was read.
     """
     with target.open("wb") as out:
-        return _redact(source, out, key)
+        return _write_redacted_to(source, out, key)
 
 
 def count_private_values(source: Source) -> dict[str, int]:
@@ -87,10 +87,10 @@ def count_private_values(source: Source) -> dict[str, int]:
         UnsupportedVersionError: The compression of the report is not supported.
         TracekitError: The report changed while it was read.
     """
-    return _redact(source, io.BufferedWriter(_NullFile()), None)
+    return _write_redacted_to(source, io.BufferedWriter(_NullFile()), None)
 
 
-def _redact(source: Source, out: BinaryIO, key: bytes | None) -> dict[str, int]:
+def _write_redacted_to(source: Source, out: BinaryIO, key: bytes | None) -> dict[str, int]:
     container = Container(source)
     try:
         with damage_as_error(source.path, file=container.file):
@@ -324,7 +324,7 @@ class _RedactedReport:
             The blocks of strings, each with the id of its first string, and the offset at which the last block ends.
         """
         blocks: list[tuple[Block, int]] = []
-        at, have, string_ids = self.raw.strings_at, 0, self.raw.stream.int_value(_STREAM.string_count) or 0
+        at, have, string_ids = self.raw.strings_offset, 0, self.raw.stream.int_value(_STREAM.string_count) or 0
         while have < string_ids:
             block = self.raw.block(at)
             blocks.append((block, have))

@@ -54,7 +54,7 @@ class EventsReport(Protocol):
         ...
 
 
-class _Check(NamedTuple):
+class _FieldCheck(NamedTuple):
     """Events that a declared table contains only if they have at least one of several fields.
 
     Attributes:
@@ -69,10 +69,10 @@ class _Check(NamedTuple):
     name: Callable[[int], str]
 
 
-def _identifying_fields_check(table: str) -> _Check:
+def _identifying_fields_check(table: str) -> _FieldCheck:
     """Return a check for the events of a table, which need at least one of the identifying fields of the table."""
     declared = layout.TABLES[table]
-    return _Check(
+    return _FieldCheck(
         Selection(declared.payload, declared.event_types),
         declared.identifying_fields,
         lambda event_type: names.incomplete_event_name(declared.payload, event_type),
@@ -80,7 +80,7 @@ def _identifying_fields_check(table: str) -> _Check:
 
 
 _CHECKS = (
-    _Check(Selection(layout.GPU), layout.ACTIVITIES, names.activity_name),
+    _FieldCheck(Selection(layout.GPU), layout.ACTIVITIES, names.activity_name),
     *map(_identifying_fields_check, ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS", "PROCESSES")),
 )
 
@@ -146,7 +146,7 @@ def _call_sizes(chosen: SelectedEvents, event_type: int) -> Iterator[Size]:
             yield names.call_class_name(event_class), len(rest), int(_event_sizes(chosen, rest).sum())
 
 
-def _sizes_without_fields(chosen: SelectedEvents, check: _Check) -> Iterator[Size]:
+def _sizes_without_fields(chosen: SelectedEvents, check: _FieldCheck) -> Iterator[Size]:
     """Yield the class, number and total size in bytes of the events that have none of the fields of a check.
 
     There is one item per event type.

@@ -82,7 +82,7 @@ class StringColumns:
         """Collect private names from environment variables and paths of home folders in all strings."""
         for table in self.tables:
             for column in table.columns:
-                for batch in self._batches(table, column):
+                for batch in self._string_batches(table, column):
                     offsets = environment_candidates(_join_batch(batch), homes=True)
                     for _, text, _ in _values_at(batch, ((offset, 0) for offset in offsets)):
                         self.redaction.collect_names(PATH, text)
@@ -95,9 +95,9 @@ class StringColumns:
         for table in self.tables:
             for column in table.columns:
                 if table.rowid is None:
-                    self._overwrite_each(table, column, names)
+                    self._overwrite_row_by_row(table, column, names)
                     continue
-                for batch in self._batches(table, column):
+                for batch in self._string_batches(table, column):
                     spans = names.candidates(_join_batch(batch))
                     chosen = _values_at(batch, ((start, bits) for start, _, bits in spans))
                     changed = ((row, text, self.redaction.overwrite(names, text, bits)) for row, text, bits in chosen)
@@ -112,7 +112,7 @@ class StringColumns:
             ({"text": text, "row": row} for row, text in values),
         )
 
-    def _overwrite_each(self, table: _Table, column: str, names: Names) -> None:
+    def _overwrite_row_by_row(self, table: _Table, column: str, names: Names) -> None:
         """Overwrite the private values in a column of a table without rowids, one string at a time."""
         self.db.create_function("changed", 1, lambda value: self.redaction.overwrite(names, value))
         name = quote_identifier(column)
@@ -122,7 +122,7 @@ class StringColumns:
                 WHERE typeof({name}) IN ('text', 'blob')"""  # noqa: S608 - quoted
         )
 
-    def _batches(self, table: _Table, column: str) -> Iterator[list[_Value]]:
+    def _string_batches(self, table: _Table, column: str) -> Iterator[list[_Value]]:
         """Yield the non-empty strings and blobs of a column in batches, each value with its rowid.
 
         If the table has no rowids, each value is yielded with the number 0 instead.

@@ -201,7 +201,7 @@ class _FieldCollector:
         kinds = batch.kinds.tolist()
         for slot, count in enumerate(batch.counts.tolist()):
             if count:
-                field = self._field(slot, kinds[slot])
+                field = self._field_of_slot(slot, kinds[slot])
                 present = batch.present[slot]
                 everywhere = count == len(present)
                 field.values[rows] = (
@@ -220,7 +220,7 @@ class _FieldCollector:
                 self._fields[number].valid = None
         return self._fields
 
-    def _field(self, slot: int, kinds: int) -> Field:
+    def _field_of_slot(self, slot: int, kinds: int) -> Field:
         number = self._numbers[slot]
         delimited = kinds == 1 << DELIMITED
         field = self._fields.get(number)

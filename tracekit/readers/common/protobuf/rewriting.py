@@ -111,10 +111,10 @@ def message_edit(edits: Mapping[int, Edit]) -> Edit:
             Fields with other numbers are unchanged.
     """
 
-    def edit(part: FieldSpan, value: bytes) -> bytes:
+    def edit_field(part: FieldSpan, value: bytes) -> bytes:
         return edits[part.number](value) if part.kind == DELIMITED and part.number in edits else value
 
-    return lambda data: edit_message(data, edit)
+    return lambda data: edit_message(data, edit_field)
 
 
 def edit_message(data: bytes, edit: Callable[[FieldSpan, bytes], bytes]) -> bytes:

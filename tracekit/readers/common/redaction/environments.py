@@ -71,13 +71,13 @@ def variables(text: bytes) -> Iterator[tuple[bytes, bytes]]:
     if b"\0" not in text and (quoted := _QUOTED.findall(text)):
         yield from ((name, one or other) for name, one, other in quoted)
         return
-    for part in re.split(_separator(text), text):
+    for part in re.split(_separator_pattern(text), text):
         name, equals, value = part.partition(b"=")
         if equals and name.strip():
             yield name.strip(b" \t'\"{(["), value.strip(b'"')
 
 
-def _separator(text: bytes) -> bytes:
+def _separator_pattern(text: bytes) -> bytes:
     """Return a regular expression that matches the separator between the variables of an environment."""
     if b"\0" in text:
         return rb"\0"

@@ -38,7 +38,7 @@ class Pseudonyms:
         """
         if not name or _HOST.fullmatch(name):
             return name
-        return _HOST_START + self._hash(b"host", name.lower())[:6].hex().encode()
+        return _HOST_START + self._keyed_hash(b"host", name.lower())[:6].hex().encode()
 
     def uuid(self, text: bytes) -> bytes:
         """Return the pseudonym of a UUID that is written with hyphens or underscores.
@@ -58,7 +58,7 @@ class Pseudonyms:
         """
         if len(value) != _UUID_BYTES or value.startswith(_UUID_START):
             return value
-        pseudonym = bytearray(_UUID_START + self._hash(b"uuid", value)[: _UUID_BYTES - len(_UUID_START)])
+        pseudonym = bytearray(_UUID_START + self._keyed_hash(b"uuid", value)[: _UUID_BYTES - len(_UUID_START)])
         pseudonym[6] = 0x80 | pseudonym[6] & 0x0F
         pseudonym[8] = 0x80 | pseudonym[8] & 0x3F
         return bytes(pseudonym)
@@ -78,12 +78,12 @@ class Pseudonyms:
     def _device_number(self, location: bytes) -> int:
         """Return the number that replaces the bus and device of a PCI address. Each device gets a different number."""
         if location not in self._devices:
-            number = int.from_bytes(self._hash(b"bus", location)[:2], "big") % _DEVICES
+            number = int.from_bytes(self._keyed_hash(b"bus", location)[:2], "big") % _DEVICES
             used = set(self._devices.values())
             while number in used and len(used) < _DEVICES:
                 number = (number + 1) % _DEVICES
             self._devices[location] = number
         return self._devices[location]
 
-    def _hash(self, purpose: bytes, value: bytes) -> bytes:
+    def _keyed_hash(self, purpose: bytes, value: bytes) -> bytes:
         return hashlib.blake2b(value, key=self._key, person=purpose).digest()

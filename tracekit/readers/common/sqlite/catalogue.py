@@ -115,7 +115,7 @@ def read_schema(file: PageFile) -> Schema:
             )
         if (cells.payload > MAX_STATEMENT_BYTES).any():
             raise Damage(
-                f"its schema has an entry of {cells.payload.max()} bytes; "
+                f"its schema has an entry of {cells.payload.max()} bytes, but "
                 f"tracekit supports at most {MAX_STATEMENT_BYTES}"
             )
         for nth in range(len(cells.rowids)):
@@ -151,10 +151,10 @@ def _assemble_record(file: PageFile, local: bytes, size: int, on_leaf: int) -> t
 def _schema_entry(record: bytes, encoding: str) -> Entry:
     kind, name, _, root, sql = _record_values(record)
 
-    def text(value: Value) -> str:
+    def decode_text(value: Value) -> str:
         return value.decode(encoding, "replace") if isinstance(value, bytes) else ""
 
-    return Entry(text(kind), text(name), root if isinstance(root, int) else 0, text(sql))
+    return Entry(decode_text(kind), decode_text(name), root if isinstance(root, int) else 0, decode_text(sql))
 
 
 def _record_values(record: bytes) -> Iterator[Value]:

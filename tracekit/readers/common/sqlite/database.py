@@ -128,7 +128,7 @@ class Database:
         totals = dict.fromkeys(range(len(requests)), 0)
         for table in dict.fromkeys(t for t, _ in requests if t in self.columns):
             numbers = [n for n, (t, _) in enumerate(requests) if t == table]
-            totals |= zip(numbers, self._count(table, [requests[n][1] for n in numbers]), strict=True)
+            totals |= zip(numbers, self._count_rows(table, [requests[n][1] for n in numbers]), strict=True)
         return list(totals.values())
 
     def rowid(self, table: str, index: int, where: Condition | None = None) -> int | None:
@@ -152,7 +152,7 @@ class Database:
             opened.check_columns(columns)
             select = ", ".join(map(quote_identifier, columns))
             sql = f"SELECT {select} FROM {quote_identifier(table)} NOT INDEXED ORDER BY {opened.rowid} LIMIT 1"  # noqa: S608 - quoted
-            rows = self._query(opened, sql)
+            rows = self._query_checked_table(opened, sql)
         return dict(zip(columns, rows[0], strict=True)) if rows else {}
 
     def read_columns(
@@ -176,7 +176,9 @@ class Database:
         repaired: Counter[str] = Counter()
 
         def convert(batch: pa.RecordBatch) -> list[tuple[pa.Array, int]]:
-            return [self._convert(table, c, array, types[c]) for c, array in zip(types, batch.columns, strict=True)]
+            return [
+                self._convert_column(table, c, array, types[c]) for c, array in zip(types, batch.columns, strict=True)
+            ]
 
         for arrays in self.map_batches(table, list(types), where, convert):
             for c, (array, broken) in zip(types, arrays, strict=True):
@@ -216,14 +218,14 @@ class Database:
             opened = self._table(table)
             opened.check_columns([c for c in columns if c != ROWID] + ([] if where is None else [where.column]))
 
-        def job(nth: int) -> list[T]:
+        def read_run(nth: int) -> list[T]:
             with (
                 self._checked_reading(table),
                 contextlib.closing(self._read_run(opened, nth, columns, where)) as batches,
             ):
                 return [convert(batch) for batch in batches]
 
-        return itertools.chain.from_iterable(map_in_order(job, range(len(opened.runs))))
+        return itertools.chain.from_iterable(map_in_order(read_run, range(len(opened.runs))))
 
     def can_decode(self, table: str, column: str) -> bool:
         """Return whether the integers of a column are decoded from the pages of its table rather than read by SQLite.
@@ -253,7 +255,7 @@ class Database:
             opened, name, kinds = self._table(table), quote_identifier(column), _EXPECTED[expected]
             condition = f"typeof({name}) NOT IN ({kinds}) ORDER BY {opened.rowid} LIMIT 1"
             source = f"{quote_identifier(table)} NOT INDEXED WHERE {condition}"
-            rows = self._query(opened, f"SELECT {opened.rowid}, typeof({name}) FROM {source}")  # noqa: S608 - quoted
+            rows = self._query_checked_table(opened, f"SELECT {opened.rowid}, typeof({name}) FROM {source}")  # noqa: S608 - quoted
         row, kind = rows[0] if rows else (None, "mixed values")
         what = f"column {column} must hold values of type {expected}, but holds {kind}"
         return CorruptTraceError(what, path=self.path, table=table, row=row, hint=self.hint)
@@ -262,7 +264,7 @@ class Database:
         """Close all connections to the file. A later read opens new connections."""
         self._connections.close()
 
-    def _convert(self, table: str, column: str, data: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
+    def _convert_column(self, table: str, column: str, data: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
         try:
             return col.convert_column(
                 self.format_blob_column(column, data) if pa.types.is_binary(data.type) else data, kind
@@ -277,11 +279,12 @@ class Database:
         for name, column in columns.items():
             if column.type == pa.string() and name not in self.chunked_columns and column.nbytes > col.MAX_TEXT_BYTES:
                 what = (
-                    f"column {name} holds {column.nbytes} bytes of text; tracekit supports at most {col.MAX_TEXT_BYTES}"
+                    f"column {name} holds {column.nbytes} bytes of text, "
+                    f"but tracekit supports at most {col.MAX_TEXT_BYTES}"
                 )
                 raise CorruptTraceError(what, path=self.path, table=table, hint=self.hint)
 
-    def _query(self, table: SqliteTable, sql: str) -> list[tuple[Any, ...]]:
+    def _query_checked_table(self, table: SqliteTable, sql: str) -> list[tuple[Any, ...]]:
         """Run a query with a small result on a table, after checking all pages of the table."""
         for nth in range(len(table.runs)):
             table.summary(nth)
@@ -320,7 +323,7 @@ class Database:
             size = sum(statistics.summary(nth).payload for nth in range(len(statistics.runs)))
             if size > catalogue.MAX_STATISTICS_BYTES:
                 raise Damage(
-                    f"its table {name} has {size} bytes; tracekit supports at most {catalogue.MAX_STATISTICS_BYTES}"
+                    f"its table {name} has {size} bytes, but tracekit supports at most {catalogue.MAX_STATISTICS_BYTES}"
                 )
         return entries
 
@@ -354,7 +357,7 @@ class Database:
             raise Damage(str(table))
         return table
 
-    def _count(self, table: str, conditions: Sequence[Condition | None]) -> list[int]:
+    def _count_rows(self, table: str, conditions: Sequence[Condition | None]) -> list[int]:
         """Return the number of rows of a table that match each of several filters."""
         with self._checked_reading(table):
             opened = self._table(table)

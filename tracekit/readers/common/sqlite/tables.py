@@ -109,7 +109,7 @@ class SqliteTable:
                 raise Damage(f"column {column.name} is a generated column, which tracekit does not support")
             if column.default is not None and len(column.default) > MAX_DEFAULT:
                 raise Damage(
-                    f"column {column.name} has a default value of {len(column.default)} characters; "
+                    f"column {column.name} has a default value of {len(column.default)} characters, but "
                     f"tracekit supports at most {MAX_DEFAULT}"
                 )
 
