@@ -76,7 +76,7 @@ RESOLVERS: dict[str, dict[str, Resolver]] = {
 
 
 class Chains(NamedTuple):
-    """The call chains of one source table, which are the call stacks as nsys numbers them.
+    """The call chains of one source table. A call chain is a call stack with a number that nsys assigned.
 
     Attributes:
         ids: Number of each call chain in the source table, ascending.

@@ -152,7 +152,7 @@ class EventFields:
         return self._unknown_calls[types]
 
     def _find_nested_messages(self, outer: int, table: EventTable, budget: Budget) -> dict[int, Int64Array]:
-        """Find the messages nested in a field that identify rows, in the events that have an event class of the table.
+        """Find the messages in a field that identify the rows of tables, in events with an event class of one table.
 
         Returns:
             The indices of the events that contain each nested message, by its field number.

@@ -149,7 +149,7 @@ def _decode_rows(
 
 
 def _count_incomplete(metrics_by_id: Mapping[int, list[Metric]], top: Mapping[int, Field]) -> Counter[str]:
-    """Return the number of samples of GPU metrics without a time or without data, by the key ``INCOMPLETE``."""
+    """Return a counter whose key ``INCOMPLETE`` has the number of samples of GPU metrics without a time or data."""
     if _EVENT.type_id not in top:
         return Counter()
     types = top[_EVENT.type_id]

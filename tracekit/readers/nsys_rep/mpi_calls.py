@@ -2,7 +2,7 @@
 
 The MPI wrapper of nsys records a call as an NVTX range. The payload of the range contains the arguments of the call.
 The schema of the payload names the arguments, and its id determines the kind of call. A communicator is a payload that
-belongs to no event, and the rank of a process is in the name of a thread.
+is recorded separately from any event, and the rank of a process is in the name of a thread.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class _Arguments:
     values: dict[str, tuple[Int64Array, Mask]]
 
     def set(self, column: str, rows: Int64Array, values: Int64Array) -> None:
-        """Set the argument of one column for the calls at the given rows."""
+        """Set an argument of the calls at the given rows. The argument is specified by the name of its column."""
         if column not in self.values:
             self.values[column] = np.zeros(self.total, np.int64), np.zeros(self.total, np.bool_)
         numbers, valid = self.values[column]
@@ -132,7 +132,7 @@ class _Arguments:
         valid[rows] = True
 
     def array(self, column: str, *, null_if_zero: bool) -> pa.Array:
-        """Return the argument of one column for all calls, null for calls without it.
+        """Return an argument of all calls, given the name of its column, or null for calls without the argument.
 
         If ``null_if_zero`` is True, arguments that are 0 become null, too.
         """
@@ -150,7 +150,7 @@ def needed_fields(domains: MpiDomains) -> NeededFields:
 def decode_calls(
     schemas: Schemas, domains: MpiDomains, fields: EventFields, budget: Budget
 ) -> dict[str, dict[str, pa.Array]]:
-    """Decode the MPI calls of a batch of NVTX events. Return the columns of each table of calls by name.
+    """Decode the MPI calls of a batch of NVTX events, and return the columns of each table of MPI calls, by table name.
 
     Raises:
         Damage: A message is invalid, or the columns exceed the memory budget.
@@ -231,7 +231,7 @@ class _Payloads:
 
 @dataclass(frozen=True)
 class _CallDecoder:
-    """The MPI calls of a batch, from which the tables are decoded.
+    """Decodes the tables of MPI calls from the calls of a batch.
 
     Attributes:
         calls: Payloads of the calls.

@@ -166,7 +166,7 @@ class PayloadSchema:
 
 @dataclass(frozen=True, slots=True)
 class PayloadInstance:
-    """A payload that belongs to no event.
+    """A payload that a program recorded separately from any event.
 
     Attributes:
         process: Global id of the process.
@@ -212,7 +212,7 @@ class Schemas:
     Attributes:
         schemas: Payload schemas by process, domain and id.
         enums: Names of enum values by process, domain and id of the enum.
-        instances: Payloads that belong to no event.
+        instances: Payloads that programs recorded separately from any event.
         sizes: Size of each predefined type in bytes.
     """
 
@@ -288,7 +288,7 @@ class Schemas:
 
 
 class _Planner:
-    """Computes the plan of one schema, in one NVTX domain of one process."""
+    """Computes the plan for formatting the payloads of one schema as JSON."""
 
     def __init__(self, report: Schemas, process: int, domain: int) -> None:
         self.report = report

@@ -179,7 +179,7 @@ class _RedactedReport:
         out.write(TAIL.pack(at, END))
 
     def _check_string_count(self, size: int) -> None:
-        """Check the number of strings that the file declares against the size of the file.
+        """Check that the number of strings that the file declares is plausible for the size of the file.
 
         Raises:
             Damage: The number of strings exceeds the limit for a file of this size.

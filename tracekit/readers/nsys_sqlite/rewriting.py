@@ -159,7 +159,7 @@ class StringColumns:
         return columns
 
     def _searched_table(self, name: str) -> _Table:
-        """Return a table with the columns to search.
+        """Return the name of a table, the name of its rowid, and the columns to search.
 
         The number of values in all its columns that may hold strings is subtracted from the number of values that may
         still be searched.
