@@ -38,7 +38,7 @@ CASES = {
 REPORTS = {
     "unfinished": (
         REPORT[:-1],
-        f"unfinished or truncated: the end mark is missing at the end of the file ({len(REPORT) - 1} bytes)",
+        f"unfinished or truncated: the end marker is missing at the end of the file ({len(REPORT) - 1} bytes)",
         UNFINISHED,
     ),
     "compression": (

@@ -128,7 +128,11 @@ def test_something_else(tmp_path: Path) -> None:
         ("read_only_grid_block SET x = 5000000000", "kernels", "column 'grid_x' of table 'kernels'"),
         ("read_only_memcpys SET device_id = -9e18", "memcpys", "column 'device_id' of table 'memcpys'"),
         ("read_only_memcpys SET id = 9223372036854775807 WHERE id = 1", "memcpys", "too large to derive ids of calls"),
-        ("read_only_cuda_calls SET thread_id = x'00ff'", "api_calls", "row 1: column thread_id holds blob, expected"),
+        (
+            "read_only_cuda_calls SET thread_id = x'00ff'",
+            "api_calls",
+            "row 1: column thread_id must hold values of type",
+        ),
     ],
 )
 def test_values_that_cannot_be(tmp_path: Path, change: str, table: str, said: str) -> None:

@@ -295,7 +295,7 @@ def test_unfinished_report_says_what_to_do(tmp_path: Path) -> None:
         written(tmp_path, data)
     assert str(caught.value) == (
         f"{tmp_path / 'made.nsys-rep'}: unfinished or truncated: "
-        f"the end mark is missing at the end of the file ({len(data)} bytes)\n"
+        f"the end marker is missing at the end of the file ({len(data)} bytes)\n"
         "Hint: copy it again; if the original is also unfinished, let nsys finish, record again, "
         "or convert the .qdstrm file: QdstrmImporter -i FILE.qdstrm"
     )

@@ -553,7 +553,10 @@ def test_a_writer_at_work(tmp_path: Path) -> None:
 
 def test_errors_reach_through_polars(tmp_path: Path) -> None:
     path = edited(tmp_path, f"UPDATE {KERNEL} SET start = 'text' WHERE rowid = 7")
-    with tk.load(path) as trace, pytest.raises(CorruptTraceError, match="row 7: column start holds text"):
+    with (
+        tk.load(path) as trace,
+        pytest.raises(CorruptTraceError, match="row 7: column start must hold values of type integer"),
+    ):
         trace.frame("kernels").select("start_ns").collect()
 
 

@@ -1,4 +1,4 @@
-"""Read the sections of a report file, which consists of magic bytes, sections, a table of contents and an end mark.
+"""Read the sections of a report file, which consists of magic bytes, sections, a table of contents and an end marker.
 
 Offsets and sizes are checked against the size of the file before anything is read. Sections are read only when they are
 needed.
@@ -87,7 +87,7 @@ class Container:
         start, end = TAIL.unpack(self.file.read(size - TAIL.size, TAIL.size))
         if end != END:
             raise CorruptTraceError(
-                f"unfinished or truncated: the end mark is missing at the end of the file ({size} bytes)",
+                f"unfinished or truncated: the end marker is missing at the end of the file ({size} bytes)",
                 path=self.path,
                 hint=UNFINISHED,
             )
