@@ -85,7 +85,7 @@ class Events:
         Args:
             selections: Selections of the events that the function receives.
             function: Function that is called with the selected events of a batch, as a list with one item per
-                selection. Several threads call it at once. It must not keep a reference to the buffer.
+                selection. Several threads may call it at once. It must not keep a reference to the buffer.
 
         Yields:
             The result of the function for each batch, in file order. A report without events has one empty batch.

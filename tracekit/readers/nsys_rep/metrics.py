@@ -133,11 +133,11 @@ def _decode_rows(
     if stops is None:
         return dict.fromkeys(COLUMNS, pa.array([], pa.int64()))
     ids, times, offsets = (top[f].values.view(np.int64) for f in needed)
-    whole = np.ones(len(ids), np.bool_)
+    complete = np.ones(len(ids), np.bool_)
     for field in top.values():
-        whole &= True if field.valid is None else field.valid
+        complete &= True if field.valid is None else field.valid
     samples = _Samples(chosen.buffer, times, offsets, stops - offsets)
-    groups = list(_events_by_type(ids, whole, metrics_by_id))
+    groups = list(_events_by_type(ids, complete, metrics_by_id))
     parts = [samples.decode_event_type(number, metrics_by_id[number], events, budget) for number, events in groups]
     columns: tuple[Int64Array, ...] = parts[0] if len(parts) == 1 else ()
     if not columns:
@@ -156,21 +156,21 @@ def _count_incomplete(metrics_by_id: Mapping[int, list[Metric]], top: Mapping[in
     mine = np.isin(types.values.view(np.int64), np.array(sorted(metrics_by_id), np.int64))
     if types.valid is not None:
         mine &= types.valid
-    whole = mine.copy()
+    complete = mine.copy()
     for number in (_EVENT.time_ns, _EVENT.data):
         valid = top[number].valid if number in top else np.False_
-        whole &= True if valid is None else valid
-    return +Counter({INCOMPLETE: int(np.count_nonzero(mine) - np.count_nonzero(whole))})
+        complete &= True if valid is None else valid
+    return +Counter({INCOMPLETE: int(np.count_nonzero(mine) - np.count_nonzero(complete))})
 
 
 def _events_by_type(
-    ids: Int64Array, whole: Mask, metrics_by_id: Mapping[int, list[Metric]]
+    ids: Int64Array, complete: Mask, metrics_by_id: Mapping[int, list[Metric]]
 ) -> Iterator[tuple[int, Int64Array]]:
     """Yield each event type of GPU metrics that occurs, and the ascending indices of its complete events.
 
-    The mask ``whole`` selects the complete events: those that have an event type, a time and data.
+    The mask ``complete`` selects the complete events: those that have an event type, a time and data.
     """
-    events = np.flatnonzero(whole)
+    events = np.flatnonzero(complete)
     events = events[np.argsort(ids[events], kind="stable")]
     listed = np.array(sorted(metrics_by_id), np.int64)
     firsts, lasts = (np.searchsorted(ids[events], listed, side) for side in ("left", "right"))
