@@ -18,7 +18,7 @@ from tracekit.exporters.chrome_trace import export, text
 from tracekit.exporters.timeline import columns, kinds, options
 from tracekit.exporters.timeline.batches import BatchFile
 from tracekit.exporters.timeline.options import BY_DEFAULT
-from tracekit.exporters.timeline.text import concat_text
+from tracekit.exporters.timeline.text import concat_expr
 from tracekit.plan import ROLLED_UP
 
 Event = dict[str, Any]
@@ -334,7 +334,7 @@ def test_counters_and_instants(tmp_path: Path) -> None:
 
 @given(st.text(max_size=20).filter(lambda t: not any(0xD800 <= ord(c) < 0xE000 for c in t)))
 def test_strings_are_quoted(value: str) -> None:
-    written = pl.DataFrame({"t": [value, None]}).select(text.quote_strings(pl.col("t"))).to_series().to_list()
+    written = pl.DataFrame({"t": [value, None]}).select(text.json_string_expr(pl.col("t"))).to_series().to_list()
     assert json.loads(written[0]) == value
     assert "\u2028" not in written[0]
     assert written[1] is None
@@ -343,7 +343,7 @@ def test_strings_are_quoted(value: str) -> None:
 @given(st.integers(0, 2**62))
 def test_thousandths_are_exact(number: int) -> None:
     whole, rest = (
-        pl.DataFrame({"n": [number]}).select(concat_text(text.format_thousandths(pl.col("n")))).item().split(".")
+        pl.DataFrame({"n": [number]}).select(concat_expr(text.thousandths_exprs(pl.col("n")))).item().split(".")
     )
     assert (int(whole), len(rest), int(whole) * 1000 + int(rest)) == (number // 1000, 3, number)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tracekit.interface import Progress, View
 
 BATCH_ROWS = 1 << 18
-OPTIONS = {"spreadsheet": "yes or no (default): put an apostrophe before text that looks like a formula"}
+OPTIONS = {"spreadsheet": "yes or no (default): put an apostrophe before strings that look like formulas"}
 
 
 def write_table(view: View, name: str, path: Path, progress: Progress, *, spreadsheet: bool = False) -> None:

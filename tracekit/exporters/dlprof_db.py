@@ -52,7 +52,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
 
 
 def _apply_options(tables: Mapping[str, pl.DataFrame], options: Mapping[str, str]) -> dict[str, pl.DataFrame]:
-    """Return the tables, with each column that an option sets filled with the value of this option."""
+    """Return the tables with the values of options. A column that an option sets has the same value in all rows."""
     import polars as pl
 
     updated = dict(tables)

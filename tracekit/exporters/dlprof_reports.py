@@ -1,4 +1,4 @@
-"""Export a folder with each DLProf report, both as CSV in the format of DLProf and as JSON with the same titles."""
+"""Export all DLProf reports to a folder, as CSV in the format of DLProf and as JSON with the same column titles."""
 
 from __future__ import annotations
 

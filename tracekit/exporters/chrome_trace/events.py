@@ -11,13 +11,13 @@ from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.columns import (
     available_args,
     column_names,
+    duration_expr,
     exception_args,
     key_arg,
-    slice_duration,
-    start_time,
+    start_expr,
     value_exprs,
 )
-from tracekit.exporters.timeline.text import concat_text
+from tracekit.exporters.timeline.text import concat_expr
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -40,25 +40,25 @@ def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, cl
     middle = {kinds.SLICE: ',"dur":', kinds.INSTANT: f',"s":"t"{args}'}.get(kind.phase, args)
     line = row_args.with_columns(
         _format_repeated(kind, rows, lane_texts),
-        *_format_times("start", start_time(kind, clock), rows, middle),
-        *(_format_times("duration", slice_duration(kind, clock), rows, args) if kind.phase == kinds.SLICE else ()),
+        *_format_times("start", start_expr(kind, clock), rows, middle),
+        *(_format_times("duration", duration_expr(kind, clock), rows, args) if kind.phase == kinds.SLICE else ()),
     )
     times = ["start_us", "start_rest", *(["duration_us", "duration_rest"] if kind.phase == kinds.SLICE else [])]
     parts: list[str | pl.Expr] = [f'{{"ph":"{kind.phase}","ts":', *map(pl.col, [*times, kind.key])]
     for column in row_args.iter_columns():
         parts += _format_member(column) if column.name != kind.key else []
-    return text.utf8_bytes(line.select(concat_text([*parts, pl.col("repeated")])).to_series())
+    return text.utf8_bytes(line.select(concat_expr([*parts, pl.col("repeated")])).to_series())
 
 
 def _row_arguments(kind: EventKind, names: Collection[str]) -> list[pl.Expr]:
     """Return expressions for the arguments that differ from row to row, beginning with the key."""
     args = [key_arg(kind), *available_args(kind.row_args, names), *exception_args(kind)]
-    return [text.format_arg(arg).alias(arg.key) for arg in args]
+    return [text.arg_expr(arg).alias(arg.key) for arg in args]
 
 
 def _format_times(name: str, time: pl.Expr, rows: pl.DataFrame, suffix: str) -> list[pl.Series]:
-    """Format a time in µs as two columns, which are the integer part, and the decimals followed by ``suffix``."""
-    microseconds, rest = text.format_thousandths(time, suffix)
+    """Format a time in µs as two string columns: the integer part, and the decimals followed by ``suffix``."""
+    microseconds, rest = text.thousandths_exprs(time, suffix)
     return rows.select(microseconds.alias(f"{name}_us"), rest.alias(f"{name}_rest")).get_columns()
 
 
@@ -69,21 +69,21 @@ def _format_member(column: pl.Series) -> list[str | pl.Expr]:
         return []
     if column.null_count() == 0:
         return [lead, pl.col(column.name)]
-    return [concat_text([lead, pl.col(column.name)]).fill_null("")]
+    return [concat_expr([lead, pl.col(column.name)]).fill_null("")]
 
 
 def _format_repeated(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series) -> pl.Series:
     """Format the end of each line: repeated arguments, lane and name.
 
-    Each combination of values is formatted once, unless most rows have names of their own.
+    Each combination of values is formatted once, unless most rows have different names.
     """
     is_null = {name for name in rows.columns if rows[name].null_count() == rows.height}
     args = [
         a for a in available_args(kind.repeated_args, rows.columns) if not is_null & {*column_names(*value_exprs(a))}
     ]
-    members = [concat_text([f',"{arg.key}":', text.format_arg(arg)]).fill_null("") for arg in args]
+    members = [concat_expr([f',"{arg.key}":', text.arg_expr(arg)]).fill_null("") for arg in args]
     lane = pl.lit(lane_texts).gather("lane_id")
-    line = concat_text([*members, "},", lane, ',"name":', text.quote_strings(kind.name), "},\n"])
+    line = concat_expr([*members, "},", lane, ',"name":', text.json_string_expr(kind.name), "},\n"])
     names = column_names(kind.name)
     if max((rows[name].n_unique() for name in names), default=0) > rows.height // 2:
         return rows.select(repeated=line).to_series()
@@ -103,15 +103,15 @@ def format_arrows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, firs
         links: One row per arrow with the columns ``from_ns``, ``from_lane_id``, ``to_ns`` and ``to_lane_id``.
         lane_texts: The JSON members ``pid`` and ``tid`` of each lane, by lane id.
         clock: The conversion of times of the capture to times in the file.
-        first_id: Id of the first arrow. The other arrows have the ids after it.
+        first_id: Id of the first arrow. The ids of the following arrows are consecutive.
         name: Name and category of the arrows.
     """
 
     def arrow_end(phase: str, end: str) -> list[str | pl.Expr]:
-        times = text.format_thousandths(clock.convert(pl.col(f"{end}_ns")))
+        times = text.thousandths_exprs(clock.convert(pl.col(f"{end}_ns")))
         lead = f'{{"ph":"{phase}","cat":"{name}","name":"{name}","id":'
         return [lead, pl.col("id"), ',"ts":', *times, ",", pl.lit(lane_texts).gather(f"{end}_lane_id")]
 
     numbered = links.with_row_index("id", offset=first_id)
     parts = [*arrow_end("s", "from"), "},\n", *arrow_end("f", "to"), ',"bp":"e"},\n']
-    return text.utf8_bytes(numbered.select(concat_text(parts)).to_series())
+    return text.utf8_bytes(numbered.select(concat_expr(parts)).to_series())

@@ -27,7 +27,7 @@ BATCH_ROWS = 1 << 14
 
 
 def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -> None:
-    """Write the events of a trace on some tracks to a Chrome trace file.
+    """Write the events on the selected tracks of a trace to a Chrome trace file.
 
     Times are relative to the trace origin. If an event starts before the origin, all times are shifted so that the
     first event starts at 0, because viewers cannot show negative times.
@@ -62,7 +62,7 @@ def _event_jobs(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> Iterator
     """Yield jobs, each of which formats a batch of events. A slice precedes the slices that are nested in it."""
     if kind.placement.nests and kind.phase == kinds.SLICE:
         rows = rows.sort(
-            kind.start, columns.slice_duration(kind, layout.clock), descending=[False, True], maintain_order=True
+            kind.start, columns.duration_expr(kind, layout.clock), descending=[False, True], maintain_order=True
         )
     lane_texts = json_members(layout.lanes)
     for batch in rows.iter_slices(BATCH_ROWS):
@@ -70,7 +70,7 @@ def _event_jobs(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> Iterator
 
 
 class ArrowFormatter:
-    """Formats the arrows from API calls to the activities that they launched, and between MPI calls.
+    """A formatter of the arrows from API calls to the activities that they launched, and between MPI calls.
 
     Arrows have consecutive ids in the whole file.
 
@@ -84,7 +84,7 @@ class ArrowFormatter:
         self.count = count
 
     def jobs(self, kind: EventKind, rows: pl.DataFrame) -> Iterator[Callable[[], memoryview]]:
-        """Yield jobs, each of which formats a batch of the arrows to the events of one kind.
+        """Yield jobs, each of which formats a batch of the arrows that end at events of one kind.
 
         Args:
             kind: The kind of the events. ``kinds.API_CALLS`` must be passed before the kinds of launched activities.

@@ -1,4 +1,4 @@
-"""Write several traces to one Chrome trace file, on one clock and with arrows between them.
+"""Write several traces to one Chrome trace file, with times on a shared clock and arrows between the traces.
 
 One trace is open at a time. ``timeline.parts`` describes the shared clock.
 """
@@ -33,7 +33,7 @@ _POSITION: dict[str, type[pl.DataType]] = {"part": pl.Int64, "table": pl.String,
 
 
 def write(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str]) -> None:
-    """Write the events of several traces on some tracks to a Chrome trace file.
+    """Write the events on the selected tracks of several traces to a Chrome trace file.
 
     Raises:
         ExportError: The traces have no events with timestamps.
@@ -42,7 +42,7 @@ def write(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection
 
 
 def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift: int) -> None:
-    """Write the file with times that are shifted by ``shift`` ns on the shared clock."""
+    """Write the file with all times on the shared clock, increased by ``shift`` ns."""
     numbering, arrows = Numbering(), 0
     metadata: list[str] = []
     positions = [pl.DataFrame(schema=_POSITION)]
@@ -67,7 +67,7 @@ def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Col
 def _arrow_positions(
     links: pl.DataFrame, part: int, kind: EventKind, rows: pl.DataFrame, layout: Layout
 ) -> Iterator[pl.DataFrame]:
-    """Yield the id and lane of each event of one kind at which arrows between traces begin or end."""
+    """Yield the ids and lanes of the events of one kind at which arrows between traces begin or end."""
     is_kind = {e: (pl.col(f"{e}_part") == part) & (pl.col(f"{e}_table") == kind.table) for e in _ENDS}
     ends = [links.filter(is_kind[e])[f"{e}_id"] for e in _ENDS]
     linked = pl.concat(ends).unique()
@@ -81,7 +81,7 @@ def _arrow_positions(
 def _arrow_jobs(
     links: pl.DataFrame, positions: pl.DataFrame, clock: Clock, arrows: int
 ) -> Iterator[Callable[[], memoryview]]:
-    """Yield jobs, each of which formats a batch of the arrows between traces whose events are drawn."""
+    """Yield jobs, each of which formats a batch of arrows between traces. Both events of each arrow must be drawn."""
     lanes = positions["lane"].unique(maintain_order=True).to_frame("lane").with_row_index("lane_id")
     placed = positions.join(lanes, on="lane").drop("lane")
     for end in _ENDS:

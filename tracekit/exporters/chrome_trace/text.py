@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.exporters.timeline import kinds
-from tracekit.exporters.timeline.text import concat_text
+from tracekit.exporters.timeline.text import concat_expr
 
 if TYPE_CHECKING:
     from tracekit.exporters.timeline.kinds import Arg, Value
@@ -17,14 +17,14 @@ _ESCAPES = {chr(code): f"\\u{code:04x}" for code in (*range(0x20), 0x7F, 0x2028,
 _ESCAPES |= {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def quote_strings(text: pl.Expr) -> pl.Expr:
+def json_string_expr(text: pl.Expr) -> pl.Expr:
     """Return an expression that formats strings as JSON strings. Null remains null."""
     escaped = text.cast(pl.String).str.replace_many(list(_ESCAPES), list(_ESCAPES.values()))
     return pl.concat_str(pl.lit('"'), escaped, pl.lit('"'))
 
 
-def format_thousandths(number: pl.Expr, suffix: str = "") -> tuple[pl.Expr, pl.Expr]:
-    """Return expressions for integers divided by 1000: the integer part, and the decimals as a string such as ``.567``.
+def thousandths_exprs(number: pl.Expr, suffix: str = "") -> tuple[pl.Expr, pl.Expr]:
+    """Return expressions for integers divided by 1000: the integer part, and a string with the decimals (``.567``).
 
     Args:
         number: Non-negative integers, such as times in ns that are written in µs.
@@ -39,25 +39,25 @@ def _decimal_strings(suffix: str) -> pl.Series:
     return pl.Series([f".{n:03}{suffix}" for n in range(1000)])
 
 
-def format_arg(arg: Arg) -> pl.Expr:
-    """Return an expression for an argument as JSON values, which are strings or numbers. Null values remain null."""
-    values = [_format_value(value) for value in arg.values]
+def arg_expr(arg: Arg) -> pl.Expr:
+    """Return an expression that formats an argument as a JSON string or number. Null remains null."""
+    values = [_value_expr(value) for value in arg.values]
     return values[0] if len(values) == 1 else pl.coalesce(value.cast(pl.String) for value in values)
 
 
-def _format_value(value: Value) -> pl.Expr:
-    """Return an expression for a value in JSON, which is a string or a number."""
+def _value_expr(value: Value) -> pl.Expr:
+    """Return an expression that formats one of the alternative values of an argument as a JSON string or number."""
     if value.form == kinds.STRING:
-        return quote_strings(value.expression)
+        return json_string_expr(value.expression)
     if value.form == kinds.THOUSANDTHS:
-        return concat_text(format_thousandths(value.expression))
+        return concat_expr(thousandths_exprs(value.expression))
     if value.form == kinds.TRUE:
         return pl.when(value.expression).then(pl.lit("true"))
     return value.expression
 
 
 def utf8_bytes(strings: pl.Series) -> memoryview:
-    """Return the UTF-8 bytes of all strings of a series, one after another, without copying them."""
+    """Return the concatenated UTF-8 bytes of all strings of a series without copying them."""
     array = strings.to_arrow(compat_level=pl.CompatLevel.oldest())
     _, offsets, data = array.buffers()
     if not len(array):

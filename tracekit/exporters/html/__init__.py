@@ -1,4 +1,4 @@
-"""Export a self-contained HTML page, which any browser shows without network access and without other files.
+"""Export a self-contained HTML page, which browsers show without network access or other files.
 
 ``sections`` selects the content, ``markup`` writes HTML elements, and ``page`` assembles them together with the
 figures, the style sheet and the scripts. The content security policy of the page forbids all requests, and all scripts

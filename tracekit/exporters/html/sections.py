@@ -27,7 +27,7 @@ _DRAWN_FROM_ROWS: Mapping[str, Callable[[pl.DataFrame], Figure]] = {
     "copies": bars.copies,
     "idle_causes": bars.idle_causes,
 }
-"""The functions that draw figures whose rows are also shown in tables, so that the rows are computed once."""
+"""Functions that draw figures from rows. These rows are also shown in tables, and are therefore computed only once."""
 ROWS = 20
 """Maximum number of rows of a table."""
 _FACTS = {
@@ -199,7 +199,7 @@ def _time_facts(builder: _Builder) -> Iterator[tuple[str, str]]:
             yield "CUDA graphs that were recorded as a whole", format_nanoseconds(time["graph"])
         if kernels:
             share = 100 * time["tensor_core"] / kernels
-            yield "Of it on Tensor Cores", f"{format_nanoseconds(time['tensor_core'])}, {share:.2f}%"
+            yield "Kernel time on Tensor Cores", f"{format_nanoseconds(time['tensor_core'])}, {share:.2f}%"
 
 
 def _overview_tables(builder: _Builder) -> list[Table]:

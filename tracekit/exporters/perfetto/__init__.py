@@ -1,4 +1,4 @@
-"""Export traces in Perfetto's own format, which is smaller than JSON and has exact times.
+"""Export traces in Perfetto's binary format, which is smaller than JSON and contains exact times.
 
 The package ``timeline`` determines what is drawn on which tracks. ``events``, ``strings`` and ``flows`` encode it with
 ``slots`` and ``wire``, ``packets`` encodes tracks and sequences, ``export`` writes the file, and ``many`` writes

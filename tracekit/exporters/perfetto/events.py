@@ -1,4 +1,4 @@
-"""Encode the events of one kind in batches of whole columns."""
+"""Encode the events of one kind as Perfetto packets, in batches of rows and without a loop over events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tracekit.exporters.perfetto.wire import (
     Constant,
     Fixed64s,
     field_tag,
-    sized,
+    length_delimited,
     submessage,
     varint,
     varints,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tracekit.exporters.perfetto.flows import Flows
     from tracekit.exporters.perfetto.packets import Sequence, TrackUuids
     from tracekit.exporters.perfetto.slots import Blobs, Slots
-    from tracekit.exporters.perfetto.strings import Numbered
+    from tracekit.exporters.perfetto.strings import InternedStrings
     from tracekit.exporters.perfetto.wire import Column, Mask, Numbers, Sizes, Times
     from tracekit.exporters.timeline.combinations import Codes
     from tracekit.exporters.timeline.kinds import Arg, EventKind, Value
@@ -56,26 +56,27 @@ _FIELDS = {
 _FIXED = (kinds.REAL, kinds.THOUSANDTHS)
 
 
-class NumberedValue(NamedTuple):
-    """One of the alternative values of an argument, whose strings are interned.
+class InternedValue(NamedTuple):
+    """One of the alternative values of an argument. If it is a string, it has been interned for all rows.
 
     Attributes:
-        form: The form of the value, one of those in ``kinds``.
+        form: The type of the value, which is one of the constants in ``kinds``, such as ``INTEGER``.
         expression: The expression that computes the value.
-        strings: The interned strings of all rows. None for values that are not strings.
+        strings: The interned strings of all rows, or None if the value is not a string.
     """
 
     form: str
     expression: pl.Expr
-    strings: Numbered | None
+    strings: InternedStrings | None
 
 
 class EventTimes(NamedTuple):
-    """The times of events, in the order of time.
+    """The start times of events, and the order of the events by time.
 
     Attributes:
-        order: Row numbers in the order of time. If None, the rows are in this order.
-        deltas: Number of ns between the start of each event and of the previous one. The first one is the start.
+        order: Row numbers of the events, sorted by time, or None if the rows are sorted already.
+        deltas: Difference in ns between the start of each event and the start of the previous event, in this order.
+            The first element is the start of the first event.
     """
 
     order: Sizes | None
@@ -83,32 +84,32 @@ class EventTimes(NamedTuple):
 
 
 class Events(NamedTuple):
-    """The events of one kind, prepared so that batches of them can be encoded in the order of time.
+    """The events of one kind, prepared so that they can be encoded in batches that are ordered by time.
 
     Attributes:
-        kind: The kind.
-        sequence: The sequence that the packets belong to.
-        rows: The columns of ``args``.
-        times: The order and the starts of the events.
-        args: The interning id of the name, and the alternative values, of each argument that is not in ``blobs``.
-        names: The interned names. None if they are in ``blobs``, and for counters, which have no names.
+        kind: The kind of the events.
+        sequence: The packet sequence that the events are written to.
+        rows: The columns from which ``args`` are computed.
+        times: The start times of the events, and their order.
+        args: The interning id of the name and the alternative values of each argument that is not in ``blobs``.
+        names: The interned names of the events. It is None for counters, and if ``blobs`` contain the names.
         blobs: The encoded fields that are equal in many events.
-        codes: The number of the blob of each row.
-        flows: The arrows at the events, in the order of time. None if there are no arrows.
+        codes: Index in ``blobs`` of the fields of each row.
+        flows: The arrows that begin or end at the events, ordered by time, or None if there are no arrows.
     """
 
     kind: EventKind
     sequence: Sequence
     rows: pl.DataFrame
     times: EventTimes
-    args: list[tuple[int, list[NumberedValue]]]
-    names: Numbered | None
+    args: list[tuple[int, list[InternedValue]]]
+    names: InternedStrings | None
     blobs: Blobs
     codes: Codes
     flows: Flows | None
 
     def encode(self, start: int, stop: int) -> memoryview:
-        """Return the encoded packets of the events from ``start`` to ``stop``, counted in the order of time."""
+        """Return the encoded packets of the events at the positions ``start`` to ``stop - 1`` in the order of time."""
         chosen = slice(start, stop) if self.times.order is None else self.times.order[start:stop]
         rows = self.rows[chosen]
         event: list[Slots] = []
@@ -128,7 +129,7 @@ class Events(NamedTuple):
         return memoryview(packets.data.data)
 
 
-def make_events(
+def prepare_events(
     kind: EventKind,
     rows: pl.DataFrame,
     times: EventTimes,
@@ -142,10 +143,10 @@ def make_events(
     Args:
         kind: The kind of the events.
         rows: Columns of the table of the events, and ``lane_id``.
-        times: The order and the starts of the events.
-        sequence: The sequence of the packets.
+        times: The start times of the events, and their order.
+        sequence: The packet sequence that the events are written to.
         lane_uuids: The track uuid of each lane, by lane id.
-        flows: The arrows at the events, in the order of time. None if there are no arrows.
+        flows: The arrows that begin or end at the events, ordered by time, or None if there are no arrows.
     """
     exceptions = [arg for arg in exception_args(kind) if rows.select(value_exprs(arg)[0].is_not_null().any()).item()]
     row_args = [key_arg(kind), *available_args(kind.row_args, rows.columns), *exceptions]
@@ -153,8 +154,8 @@ def make_events(
     keys = [["lane_id"], column_names(kind.name), *(column_names(*value_exprs(arg)) for arg in repeated)]
     codes, examples, chosen = repeated_combinations(rows, keys)
     row_args += [arg for nth, arg in enumerate(repeated, 2) if nth not in chosen]
-    args = [(sequence.strings.annotation_name(arg.key), _number_strings(arg, rows, sequence)) for arg in row_args]
-    names = None if 1 in chosen else sequence.strings.number(EVENT_NAMES, rows, kind.name)
+    args = [(sequence.strings.annotation_name(arg.key), _interned_values(arg, rows, sequence)) for arg in row_args]
+    names = None if 1 in chosen else sequence.strings.intern(EVENT_NAMES, rows, kind.name)
     in_blobs = [arg for nth, arg in enumerate(repeated, 2) if nth in chosen]
     blobs = _encode_repeated(kind, examples, in_blobs, sequence, lane_uuids, has_name=names is None)
     columns = [c for c in dict.fromkeys(column_names(*value_exprs(*row_args))) if c in rows.columns]
@@ -170,15 +171,15 @@ def _encode_repeated(
     *,
     has_name: bool,
 ) -> Blobs:
-    """Encode the type, track, name and some arguments of one event per combination of their values.
+    """Encode the type, the track, the name and some arguments of events, once per combination of their values.
 
     Args:
         kind: The kind of the events.
         examples: One event per combination of values.
-        args: The arguments that are encoded.
-        sequence: The sequence of the packets.
+        args: The arguments to encode.
+        sequence: The packet sequence that the events are written to.
         lane_uuids: The track uuid of each lane, by lane id.
-        has_name: Whether the name is encoded.
+        has_name: Whether to encode the name of the event.
     """
     columns: list[Column] = [
         Constant(field_tag("TrackEvent", "type") + varint(_TYPES[kind.phase]) + field_tag("TrackEvent", "track_uuid")),
@@ -186,16 +187,16 @@ def _encode_repeated(
     ]
     rows = slice(0, examples.height)
     if has_name:
-        names = sequence.strings.number(EVENT_NAMES, examples, kind.name)
+        names = sequence.strings.intern(EVENT_NAMES, examples, kind.name)
         columns += [Constant(field_tag("TrackEvent", "name_iid")), varints(names.batch(rows))]
     for arg in args:
         name = sequence.strings.annotation_name(arg.key)
-        for value, numbers, present in _alternatives(_number_strings(arg, examples, sequence), examples, rows):
+        for value, numbers, present in _alternatives(_interned_values(arg, examples, sequence), examples, rows):
             columns += _annotation_columns(name, value, numbers, present)
     return encode_blobs(columns, examples.height)
 
 
-def make_counters(
+def prepare_counters(
     kind: EventKind,
     rows: pl.DataFrame,
     times: EventTimes,
@@ -209,10 +210,10 @@ def make_counters(
     Args:
         kind: The kind of the events.
         rows: Columns of the table of the events, and ``lane_id``.
-        times: The order and the times of the values.
-        sequence: The sequence of the packets.
-        lanes: The lanes.
-        uuids: The uuids of tracks. New ones are created for the counters.
+        times: The times of the values, and their order.
+        sequence: The packet sequence that the values are written to.
+        lanes: The lanes of all tracks.
+        uuids: The uuids of the tracks in the file, to which those of the counters are added.
     """
     codes, examples = distinct_combinations(rows, ["lane_id", *column_names(kind.name)])
     pids = {thread.lane_id: thread.pid for thread in lanes.threads()}
@@ -229,7 +230,7 @@ def make_counters(
     track_type = field_tag("TrackEvent", "type") + varint(COUNTER) + field_tag("TrackEvent", "track_uuid")
     numbers = np.array([tracks[key] for key in keys], np.uint64)
     blobs = encode_blobs([Constant(track_type), varints(numbers)], len(keys))
-    args = [(0, _number_strings(key_arg(kind), rows, sequence))]
+    args = [(0, _interned_values(key_arg(kind), rows, sequence))]
     columns = rows.select(list(dict.fromkeys(column_names(*value_exprs(key_arg(kind))))))
     return Events(kind, sequence, columns, times, args, None, blobs, codes, None), bytes(described)
 
@@ -238,56 +239,56 @@ def encode_ends(sequence: Sequence, deltas: Numbers, tracks: Numbers) -> memoryv
     """Return the encoded packets that end slices.
 
     Args:
-        sequence: The sequence that the packets belong to.
-        deltas: Number of ns between each end and the previous one.
+        sequence: The packet sequence that the ends are written to.
+        deltas: Difference in ns between the end of each slice and the end of the previous slice.
         tracks: The track uuid of each slice.
     """
     prefix = field_tag("TrackEvent", "type") + varint(END) + field_tag("TrackEvent", "track_uuid")
     return memoryview(encode_packets(sequence.fields, [VarintSlots(prefix, tracks)], deltas).data.data)
 
 
-def deltas_of(times: Times) -> Numbers:
-    """Return the difference between each time and the previous one in ns. The first value is the first time itself."""
+def time_deltas(times: Times) -> Numbers:
+    """Return the difference between each time and the previous time in ns. The first element is the first time."""
     return np.diff(times, prepend=0).astype(np.uint64)
 
 
-def _number_strings(arg: Arg, rows: pl.DataFrame, sequence: Sequence) -> list[NumberedValue]:
-    """Return the alternative values of an argument that are not null in all rows, with interned strings."""
+def _interned_values(arg: Arg, rows: pl.DataFrame, sequence: Sequence) -> list[InternedValue]:
+    """Return the alternative values of an argument that are not always null, and intern those that are strings."""
     return [
-        NumberedValue(
+        InternedValue(
             value.form,
             value.expression,
-            sequence.strings.number(STRING_VALUES, rows, value.expression) if value.form == kinds.STRING else None,
+            sequence.strings.intern(STRING_VALUES, rows, value.expression) if value.form == kinds.STRING else None,
         )
         for value in arg.values
-        if not _is_null(value, rows)
+        if not _is_all_null(value, rows)
     ]
 
 
-def _is_null(value: Value, rows: pl.DataFrame) -> bool:
-    """Return whether a value is null in all rows because a column that it is computed from is null in all rows."""
+def _is_all_null(value: Value, rows: pl.DataFrame) -> bool:
+    """Return whether a value is null in all rows, because it is computed from a column that is null in all rows."""
     return any(rows[name].null_count() == rows.height for name in column_names(value.expression)) and (
         value.form != kinds.TRUE
     )
 
 
 def _alternatives(
-    values: SequenceOf[NumberedValue], rows: pl.DataFrame, chosen: Sizes | slice
-) -> list[tuple[NumberedValue, Numbers, Mask | None]]:
-    """Return the alternative values of an argument in some rows, each with a mask of the rows that use it.
+    values: SequenceOf[InternedValue], rows: pl.DataFrame, chosen: Sizes | slice
+) -> list[tuple[InternedValue, Numbers, Mask | None]]:
+    """Return the alternative values of an argument in a batch of rows, each with a mask of the rows that use it.
 
-    A row uses the first alternative that is not null. Values are returned as numbers, and strings as interning ids.
-    The mask is None if all rows use the alternative.
+    A row uses the first alternative that is not null. Numbers are returned as 64-bit words, and strings as interning
+    ids. The mask is None if all rows use the alternative.
 
     Args:
         values: The alternative values.
-        rows: The rows.
-        chosen: The positions of the rows among all rows of the kind.
+        rows: The batch of rows.
+        chosen: Row numbers of the batch in the table of the events.
     """
-    alternatives: list[tuple[NumberedValue, Numbers, Mask | None]] = []
+    alternatives: list[tuple[InternedValue, Numbers, Mask | None]] = []
     taken: Mask | None = None
     for value in values:
-        numbers, present = _numbers_of(value, rows, chosen)
+        numbers, present = _values_as_uint64(value, rows, chosen)
         if taken is not None:
             present = ~taken if present is None else present & ~taken
         if present is None or present.any():
@@ -298,11 +299,11 @@ def _alternatives(
     return alternatives
 
 
-def _numbers_of(value: NumberedValue, rows: pl.DataFrame, chosen: Sizes | slice) -> tuple[Numbers, Mask | None]:
-    """Return a value in some rows as unsigned numbers, with a mask of the rows in which it is not null.
+def _values_as_uint64(value: InternedValue, rows: pl.DataFrame, chosen: Sizes | slice) -> tuple[Numbers, Mask | None]:
+    """Return a value in a batch of rows as 64-bit words, and a mask of the rows in which the value is not null.
 
-    Integers and floats are reinterpreted, and strings are replaced with their interning ids. The mask is None if no
-    value is null.
+    A word has the bits of an integer or float, or is the interning id of a string. The mask is None if no value is
+    null.
     """
     if value.strings is not None:
         numbers = value.strings.batch(chosen)
@@ -319,30 +320,30 @@ def _numbers_of(value: NumberedValue, rows: pl.DataFrame, chosen: Sizes | slice)
     return column.cast(pl.Int64).fill_null(0).to_numpy().view(np.uint64), present
 
 
-def _annotation(name: int, value: NumberedValue, numbers: Numbers, present: Mask | None) -> Slots:
-    """Return slots with one debug annotation per event, which contains a value of an argument."""
+def _annotation(name: int, value: InternedValue, numbers: Numbers, present: Mask | None) -> Slots:
+    """Return slots with one debug annotation per event, which contains the value of an argument."""
     tag = _annotation_tag(name, value)
     lead = field_tag("TrackEvent", "debug_annotations")
     if value.form in _FIXED:
-        return Fixed64Slots(sized(lead, tag + bytes(FIXED64_BYTES))[:-FIXED64_BYTES], numbers, present)
-    return VarintSlots(sized(lead, tag), numbers, present, length_at=len(lead))
+        return Fixed64Slots(length_delimited(lead, tag + bytes(FIXED64_BYTES))[:-FIXED64_BYTES], numbers, present)
+    return VarintSlots(length_delimited(lead, tag), numbers, present, length_at=len(lead))
 
 
-def _annotation_columns(name: int, value: NumberedValue, numbers: Numbers, present: Mask | None) -> list[Column]:
-    """Return columns with one debug annotation per event, which contains a value of an argument."""
+def _annotation_columns(name: int, value: InternedValue, numbers: Numbers, present: Mask | None) -> list[Column]:
+    """Return columns with one debug annotation per event, which contains the value of an argument."""
     content = Fixed64s(numbers) if value.form in _FIXED else varints(numbers)
     columns = [Constant(_annotation_tag(name, value)), content]
     return submessage(field_tag("TrackEvent", "debug_annotations"), columns, present)
 
 
-def _annotation_tag(name: int, value: NumberedValue) -> bytes:
+def _annotation_tag(name: int, value: InternedValue) -> bytes:
     """Return the bytes of a debug annotation that precede its value."""
     tag = field_tag("DebugAnnotation", "name_iid") + varint(name)
     return tag + field_tag("DebugAnnotation", _FIELDS[value.form])
 
 
-def _counter_value(value: NumberedValue, numbers: Numbers, present: Mask | None) -> Slots:
-    """Return slots with the value of a counter in each event that has it, as an integer or float."""
+def _counter_value(value: InternedValue, numbers: Numbers, present: Mask | None) -> Slots:
+    """Return slots with the value of a counter as an integer or float. Events without a value have empty slots."""
     if value.form == kinds.INTEGER:
         return VarintSlots(field_tag("TrackEvent", "counter_value"), numbers, present)
     floats = numbers.astype(np.float64).view(np.uint64) if value.form == kinds.UNSIGNED else numbers

@@ -1,8 +1,9 @@
 """Write a trace as a Perfetto trace file: first the descriptions of the tracks, then the events by kind.
 
 Perfetto sorts packets by time and keeps the order of packets with equal times. The end of a slice applies to the slice
-on its track that began last, so it has to precede the begins at the same time. Therefore the ends of a stage, whose
-slices share tracks, are written before its begins. The ends of slices without duration are written last.
+on the same track that began last, so it has to precede slices that begin at the same time. Slices that share tracks are
+in the same stage. The ends of the slices of a stage are therefore written before their begins. Only the ends of slices
+without duration are written after the begins.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.exporters.perfetto.events import EventTimes, deltas_of, encode_ends, make_counters, make_events
+from tracekit.exporters.perfetto.events import EventTimes, encode_ends, prepare_counters, prepare_events, time_deltas
 from tracekit.exporters.perfetto.flows import FlowTable
 from tracekit.exporters.perfetto.packets import PacketCompression, Sequence, TrackUuids, clock_packet, track_packets
 from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.batches import BatchFile
-from tracekit.exporters.timeline.columns import slice_duration, start_time
+from tracekit.exporters.timeline.columns import duration_expr, start_expr
 from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_events
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ BATCH_ROWS = 1 << 14
 
 
 def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -> None:
-    """Write the events of a trace on some tracks to a Perfetto trace file.
+    """Write the events on the selected tracks of a trace to a Perfetto trace file.
 
     Times are relative to the trace origin. If an event starts before the origin, all times are shifted so that the
     first event starts at 0, because viewers cannot show negative times.
@@ -50,14 +51,14 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     with BatchFile(path, PacketCompression()) as file:
         writer = TraceWriter(file, origin)
         flows = FlowTable()
-        flows.add_own(view, layout)
+        flows.add_arrows_within_trace(view, layout)
         for rows in writer.write_trace(view, layout, flows):
             done += rows
             progress(done, total)
 
 
 class TraceWriter:
-    """Writes traces to a file, whose sequences and tracks have consecutive numbers."""
+    """A writer of one or more traces to a file, which numbers sequences and tracks consecutively in the whole file."""
 
     def __init__(self, file: BatchFile, origin_utc_ns: int | None) -> None:
         self._file = file
@@ -79,7 +80,7 @@ class TraceWriter:
     def _write_stage(
         self, view: View, layout: Layout, flows: FlowTable, stage: list[EventKind], lane_uuids: Numbers
     ) -> Iterator[int]:
-        """Write the events of the kinds of a stage, and yield the number of events of each kind."""
+        """Write the events of a stage, which consists of several kinds, and yield the number of events of each kind."""
         tables = {kind: read_events(view, kind).with_columns(layout.lane_ids[kind]) for kind in stage}
         slices = [_intervals(kind, rows, layout) for kind, rows in tables.items() if kind.phase == kinds.SLICE]
         intervals = pl.concat([_NO_INTERVALS, *slices])
@@ -93,33 +94,33 @@ class TraceWriter:
     def _write_events(
         self, kind: EventKind, rows: pl.DataFrame, layout: Layout, flows: FlowTable, lane_uuids: Numbers
     ) -> None:
-        """Write the events of a kind, in the order of time. A slice precedes the slices that are nested in it."""
-        order, starts = _in_order(kind, rows, layout)
+        """Write the events of one kind, ordered by time. A slice precedes the slices that are nested in it."""
+        order, starts = _time_order(kind, rows, layout)
         arrows = flows.flows(kind, order, rows.height)
-        times, sequence = EventTimes(order, deltas_of(starts)), self._begin_stream()
+        times, sequence = EventTimes(order, time_deltas(starts)), self._begin_stream()
         if kind.phase == kinds.COUNTER:
-            events, tracks = make_counters(kind, rows, times, sequence, lanes=layout.lanes, uuids=self._uuids)
+            events, tracks = prepare_counters(kind, rows, times, sequence, lanes=layout.lanes, uuids=self._uuids)
             self._file.write(tracks)
         else:
-            events = make_events(kind, rows, times, sequence, lane_uuids, flows=arrows)
+            events = prepare_events(kind, rows, times, sequence, lane_uuids, flows=arrows)
         self._file.write_jobs(sequence.string_jobs())
-        self._file.write_jobs(_batches(events.encode, rows.height))
+        self._file.write_jobs(_batch_jobs(events.encode, rows.height))
 
     def _write_ends(self, intervals: pl.DataFrame, lane_uuids: Numbers) -> None:
-        """Write the ends of slices in the order of time."""
+        """Write the ends of slices, ordered by time."""
         if not intervals.height:
             return
         ordered = intervals.sort("end", maintain_order=True)
-        deltas, tracks = deltas_of(ordered["end"].to_numpy()), lane_uuids[ordered["lane_id"].to_numpy()]
+        deltas, tracks = time_deltas(ordered["end"].to_numpy()), lane_uuids[ordered["lane_id"].to_numpy()]
         sequence = self._begin_stream()
 
         def encode(start: int, stop: int) -> memoryview:
             return encode_ends(sequence, deltas[start:stop], tracks[start:stop])
 
-        self._file.write_jobs(_batches(encode, ordered.height))
+        self._file.write_jobs(_batch_jobs(encode, ordered.height))
 
     def _begin_stream(self) -> Sequence:
-        """Write the packets that begin a stream, and return its sequence."""
+        """Write the packets that begin a stream of events, and return the packet sequence that contains the stream."""
         if not self._sequence.has_clocks:
             self._sequence = self._new_sequence()
         self._file.write(self._sequence.begin_stream())
@@ -134,19 +135,18 @@ _NO_INTERVALS = pl.DataFrame(schema={"lane_id": pl.Int32, "end": pl.Int64, "dura
 
 
 def _intervals(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> pl.DataFrame:
-    """Return the lane id, end and duration of each slice of a kind, in the file in ns."""
-    start, duration = start_time(kind, layout.clock), slice_duration(kind, layout.clock)
+    """Return the lane id, the end and the duration of each slice, with times in ns as they are written to the file."""
+    start, duration = start_expr(kind, layout.clock), duration_expr(kind, layout.clock)
     return rows.select("lane_id", end=start + duration, duration=duration)
 
 
-def _in_order(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> tuple[Sizes | None, Times]:
-    """Return the row numbers of events in the order of time, and their starts in this order in ns.
+def _time_order(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> tuple[Sizes | None, Times]:
+    """Return the row numbers of events, sorted by start, and the sorted starts in ns.
 
-    The row numbers are None if the rows are already in this order. Of slices that start at the same time, the longest
-    is the first.
+    The row numbers are None if the rows are sorted already. Of slices with the same start, the longest is the first.
     """
-    shorter = -slice_duration(kind, layout.clock) if kind.phase == kinds.SLICE else pl.lit(0, pl.Int64)
-    times = rows.select(start=start_time(kind, layout.clock), shorter=shorter)
+    shorter = -duration_expr(kind, layout.clock) if kind.phase == kinds.SLICE else pl.lit(0, pl.Int64)
+    times = rows.select(start=start_expr(kind, layout.clock), shorter=shorter)
     step, change = pl.col("start").diff(), pl.col("shorter").diff()
     if times.select(((step > 0) | ((step == 0) & (change >= 0))).all()).item():
         return None, times["start"].to_numpy()
@@ -154,6 +154,6 @@ def _in_order(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> tuple[Size
     return ordered["row"].to_numpy(), ordered["start"].to_numpy()
 
 
-def _batches(encode: Callable[[int, int], memoryview], rows: int) -> Iterable[Callable[[], memoryview]]:
+def _batch_jobs(encode: Callable[[int, int], memoryview], rows: int) -> Iterable[Callable[[], memoryview]]:
     """Return jobs, each of which encodes a batch of rows."""
     return (functools.partial(encode, n, min(n + BATCH_ROWS, rows)) for n in range(0, rows, BATCH_ROWS))

@@ -1,4 +1,4 @@
-"""Find the events that arrows connect, and encode the ids of the arrows (``flow_ids``)."""
+"""Determine which events each arrow connects, and encode the ids of the arrows (``flow_ids``) for these events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.exporters.perfetto.slots import chunks
+from tracekit.exporters.perfetto.slots import byte_windows
 from tracekit.exporters.perfetto.wire import FIXED64_BYTES, field_tag
 from tracekit.exporters.timeline import arrows, kinds
 from tracekit.exporters.timeline.layout import read_events
@@ -23,69 +23,68 @@ if TYPE_CHECKING:
 
 _ENDS = ("from", "to")
 _ENTRY_BYTES = 10
-"""Number of bytes of an id with its tag."""
+"""Size in bytes of the encoded id of an arrow, including the tag of the field."""
 
 
 class Flows(NamedTuple):
-    """The arrows at the events of one kind.
+    """The arrows that begin or end at the events of one kind.
 
     Attributes:
         ends: Position in ``ids`` of the first id of each event, followed by the total number of ids.
-        ids: The ids of the arrows, in the order of the events.
+        ids: The ids of the arrows, ordered by event.
     """
 
     ends: Sizes
     ids: Numbers
 
     def batch(self, start: int, stop: int) -> Flows:
-        """Return the arrows at the events from ``start`` to ``stop``."""
+        """Return the arrows that begin or end at the events at the positions ``start`` to ``stop - 1``."""
         ends = self.ends[start : stop + 1]
         return Flows(ends - ends[0], self.ids[ends[0] : ends[-1]])
 
     @property
     def sizes(self) -> Sizes:
-        """Number of bytes that the encoded ids of each event take."""
+        """Size in bytes of the encoded arrow ids of each event."""
         return np.diff(self.ends) * _ENTRY_BYTES
 
     def write(self, data: Bytes, offsets: Sizes) -> None:
-        """Write the encoded ids of each event to ``data``, beginning at the offset of the event."""
+        """Write the encoded arrow ids of each event to ``data``, beginning at the given offset of the event."""
         entries = np.empty((len(self.ids), _ENTRY_BYTES), np.uint8)
         entries[:, :-FIXED64_BYTES] = np.frombuffer(field_tag("TrackEvent", "flow_ids"), np.uint8)
         entries[:, -FIXED64_BYTES:] = self.ids.astype("<u8").view(np.uint8).reshape(-1, FIXED64_BYTES)
         counts = np.diff(self.ends)
         nth = np.arange(len(self.ids)) - np.repeat(self.ends[:-1], counts)
-        chunks(data, _ENTRY_BYTES)[np.repeat(offsets, counts) + nth * _ENTRY_BYTES] = entries.view(f"V{_ENTRY_BYTES}")[
-            :, 0
-        ]
+        targets = np.repeat(offsets, counts) + nth * _ENTRY_BYTES
+        byte_windows(data, _ENTRY_BYTES)[targets] = entries.view(f"V{_ENTRY_BYTES}")[:, 0]
 
 
 class FlowTable:
     """The arrows that begin or end at the events of a trace.
 
     Attributes:
-        count: Number of arrows in the file so far. Ids are numbered from 1.
+        count: Number of arrows in the file so far, which is also the id of the last arrow.
     """
 
     def __init__(self, count: int = 0) -> None:
         self.count = count
         self._ends: defaultdict[EventKind, list[pl.DataFrame]] = defaultdict(list)
 
-    def add_own(self, view: View, layout: Layout) -> None:
+    def add_arrows_within_trace(self, view: View, layout: Layout) -> None:
         """Add the arrows from API calls to the activities that they launched, and between MPI calls."""
-        for start, end, links in _own_links(view, layout):
+        for start, end, links in _arrows_within_trace(view, layout):
             ids = pl.int_range(self.count + 1, self.count + 1 + pl.len(), dtype=pl.UInt64)
             self._ends[start].append(links.select(row="from_row", flow=ids))
             self._ends[end].append(links.select(row="to_row", flow=ids))
             self.count += links.height
 
-    def add_shared(self, links: pl.DataFrame, part: int, kind: EventKind, view: View) -> None:
-        """Add the arrows between traces that begin or end at events of a kind. The ids of arrows count from 1.
+    def add_arrows_between_traces(self, links: pl.DataFrame, part: int, kind: EventKind, view: View) -> None:
+        """Add the arrows between traces that begin or end at events of one kind. Arrows between traces have ids from 1.
 
         Args:
-            links: The arrows, as in ``ManyTraces``.
-            part: Number of the trace.
+            links: All arrows between traces, as in ``ManyTraces.links``.
+            part: Number of the trace that contains the events.
             kind: The kind of the events.
-            view: The trace.
+            view: The trace that contains the events.
         """
         numbered = links.with_row_index("flow", offset=1).filter(pl.col("from_ns") <= pl.col("to_ns"))
         for end in _ENDS:
@@ -97,11 +96,11 @@ class FlowTable:
                 self._ends[kind].append(chosen.join(events, on="id").select("row", "flow"))
 
     def flows(self, kind: EventKind, order: Sizes | None, count: int) -> Flows | None:
-        """Return the arrows at the events of a kind, or None if there are none.
+        """Return the arrows that begin or end at the events of one kind, or None if there are none.
 
         Args:
             kind: The kind of the events.
-            order: Row numbers in the order in which events are written. If None, they are written in the order of rows.
+            order: Row numbers in the order in which events are written, or None if they are written in row order.
             count: Number of events.
         """
         if kind not in self._ends:
@@ -118,8 +117,8 @@ class FlowTable:
         return Flows(np.concatenate([[0], np.cumsum(counts)]), flows)
 
 
-def _own_links(view: View, layout: Layout) -> Iterator[tuple[EventKind, EventKind, pl.DataFrame]]:
-    """Yield the kinds of the events at which arrows begin and end, and the arrows."""
+def _arrows_within_trace(view: View, layout: Layout) -> Iterator[tuple[EventKind, EventKind, pl.DataFrame]]:
+    """Yield frames of arrows, each with the kinds of the events at which the arrows begin and end."""
 
     def rows(kind: EventKind) -> pl.DataFrame:
         return read_events(view, kind).with_columns(layout.lane_ids[kind])

@@ -1,4 +1,4 @@
-"""Write several traces to one Perfetto trace file, on one clock and with arrows between them.
+"""Write several traces to one Perfetto trace file, with times on a shared clock and arrows between the traces.
 
 One trace is open at a time.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def write(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str]) -> None:
-    """Write the events of several traces on some tracks to a Perfetto trace file.
+    """Write the events on the selected tracks of several traces to a Perfetto trace file.
 
     Raises:
         ExportError: The traces have no events with timestamps.
@@ -33,7 +33,7 @@ def write(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection
 
 
 def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift: int) -> None:
-    """Write the file with times that are shifted by ``shift`` ns on the shared clock."""
+    """Write the file with all times on the shared clock, increased by ``shift`` ns."""
     numbering, arrows = Numbering(), traces.links.height
     with BatchFile(path, PacketCompression()) as file:
         writer = TraceWriter(file, None if traces.origin_utc_ns is None else traces.origin_utc_ns - shift)
@@ -42,9 +42,9 @@ def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Col
                 layout = part_layout(view, part, tracks, shift)
                 layout.lanes.add_to_file(f"{part.name} · ", numbering)
                 flows = FlowTable(arrows)
-                flows.add_own(view, layout)
+                flows.add_arrows_within_trace(view, layout)
                 for kind in layout.lane_ids:
-                    flows.add_shared(traces.links, number, kind, view)
+                    flows.add_arrows_between_traces(traces.links, number, kind, view)
                 for _ in writer.write_trace(view, layout, flows):
                     pass
                 arrows = flows.count

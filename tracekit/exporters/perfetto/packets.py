@@ -10,7 +10,7 @@ import numpy as np
 
 from tracekit import schemas
 from tracekit.exporters.perfetto.strings import StringTable, encode_strings
-from tracekit.exporters.perfetto.wire import field_tag, sized, varint
+from tracekit.exporters.perfetto.wire import field_tag, length_delimited, varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ _STATE_CLEARED = 1
 def packet(**fields: Any) -> bytes:
     """Return an encoded packet with the given fields, including its tag and length in the file."""
     encoded = schemas.message("perfetto", "TracePacket")(**fields).SerializeToString(deterministic=True)
-    return sized(field_tag("Trace", "packet"), encoded)
+    return length_delimited(field_tag("Trace", "packet"), encoded)
 
 
 def clock_packet(sequence: int, origin_utc_ns: int | None) -> bytes:
@@ -55,14 +55,15 @@ def track_packets(lanes: LaneRegistry, sequence: int, uuids: TrackUuids) -> byte
 
 
 class PacketCompression:
-    """A compression that replaces each batch of packets with one packet, which readers of the file decompress."""
+    """A method of compression that replaces each batch of packets with one packet, which readers decompress."""
 
     LEVEL = 1
 
     def compress(self, data: memoryview) -> memoryview | bytes:
         """Return a packet that contains the compressed batch, or the batch itself if it is smaller than this packet."""
         content = zlib.compress(data, self.LEVEL)
-        compressed = sized(field_tag("Trace", "packet"), sized(field_tag("TracePacket", "compressed_packets"), content))
+        field = length_delimited(field_tag("TracePacket", "compressed_packets"), content)
+        compressed = length_delimited(field_tag("Trace", "packet"), field)
         return compressed if len(compressed) < len(data) else data
 
     def next_bytes(self, _: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
@@ -75,7 +76,7 @@ class PacketCompression:
 
 
 class TrackUuids:
-    """The uuids of the tracks in a file. Those of lanes are even, and those of counters are odd."""
+    """The uuids of the tracks in a file. The uuids of lanes are even, and the uuids of counters are odd."""
 
     PROCESSES = 1 << 40
 
@@ -102,7 +103,7 @@ class TrackUuids:
 
 
 class Sequence:
-    """A sequence of packets, which share a table of strings. It consists of streams with separate incremental clocks.
+    """A sequence of packets with a shared string table. It consists of streams with separate incremental clocks.
 
     Attributes:
         number: The number of the sequence.
@@ -116,7 +117,7 @@ class Sequence:
 
     @property
     def has_clocks(self) -> bool:
-        """Whether the sequence has an unused clock for another stream."""
+        """Whether the sequence has an unused clock, so that another stream can begin."""
         return self._streams < len(SEQUENCE_CLOCKS)
 
     @property
@@ -142,5 +143,5 @@ class Sequence:
             yield functools.partial(self._string_packet, batch)
 
     def _string_packet(self, batch: StringBatch) -> memoryview:
-        data = sized(field_tag("TracePacket", "interned_data"), bytes(encode_strings(batch)))
-        return memoryview(sized(field_tag("Trace", "packet"), self.fields + data))
+        data = length_delimited(field_tag("TracePacket", "interned_data"), bytes(encode_strings(batch)))
+        return memoryview(length_delimited(field_tag("Trace", "packet"), self.fields + data))

@@ -1,4 +1,4 @@
-"""Intern the strings of events: write each string once per sequence, and refer to it by an interning id."""
+"""Intern the strings of events. Each string is written once per packet sequence, and events refer to it by an id."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.exporters.perfetto.slots import COPIED_BYTES, SLOT_BYTES, FixedSlots, chunks, copy_bytes, fixed_width
+from tracekit.exporters.perfetto.slots import (
+    COPIED_BYTES,
+    SLOT_BYTES,
+    FixedSlots,
+    byte_windows,
+    copy_bytes,
+    fixed_width,
+)
 from tracekit.exporters.perfetto.wire import field_tag
 from tracekit.exporters.timeline.columns import column_names
 from tracekit.exporters.timeline.combinations import distinct_combinations
@@ -21,36 +28,37 @@ EVENT_NAMES, ANNOTATION_NAMES, STRING_VALUES = "event_names", "debug_annotation_
 BATCH_STRINGS = 1 << 14
 
 
-class Numbered(NamedTuple):
-    """The interned string of each row.
+class InternedStrings(NamedTuple):
+    """The interned strings of the rows of a table.
 
     Attributes:
-        codes: A code for each row.
-        numbers: The interning id of the string of each code, or 0 for null.
+        codes: Index in ``numbers`` of each row.
+        numbers: Interning ids. The id is 0 for null.
     """
 
     codes: Codes
     numbers: Numbers
 
     def batch(self, rows: Sizes | slice) -> Numbers:
-        """Return the interning ids of the strings of the given row numbers."""
+        """Return the interning ids of the strings in the rows with the given row numbers."""
         return self.numbers[self.codes[rows]]
 
 
 class StringBatch(NamedTuple):
-    """Strings of a table with consecutive interning ids, beginning with ``first``."""
+    """Strings of a string table with consecutive interning ids, of which ``first`` is the smallest."""
 
     table: str
     first: int
     texts: pl.Series
 
 
-class _CategoryNumbers(NamedTuple):
-    """The interning ids of the strings that an expression returns for the values of a categorical column.
+class _CategoryIds(NamedTuple):
+    """The interning ids of the strings that an expression returns for the values of a Categorical column.
 
     Attributes:
-        numbers: The interning id for null, followed by the one for each category code. -1 if it is not interned yet.
-        column: An empty column with these categories. Their codes are valid as long as such a column exists.
+        numbers: The interning id for null, followed by the interning id for each category code. It is -1 for
+            categories whose string has not been interned.
+        column: An empty column with the same categories, which keeps the category codes valid.
     """
 
     numbers: Codes
@@ -58,29 +66,30 @@ class _CategoryNumbers(NamedTuple):
 
 
 class StringTable:
-    """The interned strings of a sequence. Each of the three tables has its own interning ids, beginning with 1."""
+    """The interned strings of a packet sequence: three string tables, each with interning ids from 1."""
 
     def __init__(self) -> None:
         self._counts = {EVENT_NAMES: 0, ANNOTATION_NAMES: 0, STRING_VALUES: 0}
         self._pending: list[StringBatch] = []
         self._keys: dict[str, int] = {}
-        self._categories: dict[tuple[str, bytes], _CategoryNumbers] = {}
+        self._categories: dict[tuple[str, bytes], _CategoryIds] = {}
 
-    def number(self, table: str, rows: pl.DataFrame, expression: pl.Expr) -> Numbered:
-        """Intern the strings of an expression, which is evaluated once per combination of the values it depends on.
+    def intern(self, table: str, rows: pl.DataFrame, expression: pl.Expr) -> InternedStrings:
+        """Intern the strings that an expression returns for the rows of a table.
 
-        If it depends on a single categorical column, strings that it has returned before are not interned again.
+        The expression is evaluated once per combination of the values that it depends on. If it depends on a single
+        Categorical column, strings of earlier calls are not interned again.
 
         Args:
-            table: The table of the strings.
+            table: Name of the string table.
             rows: The rows.
-            expression: The expression, which is a function of the values in the same row.
+            expression: The expression. Its result in a row must depend only on values in the same row.
         """
         names = list(dict.fromkeys(column_names(expression)))
         codes, examples = distinct_combinations(rows, names)
         if len(names) == 1 and examples[names[0]].dtype == pl.Categorical:
-            return Numbered(codes, self._category_numbers(table, examples, expression, names[0]))
-        return Numbered(codes, self._new_numbers(table, examples.select(expression).to_series()))
+            return InternedStrings(codes, self._category_ids(table, examples, expression, names[0]))
+        return InternedStrings(codes, self._intern_new(table, examples.select(expression).to_series()))
 
     def annotation_name(self, key: str) -> int:
         """Return the interning id of the name of an argument."""
@@ -89,15 +98,15 @@ class StringTable:
             self._keys[key] = self._counts[ANNOTATION_NAMES]
         return self._keys[key]
 
-    def _new_numbers(self, table: str, texts: pl.Series) -> Numbers:
-        """Add strings to a table, and return their interning ids, or 0 for null."""
+    def _intern_new(self, table: str, texts: pl.Series) -> Numbers:
+        """Add strings to a string table, and return their interning ids, which are 0 for null."""
         present = texts.is_not_null().to_numpy()
         numbers = np.where(present, np.cumsum(present) + self._counts[table], 0).astype(np.uint64)
         self._add(table, texts.drop_nulls())
         return numbers
 
-    def _category_numbers(self, table: str, examples: pl.DataFrame, expression: pl.Expr, name: str) -> Numbers:
-        """Return the interning id of the string of an expression for each category. Categories must be distinct."""
+    def _category_ids(self, table: str, examples: pl.DataFrame, expression: pl.Expr, name: str) -> Numbers:
+        """Return the interning id of the string that an expression returns for each of the given, distinct values."""
         category = examples[name].to_physical().cast(pl.Int64).fill_null(-1).to_numpy() + 1
         key = table, expression.meta.serialize()
         known = self._categories[key].numbers if key in self._categories else np.zeros(0, np.int64)
@@ -105,8 +114,8 @@ class StringTable:
         known = np.concatenate([known, np.full(max(missing, 0), -1, np.int64)])
         is_new = known[category] < 0
         texts = examples.filter(pl.Series(is_new)).select(expression).to_series()
-        known[category[is_new]] = self._new_numbers(table, texts)
-        self._categories[key] = _CategoryNumbers(known, examples[name].head(0))
+        known[category[is_new]] = self._intern_new(table, texts)
+        self._categories[key] = _CategoryIds(known, examples[name].head(0))
         numbers: Numbers = known[category].astype(np.uint64)
         return numbers
 
@@ -143,5 +152,6 @@ def encode_strings(batch: StringBatch) -> memoryview:
     offsets, size = stops - sizes - head.width, int(stops[-1])
     encoded = np.empty(size + COPIED_BYTES, np.uint8)
     copy_bytes(content, ends[:-1] - ends[0], encoded, offsets + head.width, sizes)
-    chunks(encoded, head.width)[offsets] = np.ascontiguousarray(heads[:, : head.width]).view(f"V{head.width}")[:, 0]
+    used = np.ascontiguousarray(heads[:, : head.width])
+    byte_windows(encoded, head.width)[offsets] = used.view(f"V{head.width}")[:, 0]
     return memoryview(encoded[:size].data)

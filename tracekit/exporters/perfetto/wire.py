@@ -1,7 +1,7 @@
-"""Encode protobuf messages with the same fields by whole columns.
+"""Encode protobuf messages that have the same fields with vectorized operations on columns.
 
 Each message is a row of a matrix of bytes, in which every field has the width of its longest value. At the end, the
-bytes that a row does not use are removed.
+unused bytes of each row are removed.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _CONTINUES = 0x80
 
 
 class Constant(NamedTuple):
-    """Bytes that are equal in all rows, or in the rows in which they are present."""
+    """A column of constant bytes. If ``present`` is a mask, only the rows of this mask contain the bytes."""
 
     data: bytes
     present: Mask | None = None
 
 
 class Varints(NamedTuple):
-    """Varints. ``varints`` creates them and computes their numbers of bytes."""
+    """A column of varints and of their sizes in bytes. The function ``varints`` creates it."""
 
     values: Numbers
     widths: Bytes
@@ -45,7 +45,7 @@ class Varints(NamedTuple):
 
 
 class Fixed64s(NamedTuple):
-    """Numbers of 8 bytes."""
+    """A column of numbers of 8 bytes."""
 
     values: Numbers
     present: Mask | None = None
@@ -74,27 +74,27 @@ def varint(number: int) -> bytes:
     return bytes([*encoded, number])
 
 
-def sized(tag: bytes, content: bytes) -> bytes:
-    """Encode a field whose value is a message, a string or bytes, with its length."""
+def length_delimited(tag: bytes, content: bytes) -> bytes:
+    """Encode a field whose value is a message, a string or bytes: its tag, its length and its value."""
     return tag + varint(len(content)) + content
 
 
 def submessage(tag: bytes, columns: Sequence[Column], present: Mask | None = None) -> list[Column]:
-    """Return the columns of a message, preceded by the tag of its field and its length.
+    """Return the columns of a field that contains a message: its tag, its length and the columns of the message.
 
     Args:
         tag: The tag of the field.
         columns: The columns of the message.
-        present: Rows that have the field. If None, all rows have it.
+        present: Mask of the rows that have the field. If it is None, all rows have the field.
     """
     size = row_sizes(columns)
     length = Constant(varint(size)) if isinstance(size, int) else varints(size.astype(np.uint64))
     lead = [Constant(tag), length]
-    return [*lead, *columns] if present is None else [_restrict(column, present) for column in (*lead, *columns)]
+    return [*lead, *columns] if present is None else [_mask_column(column, present) for column in (*lead, *columns)]
 
 
 def varints(values: Numbers, present: Mask | None = None) -> Varints:
-    """Return a column of varints. Negative integers have to be passed as their two's complement."""
+    """Return a column of varints. Negative integers must be passed as their two's complement."""
     widths = np.ones(len(values), np.uint8)
     bits = int(values.max()).bit_length() if len(values) else 0
     for shift in range(_PAYLOAD_BITS, bits, _PAYLOAD_BITS):
@@ -102,13 +102,13 @@ def varints(values: Numbers, present: Mask | None = None) -> Varints:
     return Varints(values, widths, present)
 
 
-def _restrict(column: Column, present: Mask) -> Column:
-    """Return a column that is only present in rows of a mask."""
+def _mask_column(column: Column, present: Mask) -> Column:
+    """Return a column that is present only in the rows of a mask."""
     return column._replace(present=present if column.present is None else column.present & present)
 
 
 def row_sizes(columns: Sequence[Column]) -> int | Sizes:
-    """Return the number of bytes of each row, or a single number if all rows have the same size."""
+    """Return the size of each row in bytes, or a single number if all rows have the same size."""
     size: int | Sizes = 0
     for column in columns:
         size = size + _column_size(column)
@@ -116,7 +116,7 @@ def row_sizes(columns: Sequence[Column]) -> int | Sizes:
 
 
 def _column_size(column: Column) -> int | Sizes:
-    """Return the number of bytes of a column in each row, or a single number if all rows have the same size."""
+    """Return the size in bytes of a column in each row, or a single number if all sizes are equal."""
     if isinstance(column, Varints):
         low, high = _extremes(column.widths)
         if column.present is None:
@@ -131,13 +131,13 @@ def _extremes(widths: Bytes) -> tuple[int, int]:
     return (int(widths.min()), int(widths.max())) if len(widths) else (0, 0)
 
 
-def assemble(columns: Sequence[Column], rows: int) -> memoryview:
-    """Encode the columns of each row, and return the bytes of all rows one after another."""
+def encode_rows(columns: Sequence[Column], rows: int) -> memoryview:
+    """Encode the columns of each row, and return the concatenated bytes of all rows."""
     ends = list(itertools.accumulate(map(_matrix_width, columns)))
     end = ends[-1]
     spans = list(zip([0, *ends], ends, strict=False))
     matrix = np.empty((rows, end), np.uint8)
-    matrix[:] = _template(columns, spans, end)
+    matrix[:] = _constant_bytes(columns, spans, end)
     kept = np.ones((rows, end), np.bool_)
     ragged = False
     for column, (start, stop) in zip(columns, spans, strict=True):
@@ -153,13 +153,13 @@ def assemble(columns: Sequence[Column], rows: int) -> memoryview:
 
 
 def _matrix_width(column: Column) -> int:
-    """Return the number of bytes of a column in the matrix."""
+    """Return the number of bytes that a column takes in each row of the matrix."""
     if isinstance(column, Varints):
         return _extremes(column.widths)[1]
     return len(column.data) if isinstance(column, Constant) else FIXED64_BYTES
 
 
-def _template(columns: Sequence[Column], spans: Sequence[tuple[int, int]], width: int) -> Bytes:
+def _constant_bytes(columns: Sequence[Column], spans: Sequence[tuple[int, int]], width: int) -> Bytes:
     """Return a row of the matrix that contains the constant bytes. All other bytes are 0."""
     template = np.zeros(width, np.uint8)
     for column, (start, stop) in zip(columns, spans, strict=True):
@@ -169,7 +169,7 @@ def _template(columns: Sequence[Column], spans: Sequence[tuple[int, int]], width
 
 
 def _fill_varints(matrix: Matrix, kept: Kept, column: Varints) -> bool:
-    """Write varints to columns of the matrix, and return whether their numbers of bytes differ."""
+    """Write varints to columns of the matrix, and return whether their sizes differ."""
     values, widths = column.values, column.widths
     low, high = _extremes(widths)
     for nth in range(high):

@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from tracekit.schemas import Column, TableSchema
 
 FORMAT_VERSION = 1
-"""Version of the layout of the database, which changes when queries of old databases no longer work."""
+"""Version of the database layout. It increases when queries for earlier versions no longer work."""
 APPLICATION_ID = int.from_bytes(b"trkt")
 """Number in the header of the file that identifies databases of tracekit."""
 NAME_COLUMNS = ("name", "short_name", "op_name", "text")
-"""Columns whose values are in the table ``names``, which has the full-text search."""
+"""Columns whose values are also stored in the table ``names``, which supports full-text search."""
 _BATCH_ROWS = 1 << 16
 _TYPES = {"float64": "REAL", "string": "TEXT", "dictionary": "TEXT", "binary": "BLOB"}
 _SMALL_TABLES = ("processes", "threads", "devices", "contexts", "streams")
-"""Tables with so few rows that references to them need no index."""
+"""Tables with few rows. Columns that refer to them need no index."""
 _ANALYZED_ROWS = 1000
 _TRIGRAMS = (3, 34)
-"""First version of SQLite that can index parts of words. Older versions find whole words."""
+"""First version of SQLite that can index parts of words. In older versions, searches find only whole words."""
 
 
 def write_database(
@@ -188,7 +188,7 @@ class _NameCounter:
                 self._frames.append(counts.select(*labels, pl.col("name").cast(pl.String), "rows"))
 
     def rows(self) -> pl.DataFrame:
-        """Return the number of rows per table, column and name, sorted by these and numbered from 1."""
+        """Return the number of rows per table, column and name, in this order and with ids from 1."""
         import polars as pl
 
         types = {"table_name": pl.String, "column_name": pl.String, "name": pl.String, "rows": pl.Int64}

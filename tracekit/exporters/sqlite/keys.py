@@ -52,7 +52,7 @@ class Keys:
     foreign: tuple[ForeignKey, ...]
 
     def with_column(self, name: str) -> Keys:
-        """Return keys to which a column is added as the first one, such as ``rank`` in a database of several traces.
+        """Return the keys with an additional first column, such as ``rank`` in a database of several traces.
 
         All tables of the database have this column. A table whose declared key already contains a column of this name
         gets no primary key, and no foreign key refers to it.

@@ -50,7 +50,7 @@ JOINED = {
     "nvtx_ranges": {"domain": "range_domain", "category": "range_category"},
     "ops": {"op_type": "op_type"},
 }
-"""Columns that a view of details adds for each table that its rows refer to, and their names in the view."""
+"""Columns that a view of details adds, with their names in the view, by the table that contains the columns."""
 ACTIVITIES = {
     "kernels": ("kernel", "kernel_id", "name"),
     "memcpys": ("memcpy", "memcpy_id", "copy_kind"),

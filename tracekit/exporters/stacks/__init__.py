@@ -1,1 +1,1 @@
-"""Export call stacks with their weights: as collapsed stacks, for speedscope, and as a pprof profile."""
+"""Export weighted call stacks in the formats of flamegraph.pl (collapsed stacks), speedscope and pprof."""

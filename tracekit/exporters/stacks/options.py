@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 EVENTS = ("cpu_samples", "osrt_calls", "api_calls", "python_samples", "python_calls")
-"""Events with call stacks: tables, and the Python stacks of CUDA API calls."""
+"""Names of the events that can have call stacks: names of tables, and ``python_calls`` for stacks of CUDA API calls."""
 _CHOICES = {
     "events": EVENTS,
     "weight": ("samples", "time"),
@@ -21,13 +21,14 @@ _CHOICES = {
     "modules": ("yes", "no"),
 }
 OPTIONS = {
-    "events": "cpu_samples, osrt_calls, api_calls, python_samples (periodic samples of Python) or python_calls (Python "
-    "stacks of CUDA API calls): the events; by default the first that have call stacks",
-    "weight": "samples (default): the number of events; time: the duration of calls, or the sampling period per sample",
-    "by": "thread or process: separate the stacks of each; none (default)",
-    "thread": "id of a thread: only its stacks",
-    "process": "id of a process: only its stacks",
-    "range": "name of NVTX push/pop ranges: only stacks of their thread while such a range is open",
+    "events": "events whose stacks are exported: cpu_samples, osrt_calls, api_calls, python_samples (periodic samples "
+    "of Python) or python_calls (Python stacks of CUDA API calls); by default, the first of them that have stacks",
+    "weight": "weight of a stack: samples (the number of events, default) or time (the duration of calls, or the "
+    "sampling period of each sample)",
+    "by": "thread or process: export the stacks of each thread or process separately; none (default): together",
+    "thread": "id of the thread whose stacks are exported (default: all threads)",
+    "process": "id of the process whose stacks are exported (default: all processes)",
+    "range": "name of NVTX push/pop ranges: export only stacks of a thread while it is inside such a range",
     "modules": "yes (default) or no: write the name of the program or library after the function",
 }
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracekit.interface import View
 
 MAX_DEPTH = 4096
-"""Maximum number of frames of a stack. A deeper stack counts for its outermost frames."""
+"""Maximum number of frames of a stack. Of deeper stacks, only the outermost frames are used."""
 MAX_TEXT = 1 << 14
 """Maximum number of characters of a frame. Longer frames are shortened."""
 UNKNOWN = "[unknown]"
@@ -135,7 +135,7 @@ def has_stacks(view: View, name: str) -> bool:
 
 
 def _missing_stacks_hint(view: View, name: str | None) -> str:
-    """Return a hint on how to record the requested call stacks if a capture has none."""
+    """Return a hint on how to record the requested call stacks, for captures that have none."""
     if name not in _PYTHON:
         return _HINT
     return _EXPORT_HINT if _events_with_stacks(view, name).select(pl.len()).collect().item() else _PYTHON_HINT
@@ -231,7 +231,7 @@ def _merge_stacks(
 
     Returns:
         Four arrays: the node of each stack, by id of the stack; and the parent, the label and the depth of each node.
-        Node 0 is the root. It is also the value of id 0, which is no stack.
+        Node 0 is the root. It is also the node of id 0, which does not identify a stack.
     """
     nodes = np.zeros(len(parents) + 1, np.int64)
     order = np.argsort(depths, kind="stable")

@@ -53,7 +53,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
 
 
 def wrote(path: Path) -> bool:
-    """Return whether the name of a file is that of an event file of this exporter, which ends in ``.tracekit``."""
+    """Return whether a file has the name of an event file of this exporter, which ends in ``.tracekit``."""
     return re.fullmatch(r"events\.out\.tfevents\.\d+" + re.escape(_SUFFIX), path.name) is not None
 
 

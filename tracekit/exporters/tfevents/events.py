@@ -1,4 +1,4 @@
-"""Encode version, graph, step statistics, scalars and texts as the TensorFlow messages of an event file."""
+"""Encode the version, graph, step statistics, scalars and texts of an event file as TensorFlow messages."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def encode_graph(tables: Mapping[str, pl.DataFrame]) -> bytes:
 
 
 def drawable_op_type(op_type: str | None) -> str:
-    """Return an op type in a spelling that TensorBoard draws.
+    """Return an op type, changed if necessary so that TensorBoard draws its nodes.
 
     TensorBoard hides nodes and their times if the op type contains ``Const`` or ends with ``Summary``.
     """

@@ -26,7 +26,7 @@ def layout_steps(
     Args:
         tables: ``model("graph")`` of the trace.
         time: The time that determines the duration of nodes, ``gpu`` or ``cpu``.
-        steps: Maximum number of iterations that have a step of their own.
+        steps: Maximum number of iterations for which a separate step is returned.
 
     Yields:
         The tag, number and start (in ns since the trace origin) of a step, and its rows as returned by ``place_nodes``.
@@ -40,7 +40,7 @@ def layout_steps(
 
 
 def place_nodes(nodes: pl.DataFrame, stats: pl.DataFrame, time: str) -> pl.DataFrame:
-    """Sum the times of each node, and place the nodes one after another on the time axis of a step.
+    """Sum the times of each node, and place the nodes end to end on the time axis of a step.
 
     Returns:
         One row per device and node that was called, ordered by device and position in the tree, with the columns

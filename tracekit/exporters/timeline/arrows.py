@@ -1,7 +1,8 @@
 """Find the arrows from API calls to the activities that they launched, and between MPI calls.
 
 A table of arrows has one row per arrow with the columns ``from_ns``, ``from_lane_id`` and ``from_row`` of the event
-where it begins, and the same with ``to_`` of the event where it ends. Rows are numbered as by ``read_events``.
+at which it begins, and ``to_ns``, ``to_lane_id`` and ``to_row`` of the event at which it ends. Rows are numbered in the
+order of ``read_events``.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ LAUNCH, MESSAGE, COLLECTIVE = "launch", "message", "collective"
 
 
 def mpi_arrows(kind: EventKind, rows: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield the arrows between MPI calls by type, each with the name of the type: messages and collective operations.
+    """Yield the arrows between MPI calls as two tables with names, one of messages and one of collective operations.
 
     Args:
-        kind: The kind of the events. Other kinds than MPI calls have no arrows.
+        kind: The kind of the events. Kinds other than MPI calls have no such arrows.
         rows: The events, with their lane ids.
     """
     if kind is kinds.MPI_CALLS and set(kind.links) <= set(rows.columns):

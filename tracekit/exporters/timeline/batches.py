@@ -1,4 +1,4 @@
-"""Write a file in batches, which several threads format and compress, and which are written in order."""
+"""Write a file in batches, which several threads format and compress, and which are written in their order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_THREADS = 4
 
 
 class Compression(Protocol):
-    """A method of compression. Batches are compressed independently, in any thread, and concatenated in order."""
+    """A method of compression. Batches are compressed independently, in any thread, and then concatenated in order."""
 
     def compress(self, data: memoryview) -> memoryview | bytes:
         """Compress a batch. This method may run in any thread."""

@@ -1,4 +1,4 @@
-"""Determine the columns, arguments and times that kinds of events declare."""
+"""Determine the columns, arguments and times of the events of a kind, as declared by the kind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Clock(NamedTuple):
     drift: float = 0.0
 
     def convert(self, time: pl.Expr) -> pl.Expr:
-        """Return the time in the file in ns for a time of the capture in ns."""
+        """Return an expression that converts times of the capture in ns to times in the file in ns."""
         drifted = time + (time * self.drift).round().cast(pl.Int64) if self.drift else time
         return drifted + self.shift_ns if self.shift_ns else drifted
 
@@ -50,7 +50,7 @@ def event_columns(kind: EventKind, names: Collection[str]) -> list[str]:
 
 
 def key_arg(kind: EventKind) -> Arg:
-    """Return the first argument of a kind, which has no nulls."""
+    """Return the first argument of the events of a kind, which has no nulls."""
     return Arg(kind.key, kind.key_values or (Value(INTEGER, pl.col(kind.key)),))
 
 
@@ -71,7 +71,7 @@ def available_args(args: tuple[Arg, ...], names: Collection[str]) -> list[Arg]:
 
 
 def exception_args(kind: EventKind) -> list[Arg]:
-    """Return the additional arguments of slices that were never closed, or that end before they start."""
+    """Return the additional arguments that mark slices that were never closed, or that end before they start."""
     if kind.phase != kinds.SLICE:
         return []
     duration = kind.end - kind.start
@@ -86,13 +86,13 @@ def column_names(*expressions: pl.Expr | None) -> list[str]:
     return [name for e in expressions if e is not None for name in e.meta.root_names()]
 
 
-def start_time(kind: EventKind, clock: Clock) -> pl.Expr:
-    """Return the start of an event in ns, as written to the file."""
+def start_expr(kind: EventKind, clock: Clock) -> pl.Expr:
+    """Return an expression for the start of events in ns, as it is written to the file."""
     return clock.convert(kind.start)
 
 
-def slice_duration(kind: EventKind, clock: Clock) -> pl.Expr:
-    """Return the duration of a slice in ns, as written to the file.
+def duration_expr(kind: EventKind, clock: Clock) -> pl.Expr:
+    """Return an expression for the duration of slices in ns, as it is written to the file.
 
     A slice that was never closed ends with the capture. The duration is 0 for a slice that ends before it starts.
     """

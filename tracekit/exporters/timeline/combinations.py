@@ -1,4 +1,4 @@
-"""Assign a code to each combination of values in several columns, so that functions of them are evaluated only once."""
+"""Assign a code to each combination of values in several columns, so that each combination is formatted only once."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     Codes = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 _TABLE_SIZE = 1 << 16
-"""Size of a table of codes that is always acceptable. Larger ones must not be larger than a few times the column."""
+"""Size up to which lookup tables of codes are always used. Larger tables are used only if the column has many rows."""
 _TABLE_FACTOR = 4
 _MAX_NUMBER = 1 << 62
 _MIN_COMBINATIONS = 64
-"""Number of combinations that is always acceptable."""
+"""Number of combinations that is always allowed, even if a table has few rows."""
 
 
 def distinct_combinations(rows: pl.DataFrame, names: Sequence[str]) -> tuple[Codes, pl.DataFrame]:
     """Return a code for the combination of values in each row, and a frame with one row per code."""
     columns = rows.select(list(dict.fromkeys(names)))
-    codes, count = _compact(*_codes(columns, columns.columns))
-    return codes, _examples(columns, codes, count)
+    codes, count = _compact_codes(*_row_codes(columns, columns.columns))
+    return codes, _example_rows(columns, codes, count)
 
 
 def repeated_combinations(
@@ -35,8 +35,8 @@ def repeated_combinations(
 
     Args:
         rows: The rows.
-        groups: Names of columns by group. The first group is always used. Others are not used if the number of
-            combinations would exceed a quarter of the number of rows.
+        groups: Names of columns by group. The first group is always used. Another group is not used if it would
+            increase the number of combinations to more than a quarter of the number of rows.
 
     Returns:
         A code for each row, a frame with one row per code, and the positions of the groups that are used.
@@ -45,39 +45,39 @@ def repeated_combinations(
     used: list[int] = []
     limit = max(_MIN_COMBINATIONS, rows.height // 4)
     for nth, names in enumerate(groups):
-        more, size = _compact(*_codes(rows, names))
+        more, size = _compact_codes(*_row_codes(rows, names))
         if nth and size <= limit:
-            more, size = _compact(codes * size + more, count * size)
+            more, size = _compact_codes(codes * size + more, count * size)
         if nth and size > limit:
             continue
         codes, count = more, size
         used.append(nth)
     columns = list(dict.fromkeys(name for nth in used for name in groups[nth]))
-    return codes, _examples(rows.select(columns), codes, count), frozenset(used)
+    return codes, _example_rows(rows.select(columns), codes, count), frozenset(used)
 
 
-def _codes(rows: pl.DataFrame, names: Sequence[str]) -> tuple[Codes, int]:
+def _row_codes(rows: pl.DataFrame, names: Sequence[str]) -> tuple[Codes, int]:
     """Return a code for the combination of values in each row, and a number larger than all codes."""
     codes, count = np.zeros(rows.height, np.int64), 1
     for name in names:
-        codes, count = _combine(codes, count, rows[name])
+        codes, count = _extend_codes(codes, count, rows[name])
     return codes, count
 
 
-def _examples(columns: pl.DataFrame, codes: Codes, count: int) -> pl.DataFrame:
-    """Return one of the rows with each code, in the order of codes."""
+def _example_rows(columns: pl.DataFrame, codes: Codes, count: int) -> pl.DataFrame:
+    """Return one of the rows with each code, ordered by code."""
     examples = np.empty(count, np.int64)
     examples[codes] = np.arange(len(codes))
     return columns[examples]
 
 
-def _combine(codes: Codes, count: int, column: pl.Series) -> tuple[Codes, int]:
-    """Extend the codes of combinations by a column, and return them and a number larger than all codes."""
+def _extend_codes(codes: Codes, count: int, column: pl.Series) -> tuple[Codes, int]:
+    """Extend combinations by a column, and return the new code of each row and a number larger than all codes."""
     more, size = _column_codes(column)
     if count == 1 or size == 1:
         return (more, size) if count == 1 else (codes, count)
     combined, size = codes * size + more, count * size
-    return (combined, size) if size <= _TABLE_SIZE else _compact(combined, size)
+    return (combined, size) if size <= _TABLE_SIZE else _compact_codes(combined, size)
 
 
 def _column_codes(column: pl.Series) -> tuple[Codes, int]:
@@ -88,24 +88,24 @@ def _column_codes(column: pl.Series) -> tuple[Codes, int]:
     low, high = (physical.min(), physical.max()) if physical.dtype.is_integer() else (None, None)
     if not isinstance(low, int) or not isinstance(high, int) or not -_MAX_NUMBER < low <= high < _MAX_NUMBER:
         encoded = pa.chunked_array([physical.to_arrow()]).combine_chunks().dictionary_encode("encode").indices
-        return _compact(encoded.to_numpy().astype(np.int64), len(column) + 1)
+        return _compact_codes(encoded.to_numpy().astype(np.int64), len(column) + 1)
     has_nulls = column.null_count() > 0
     shifted = (physical.cast(pl.Int64, wrap_numerical=True) - (low - has_nulls)).fill_null(0).to_numpy()
     size = high - low + 1 + has_nulls
-    return (shifted, size) if size <= _TABLE_SIZE else _compact(shifted, size)
+    return (shifted, size) if size <= _TABLE_SIZE else _compact_codes(shifted, size)
 
 
-def _compact(codes: Codes, count: int) -> tuple[Codes, int]:
-    """Replace codes with consecutive codes from 0 in the same order, and return them and their number."""
+def _compact_codes(codes: Codes, count: int) -> tuple[Codes, int]:
+    """Replace codes with consecutive codes from 0 in the same order. Return the new codes and the number of codes."""
     if count > max(_TABLE_SIZE, _TABLE_FACTOR * len(codes)):
-        return _sorted_codes(codes)
+        return _compact_codes_by_sorting(codes)
     is_used = np.zeros(count, np.bool_)
     is_used[codes] = True
     numbers = np.cumsum(is_used) - 1
     return numbers[codes], int(numbers[-1]) + 1
 
 
-def _sorted_codes(codes: Codes) -> tuple[Codes, int]:
-    """Do the same as ``_compact`` by sorting, for codes that are too large for a table."""
+def _compact_codes_by_sorting(codes: Codes) -> tuple[Codes, int]:
+    """Return the result of ``_compact_codes`` by sorting, for codes that are too large for a lookup table."""
     distinct, inverse = np.unique(codes, return_inverse=True)
     return inverse.astype(np.int64), len(distinct)

@@ -49,10 +49,10 @@ def timeline_exporter(package: str, name: str, description: str, suffixes: tuple
 
 
 def _write(package: str, tracks: Collection[str], view: View, path: Path, progress: Progress) -> None:
-    """Write the events of a trace on some tracks to a file."""
+    """Write the events on the selected tracks of a trace to a file."""
     importlib.import_module(f"{package}.export").write(view, path, progress, tracks)
 
 
 def _write_many(package: str, tracks: Collection[str], traces: ManyTraces, path: Path, progress: Progress) -> None:
-    """Write the events of several traces on some tracks to one file, with a group of processes for each trace."""
+    """Write the events on the selected tracks of several traces to one file, with separate processes for each trace."""
     importlib.import_module(f"{package}.many").write(traces, path, progress, tracks)

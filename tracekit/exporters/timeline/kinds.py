@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from tracekit.exporters.timeline import tracks
-from tracekit.exporters.timeline.text import concat_text
+from tracekit.exporters.timeline.text import concat_expr
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -23,18 +23,18 @@ SLICE, INSTANT, COUNTER = "X", "i", "C"
 
 
 INTEGER, UNSIGNED, REAL, THOUSANDTHS, STRING, TRUE = "integer", "unsigned", "real", "thousandths", "string", "true"
-"""Forms of values: int64, uint64, a finite float64, an integer that is divided by 1000, a string, and true or null."""
+"""Types of argument values: int64, uint64, finite float64, integer to be divided by 1000, string, and true or null."""
 
 
 class Value(NamedTuple):
-    """A value of an argument in one of the forms above, or null."""
+    """A value of an argument: an expression, and the type of its result, such as ``INTEGER``."""
 
     form: str
     expression: pl.Expr
 
 
 class Arg(NamedTuple):
-    """An argument of an event. Its value is the first one that is not null. If all are null, it is omitted."""
+    """An argument of an event: the first of ``values`` that is not null. It is omitted if all values are null."""
 
     key: str
     values: tuple[Value, ...]
@@ -47,17 +47,17 @@ class EventKind:
     Attributes:
         table: The table that contains the events.
         placement: The tracks of the events.
-        key: Name of the first argument, which has no nulls. It is the row id or the value of a counter.
+        key: Name of the first argument, which is the row id or the value of a counter and is never null.
         name: The label of an event in the viewer, which is never null.
-        row_args: Arguments that usually differ from row to row.
-        repeated_args: Arguments that usually repeat. They are formatted once per combination of values.
-        phase: ``SLICE``, ``INSTANT`` or ``COUNTER``.
+        row_args: Arguments that differ in most rows.
+        repeated_args: Arguments that are equal in many rows. Each combination of their values is formatted once.
+        phase: Shape in which the events are drawn: ``SLICE``, ``INSTANT`` or ``COUNTER``.
         start: Start of an event in ns.
         end: End of an event in ns, or null if the event was never closed.
         where: Condition for the rows that are drawn. If None, all rows are drawn.
         launched: Whether an API call launched the event. If so, an arrow is drawn from the call to the event.
-        links: Columns that correlation adds and that arrows between events of this kind are drawn from.
-        key_values: Values of the first argument. If empty, it is the value of the column ``key``.
+        links: Columns that correlation adds, and that determine the arrows between events of this kind.
+        key_values: Alternative values of the first argument. If there are none, the column ``key`` is used.
     """
 
     table: str
@@ -76,28 +76,28 @@ class EventKind:
 
 
 def _number_arg(column: str, key: str | None = None) -> Arg:
-    """Return an argument with the values of a column of numbers. By default, it has the name of the column."""
+    """Return an argument with the values of a column of numbers. By default, it is named after the column."""
     return Arg(key or column, (Value(INTEGER, pl.col(column)),))
 
 
 def _string_arg(column: str, key: str | None = None) -> Arg:
-    """Return an argument with the values of a column of strings. By default, it has the name of the column."""
+    """Return an argument with the values of a column of strings. By default, it is named after the column."""
     return Arg(key or column, (Value(STRING, pl.col(column).cast(pl.String)),))
 
 
 def _triple_arg(prefix: str) -> Arg:
     """Return an argument with the columns ``PREFIX_x``, ``PREFIX_y`` and ``PREFIX_z``, formatted as ``[x,y,z]``."""
     x, y, z = (pl.col(f"{prefix}_{axis}") for axis in "xyz")
-    return Arg(prefix, (Value(STRING, concat_text(["[", x, ",", y, ",", z, "]"])),))
+    return Arg(prefix, (Value(STRING, concat_expr(["[", x, ",", y, ",", z, "]"])),))
 
 
-def _first_name(*columns: str, default: str) -> pl.Expr:
-    """Return the first value that is not null in the given columns, or a default if all are null."""
+def _first_name_expr(*columns: str, default: str) -> pl.Expr:
+    """Return an expression for the first value that is not null in the given columns, or a default if all are null."""
     return pl.coalesce(*(pl.col(c).cast(pl.String) for c in columns), pl.lit(default))
 
 
 def _throughput_arg() -> Arg:
-    """Return the argument for the throughput in GB/s with three decimals. 1 GB/s equals 1 byte per ns."""
+    """Return the argument with the throughput in GB/s with three decimals. 1 GB/s equals 1 byte per ns."""
     duration = pl.col("end_ns") - pl.col("start_ns")
     thousandths = pl.when(duration > 0).then(pl.col("bytes") * 1000 // duration)
     return Arg("throughput_gb_per_s", (Value(THOUSANDTHS, thousandths),))
@@ -111,7 +111,7 @@ def _integer_values(column: str, type_column: str) -> tuple[Value, Value]:
 
 
 def _payload_arg() -> Arg:
-    """Return the argument for the NVTX payload, which is a string if it is not a finite number."""
+    """Return the argument with the NVTX payload. Payloads that are not finite numbers are formatted as strings."""
     number = pl.col("payload_float")
     finite = Value(REAL, pl.when(number.is_finite()).then(number))
     special = Value(STRING, pl.when(~number.is_finite()).then(number.cast(pl.String)))
@@ -123,15 +123,15 @@ _HEX = pl.Series([f"{n:02X}" for n in range(256)])
 
 
 def _color_arg() -> Arg:
-    """Return the argument for a color as ``#RRGGBB``, without alpha."""
+    """Return the argument with the color of an event as ``#RRGGBB``, without alpha."""
     pairs = [pl.lit(_HEX).gather(pl.col("color") // weight % 256) for weight in (1 << 16, 1 << 8, 1)]
-    return Arg("color", (Value(STRING, concat_text(["#", *pairs])),))
+    return Arg("color", (Value(STRING, concat_expr(["#", *pairs])),))
 
 
 _API_NAME = pl.col("name").cast(pl.String).str.replace(r"_v\d{4}$", "").fill_null("API call")
 _CORRELATION_ARGS = (_number_arg("correlation_id"), _number_arg("graph_node_id"))
 _RANGE_PATH = (_string_arg("range_path", "nvtx_path"),)
-_NVTX_NAME = _first_name("name", default="(no text)")
+_NVTX_NAME = _first_name_expr("name", default="(no text)")
 _NVTX_ROW_ARGS = (_payload_arg(), _number_arg("gpu_op_count"), _number_arg("gpu_time_ns"))
 _NVTX_REPEATED_ARGS = (
     _string_arg("domain"),
@@ -169,14 +169,14 @@ OSRT_CALLS = EventKind(
     "osrt_calls",
     tracks.OSRT_TRACKS,
     "osrt_call_id",
-    name=_first_name("name", default="OS runtime call"),
+    name=_first_name_expr("name", default="OS runtime call"),
     row_args=(_number_arg("return_value"),),
 )
 KERNELS = EventKind(
     "kernels",
     tracks.STREAM_TRACKS,
     "kernel_id",
-    name=_first_name("short_name", "name", default="kernel"),
+    name=_first_name_expr("short_name", "name", default="kernel"),
     row_args=_CORRELATION_ARGS,
     repeated_args=(
         _triple_arg("grid"),
@@ -193,7 +193,7 @@ MEMCPYS = EventKind(
     "memcpys",
     tracks.STREAM_TRACKS,
     "memcpy_id",
-    name=concat_text(["Memcpy ", _first_name("copy_kind", default="")]).str.strip_chars_end(),
+    name=concat_expr(["Memcpy ", _first_name_expr("copy_kind", default="")]).str.strip_chars_end(),
     row_args=(_number_arg("bytes"), _throughput_arg(), *_CORRELATION_ARGS),
     repeated_args=(
         _string_arg("copy_kind"),
@@ -208,7 +208,7 @@ MEMSETS = EventKind(
     "memsets",
     tracks.STREAM_TRACKS,
     "memset_id",
-    name=concat_text(["Memset ", _first_name("memory_kind", default="")]).str.strip_chars_end(),
+    name=concat_expr(["Memset ", _first_name_expr("memory_kind", default="")]).str.strip_chars_end(),
     row_args=(_number_arg("bytes"), _throughput_arg(), *_CORRELATION_ARGS),
     repeated_args=(_number_arg("value"), _string_arg("memory_kind"), *_RANGE_PATH),
     launched=True,
@@ -217,7 +217,7 @@ GRAPH_LAUNCHES = EventKind(
     "graph_launches",
     tracks.STREAM_TRACKS,
     "graph_launch_id",
-    name=concat_text(["Graph ", pl.col("graph_id")]),
+    name=concat_expr(["Graph ", pl.col("graph_id")]),
     row_args=(_number_arg("correlation_id"),),
     repeated_args=(_number_arg("graph_id"), _number_arg("graph_exec_id"), *_RANGE_PATH),
     launched=True,
@@ -226,14 +226,14 @@ SYNCS = EventKind(
     "syncs",
     tracks.SYNC_TRACKS,
     "sync_id",
-    name=_first_name("sync_type", default="sync"),
+    name=_first_name_expr("sync_type", default="sync"),
     row_args=(_number_arg("event_id"), _number_arg("event_sync_id"), _number_arg("correlation_id")),
 )
 CUDA_EVENTS = EventKind(
     "cuda_events",
     tracks.EVENT_TRACKS,
     "cuda_event_id",
-    name=concat_text(["CUDA event ", pl.col("event_id")]),
+    name=concat_expr(["CUDA event ", pl.col("event_id")]),
     row_args=(_number_arg("event_id"), _number_arg("event_sync_id"), _number_arg("correlation_id")),
     phase=INSTANT,
     start=pl.col("timestamp_ns"),
@@ -253,7 +253,7 @@ GPU_METRICS = EventKind(
     "gpu_metrics",
     tracks.METRIC_TRACKS,
     "value",
-    name=pl.coalesce(pl.col("metric").cast(pl.String), concat_text(["metric ", pl.col("metric_id")])),
+    name=pl.coalesce(pl.col("metric").cast(pl.String), concat_expr(["metric ", pl.col("metric_id")])),
     phase=COUNTER,
     start=pl.col("timestamp_ns"),
 )
@@ -261,7 +261,7 @@ MEMORY = EventKind(
     "memory_events",
     tracks.METRIC_TRACKS,
     "used_bytes",
-    name=concat_text(["memory in use: ", _first_name("memory_kind", default="Unknown")]),
+    name=concat_expr(["memory in use: ", _first_name_expr("memory_kind", default="Unknown")]),
     phase=COUNTER,
     start=pl.col("timestamp_ns"),
 )
@@ -271,7 +271,7 @@ COUNTERS = EventKind(
     tracks.COUNTER_TRACKS,
     "value",
     name=pl.when(_COUNTER != _FIELD)
-    .then(concat_text([_COUNTER, ": ", _FIELD]))
+    .then(concat_expr([_COUNTER, ": ", _FIELD]))
     .otherwise(pl.coalesce(_FIELD, _COUNTER, pl.lit("counter"))),
     phase=COUNTER,
     start=pl.col("timestamp_ns"),
@@ -282,7 +282,7 @@ PERFORMANCE_COUNTERS = EventKind(
     "performance_counters",
     tracks.COMPONENT_TRACKS,
     "count",
-    name=pl.coalesce(pl.col("metric").cast(pl.String), concat_text(["metric ", pl.col("metric_id")])).fill_null(
+    name=pl.coalesce(pl.col("metric").cast(pl.String), concat_expr(["metric ", pl.col("metric_id")])).fill_null(
         "events"
     ),
     phase=COUNTER,
@@ -293,7 +293,7 @@ GPU_PAGE_FAULTS = EventKind(
     "gpu_page_faults",
     tracks.PAGE_FAULT_TRACKS,
     "gpu_page_fault_id",
-    name=concat_text(["page fault ", _first_name("access_type", default="")]).str.strip_chars_end(),
+    name=concat_expr(["page fault ", _first_name_expr("access_type", default="")]).str.strip_chars_end(),
     row_args=(_number_arg("virtual_address"), _number_arg("page_faults")),
     repeated_args=(_string_arg("access_type"),),
 )
@@ -301,7 +301,7 @@ CPU_PAGE_FAULTS = EventKind(
     "cpu_page_faults",
     tracks.CPU_PAGE_FAULT_TRACKS,
     "cpu_page_fault_id",
-    name=_first_name("function", default="page fault"),
+    name=_first_name_expr("function", default="page fault"),
     row_args=(_number_arg("virtual_address"),),
     repeated_args=(_string_arg("source_file"), _number_arg("source_line")),
     phase=INSTANT,
@@ -311,7 +311,7 @@ STEP_STATS = EventKind(
     "step_stats",
     tracks.TENSORFLOW_TRACKS,
     "execution_id",
-    name=_first_name("node_name", default="node"),
+    name=_first_name_expr("node_name", default="node"),
     row_args=(
         _number_arg("op_start_ns"),
         _number_arg("op_end_ns"),
@@ -324,17 +324,17 @@ STEP_STATS = EventKind(
 
 
 def _call_kind(table: str, placement: Placement, key: str, default: str, *row_args: Arg, **more: Any) -> EventKind:
-    """Return the kind of the calls in a table, which are slices labelled by the column ``name``.
+    """Return the kind of the calls in a table, which are drawn as slices with the label in the column ``name``.
 
     Args:
         table: The table.
         placement: The tracks.
         key: Column of the first argument.
         default: Label of an event without a name.
-        row_args: Arguments that usually differ from row to row.
-        more: Further attributes of ``EventKind``.
+        row_args: Arguments that differ in most rows.
+        more: Other attributes of ``EventKind``.
     """
-    return EventKind(table, placement, key, _first_name("name", default=default), row_args, **more)
+    return EventKind(table, placement, key, _first_name_expr("name", default=default), row_args, **more)
 
 
 def _sample_kind(table: str, placement: Placement, key: str, *repeated_args: Arg) -> EventKind:
@@ -371,7 +371,7 @@ OPENMP_EVENTS = EventKind(
     "openmp_events",
     tracks.thread_tracks("OpenMP", tracks.OPENMP),
     "openmp_event_id",
-    _first_name("name", "kind", default="OpenMP"),
+    _first_name_expr("name", "kind", default="OpenMP"),
     (_number_arg("parallel_id"), _number_arg("task_id")),
     (_string_arg("detail"),),
 )
@@ -402,21 +402,21 @@ GRAPHICS_CALLS = EventKind(
     "graphics_calls",
     tracks.thread_tracks("graphics", tracks.GRAPHICS),
     "graphics_call_id",
-    _first_name("name", "text", "kind", default="graphics call"),
+    _first_name_expr("name", "text", "kind", default="graphics call"),
     repeated_args=(_string_arg("text"), _number_arg("frame_id")),
 )
 GRAPHICS_WORKLOADS = EventKind(
     "graphics_workloads",
     tracks.thread_tracks("graphics on GPU", tracks.GRAPHICS_GPU),
     "graphics_workload_id",
-    _first_name("name", "text", "kind", default="workload"),
+    _first_name_expr("name", "text", "kind", default="workload"),
     repeated_args=(_string_arg("text"), _number_arg("frame_id"), _number_arg("gpu")),
 )
 GRAPHICS_DEBUG = EventKind(
     "khr_debug_events",
     tracks.thread_tracks("graphics debug", tracks.GRAPHICS_DEBUG),
     "khr_debug_event_id",
-    _first_name("text", "event_class", default="debug event"),
+    _first_name_expr("text", "event_class", default="debug event"),
     repeated_args=(_string_arg("severity"),),
 )
 CUDA_GRAPH_EVENTS = _call_kind(
@@ -437,7 +437,7 @@ JIT_OPERATIONS = EventKind(
     "jit_operations",
     tracks.thread_tracks("compilation", tracks.JIT),
     "jit_operation_id",
-    _first_name("operation_type", "name", default="compilation"),
+    _first_name_expr("operation_type", "name", default="compilation"),
     (_number_arg("correlation_id"), _number_arg("cache_bytes")),
     (_string_arg("entry_type"),),
 )
@@ -445,13 +445,13 @@ OVERHEADS = EventKind(
     "overheads",
     tracks.thread_tracks("profiler overhead", tracks.OVERHEADS),
     "overhead_id",
-    _first_name("overhead_type", "name", default="overhead"),
+    _first_name_expr("overhead_type", "name", default="overhead"),
 )
 CUDA_OVERHEADS = EventKind(
     "cuda_overheads",
     tracks.thread_tracks("CUDA overhead", tracks.CUDA_OVERHEADS),
     "cuda_overhead_id",
-    _first_name("overhead_type", "name", default="overhead"),
+    _first_name_expr("overhead_type", "name", default="overhead"),
     (_number_arg("correlation_id"),),
 )
 SYSCALLS = _call_kind(
@@ -466,7 +466,7 @@ THREAD_STATES = EventKind(
     tracks.thread_tracks("thread state", tracks.STATES),
     "cpu_scheduling_id",
     pl.when("is_scheduled_in")
-    .then(concat_text(["CPU ", pl.col("cpu")]))
+    .then(concat_expr(["CPU ", pl.col("cpu")]))
     .otherwise(pl.coalesce(pl.col("thread_state").cast(pl.String).replace("Unknown", None), pl.lit("not running"))),
     start=pl.col("timestamp_ns"),
     end=pl.col("next_switch_ns"),
@@ -489,7 +489,7 @@ MEMORY_POOL_EVENTS = _instant_kind(
     "memory_pool_events",
     tracks.MEMORY_POOL_TRACKS,
     "memory_pool_event_id",
-    _first_name("operation", default="memory pool"),
+    _first_name_expr("operation", default="memory pool"),
     _number_arg("pool_address"),
     _number_arg("pool_size_bytes"),
 )
@@ -497,14 +497,14 @@ CONTEXT_SWITCHES = _instant_kind(
     "gpu_context_switches",
     tracks.CONTEXT_SWITCH_TRACKS,
     "gpu_context_switch_id",
-    _first_name("operation", default="context switch"),
+    _first_name_expr("operation", default="context switch"),
     _number_arg("context_id"),
 )
 DIAGNOSTICS = _instant_kind(
     "diagnostics",
     tracks.DIAGNOSTICS_TRACKS,
     "diagnostic_id",
-    _first_name("text", default="diagnostic message"),
+    _first_name_expr("text", default="diagnostic message"),
     _string_arg("severity"),
     _string_arg("source"),
 )

@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 
 
-def may_overlap(start: pl.Expr, end: pl.Expr) -> pl.Expr:
-    """Return False if each slice of a track starts at or after the end of the previous slice, otherwise True.
+def may_overlap_expr(start: pl.Expr, end: pl.Expr) -> pl.Expr:
+    """Return an expression that is False if each slice of a track starts at or after the end of the previous slice.
 
     Slices without duration are treated as if they took 1 ns.
     """
@@ -24,7 +24,7 @@ def may_overlap(start: pl.Expr, end: pl.Expr) -> pl.Expr:
 
 
 def is_nested(start_ns: pl.Series, end_ns: pl.Series) -> bool:
-    """Return whether any two slices of a track are either disjoint or one inside the other, so that one lane suffices.
+    """Return whether one lane suffices for a track, because every two of its slices are disjoint or nested.
 
     Of slices that end at the same time, the one that began last is assumed to end first. Slices without duration are
     treated as if they took 1 ns.
@@ -77,7 +77,7 @@ def _overlapping_slices(slices: pl.DataFrame) -> pl.DataFrame:
 
 
 def _boundaries(overlapping: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per start and end of a slice, ordered by time, with the depth that it opens or closes."""
+    """Return one row per start and per end of a slice, ordered by time, with the depth that is opened or closed."""
     starts = overlapping.select("component", "row", time="start", starts=True, rank=pl.col("row").cast(pl.Int64))
     ends = overlapping.select("component", "row", time="end", starts=False, rank=-pl.col("row").cast(pl.Int64))
     both = pl.concat([starts, ends]).sort("component", "time", "starts", "rank")
@@ -106,7 +106,7 @@ def _disjoint_lanes(overlapping: pl.DataFrame, boundaries: pl.DataFrame) -> pl.S
 
 
 def _resolve_pointers(parents: pl.Series) -> pl.Series:
-    """Follow all chains of row numbers to their ends. Each pass doubles the distance that is covered."""
+    """Replace each row number with the end of the chain of references that it begins, in log n passes over all rows."""
     while not (further := parents.gather(parents)).equals(parents):
         parents = further
     return parents

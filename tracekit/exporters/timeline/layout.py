@@ -77,12 +77,12 @@ def check_drawable(view: View, layout: Layout) -> None:
 
 
 def read_events(view: View, kind: EventKind) -> pl.DataFrame:
-    """Read the columns that are used to draw the events of a kind, or no rows if a required column is missing."""
-    frame = _events(view, kind)
+    """Read the columns that are used to draw the events of a kind. Return no rows if a required column is missing."""
+    frame = _scan_events(view, kind)
     return pl.DataFrame() if frame is None else frame.collect()
 
 
-def _events(view: View, kind: EventKind) -> pl.LazyFrame | None:
+def _scan_events(view: View, kind: EventKind) -> pl.LazyFrame | None:
     """Return the columns that are used to draw the events of a kind, or None if a required column is missing."""
     names = _columns_of_kind(view, kind)
     if not names:
@@ -107,7 +107,7 @@ def _columns_by_table(view: View, stages: Stages) -> dict[str, list[str]]:
 
 def _read_positions(view: View, kind: EventKind) -> pl.DataFrame:
     """Read only the columns that determine the tracks and times of the events of a kind."""
-    frame = _events(view, kind)
+    frame = _scan_events(view, kind)
     return pl.DataFrame() if frame is None else frame.select(columns.position_columns(kind)).collect()
 
 
@@ -134,7 +134,7 @@ def assign_lane_ids(intervals: pl.DataFrame, placement: Placement, registry: Lan
 
 def _lanes_of_track(slices: pl.DataFrame, placement: Placement) -> pl.Series:
     """Return the lane number of each slice of a track, or an empty series if all slices fit on one lane."""
-    if not slices.select(lanes.may_overlap(pl.col("start"), pl.col("end"))).item():
+    if not slices.select(lanes.may_overlap_expr(pl.col("start"), pl.col("end"))).item():
         return pl.Series([], dtype=pl.UInt32)
     if placement.nests and lanes.is_nested(slices["start"], slices["end"]):
         return pl.Series([], dtype=pl.UInt32)
@@ -157,7 +157,7 @@ def _combination_codes(keys: pl.DataFrame) -> pl.Series:
 
 
 def _integer_codes(values: pl.Series) -> tuple[pl.Series, int, int]:
-    """Return integers that identify the values, the smallest of them, and the size of their range including null."""
+    """Return an integer for each value, the smallest integer, and the size of the range of integers including null."""
     if not values.dtype.is_integer():
         return _integer_codes(_dictionary_codes(values))
     low, high = (
@@ -171,7 +171,7 @@ def _integer_codes(values: pl.Series) -> tuple[pl.Series, int, int]:
 
 
 def _dictionary_codes(values: pl.Series) -> pl.Series:
-    """Number the distinct values from 0. Null remains null."""
+    """Return a number for each value. Distinct values are numbered from 0, and null remains null."""
     distinct = values.drop_nulls().unique()
     return values.replace_strict(distinct, pl.int_range(len(distinct), eager=True), default=None, return_dtype=pl.Int64)
 
@@ -179,7 +179,7 @@ def _dictionary_codes(values: pl.Series) -> pl.Series:
 def _assign_lanes_of_stage(
     tables: dict[EventKind, pl.DataFrame], registry: LaneRegistry, clock: Clock
 ) -> dict[EventKind, pl.Series]:
-    """Assign the events of a stage, whose kinds share tracks, to lanes, and return the lane ids by kind."""
+    """Assign the events of the kinds of a stage, which share tracks, to lanes. Return the lane ids by kind."""
     if not tables:
         return {}
     intervals = pl.concat([_event_intervals(kind, rows, clock) for kind, rows in tables.items()], rechunk=False)

@@ -1,4 +1,4 @@
-"""The option that chooses the tracks of a timeline."""
+"""Declare and parse the option that selects the tracks of a timeline."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ON_REQUEST = (
     *("samples", "python", "threads", "syscalls", "compilation", "cuda-overheads", "graph-nodes", "memory-pools"),
     *("context-switches", "diagnostics"),
 )
-"""Names of the tracks that are drawn on request only.
+"""Names of the tracks that are drawn only on request.
 
-They may have very many events, or, like ``compilation`` and ``cuda-overheads``, be in a report and not in its export.
+They may have very many events, or they are in reports but not in exports, such as ``compilation``.
 """
 OPTIONS = {
     "tracks": "names of the tracks to draw, separated by commas: default, all, "
@@ -33,7 +33,7 @@ def parse_tracks(values: Mapping[str, str]) -> frozenset[str]:
     """Return the names of the tracks to draw.
 
     Raises:
-        UnknownFormatError: No tracks have one of the names.
+        UnknownFormatError: A name is unknown.
     """
     every = (*BY_DEFAULT, *ON_REQUEST)
     groups = {DEFAULT: BY_DEFAULT, ALL: every, **{name: (name,) for name in every}}

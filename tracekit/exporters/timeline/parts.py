@@ -1,7 +1,7 @@
-"""Lay out several traces, called parts, on the shared clock of one file.
+"""Convert the times of several traces to a shared clock, and assign their events to the tracks of one file.
 
 One trace is open at a time. Time 0 of the file is the earliest origin. Viewers cannot show negative times. If an event
-precedes time 0, which is discovered when its trace is laid out, the file is written again with an earlier time 0.
+precedes time 0, which is known only after its trace has been read, the file is written again with an earlier time 0.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _EarlierEventError(Exception):
 
 
 def retry_with_shift(traces: ManyTraces, write: Callable[[int], None]) -> None:
-    """Call ``write`` with the number of ns to add to all times, and again with more if an event precedes time 0."""
+    """Call ``write`` with a number of ns to add to all times, and again with a larger number if a time is negative."""
     shift = -min((part.offset_ns for part in traces.parts), default=0)
     while True:
         try:
@@ -44,7 +44,7 @@ def origin_facts(traces: ManyTraces, shift: int) -> dict[str, str]:
 
 
 def part_layout(view: View, part: Part, tracks: Collection[str], shift: int) -> Layout:
-    """Lay out the events of a trace on the shared clock.
+    """Assign the events of a trace to tracks and lanes, with times on the shared clock.
 
     Raises:
         _EarlierEventError: The trace has an event before time 0 of the file.

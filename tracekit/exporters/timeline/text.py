@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def concat_text(parts: Iterable[str | pl.Expr]) -> pl.Expr:
-    """Return an expression that concatenates literal strings and columns. It is null where a column is null."""
+def concat_expr(parts: Iterable[str | pl.Expr]) -> pl.Expr:
+    """Return an expression that concatenates literal strings and columns. The result is null where a column is null."""
     merged: list[str | pl.Expr] = []
     for part in parts:
         if isinstance(part, str) and merged and isinstance(merged[-1], str):

@@ -178,12 +178,12 @@ class TrackNames:
 
 @dataclass(slots=True)
 class Numbering:
-    """The pids, and the numbers of lanes and groups, that are already used in a file.
+    """The pids that are used in a file, and the numbers of lanes and groups in the file so far.
 
     Attributes:
-        pids: Pids that are used.
-        lanes: Number of lanes so far.
-        groups: Number of groups so far.
+        pids: The pids that are used.
+        lanes: Number of lanes in the file so far.
+        groups: Number of track groups in the file so far.
     """
 
     pids: set[int] = field(default_factory=set)
@@ -191,14 +191,14 @@ class Numbering:
     groups: int = 0
 
     def free_pid(self, pid: int) -> int:
-        """Mark a pid as used and return it. If it is used already, mark and return a pid that no process can have."""
+        """Mark a pid as used and return it. If it is already used, return a pid that no process can have instead."""
         free = pid if pid not in self.pids else max(FIRST_PID, *(p + 1 for p in self.pids))
         self.pids.add(free)
         return free
 
 
 class ShownProcess(NamedTuple):
-    """A track group as shown by viewers: as a process with a pid, a name and a position in the order of processes."""
+    """A track group as viewers show it: a process with a pid, a name and a sort index."""
 
     pid: int
     name: str
@@ -206,7 +206,7 @@ class ShownProcess(NamedTuple):
 
 
 class ShownThread(NamedTuple):
-    """A lane as a thread of the viewer.
+    """A lane as viewers show it: a thread.
 
     Attributes:
         lane_id: Id of the lane.
@@ -240,7 +240,7 @@ class LaneRegistry:
 
         Args:
             prefix: Prefix of the names of all groups.
-            numbering: The numbers used in the file so far. Those of this trace are added.
+            numbering: The numbers that are used in the file so far, to which the numbers of this trace are added.
         """
         self._prefix, self._first_tid, self._first_group = prefix, numbering.lanes + 1, numbering.groups
         pids = sorted({track.group.pid for track, _ in self._lane_ids})
@@ -306,8 +306,10 @@ def _stream_columns(process: int | None, device: int, context: int, stream: int)
     return {"process_id": process, "device_id": device, "context_id": context, "stream_id": stream}
 
 
-def _attributes(columns: dict[str, int | None], kind: str | None = None) -> tuple[tuple[str, int | str | None], ...]:
-    """Return the attributes of a track, which are the given columns and the kind of its ranges."""
+def _track_attributes(
+    columns: dict[str, int | None], kind: str | None = None
+) -> tuple[tuple[str, int | str | None], ...]:
+    """Return the attributes of a track: the given columns, and the kind of the ranges on the track."""
     return (*columns.items(), ("kind", kind))
 
 
@@ -316,13 +318,13 @@ def _nvtx_track(
 ) -> Track:
     """Return the track of the push/pop ranges and marks of a thread and domain."""
     name = f"{_range_label(domain_id, domain)} · {names.thread_name(process, thread)}"
-    attributes = _attributes({**_thread_columns(process, thread), "domain_id": domain_id}, PUSH_POP)
+    attributes = _track_attributes({**_thread_columns(process, thread), "domain_id": domain_id}, PUSH_POP)
     return Track(names.cpu_group(process), name, (1, thread or 0, NVTX, domain_id), attributes)
 
 
 def _start_end_track(names: TrackNames, process: int | None, domain_id: int, domain: str | None) -> Track:
     """Return the track of the start/end ranges of a process and domain."""
-    attributes = _attributes({"process_id": process, "domain_id": domain_id}, "start_end")
+    attributes = _track_attributes({"process_id": process, "domain_id": domain_id}, "start_end")
     return Track(names.cpu_group(process), f"{_range_label(domain_id, domain)} start/end", (0, domain_id), attributes)
 
 
@@ -336,7 +338,7 @@ def thread_tracks(label: str, order: int) -> Placement:
 
     def make_track(names: TrackNames, process: int | None, thread: int | None) -> Track:
         name = f"{label} · {names.thread_name(process, thread)}"
-        attributes = _attributes(_thread_columns(process, thread))
+        attributes = _track_attributes(_thread_columns(process, thread))
         return Track(names.cpu_group(process), name, (1, thread or 0, order), attributes)
 
     return Placement(_THREAD, make_track, nests=True)
@@ -345,7 +347,7 @@ def thread_tracks(label: str, order: int) -> Placement:
 def _projection_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
     """Return the track of the projections of push/pop ranges on a stream."""
     name = f"NVTX · {names.stream_name(process, context, stream)}"
-    attributes = _attributes(_stream_columns(process, device, context, stream), PROJECTION)
+    attributes = _track_attributes(_stream_columns(process, device, context, stream), PROJECTION)
     return Track(names.gpu_group(process, device), name, (context, stream, PROJECTED), attributes)
 
 
@@ -354,14 +356,14 @@ def _start_end_projection_track(
 ) -> Track:
     """Return the track of the projections of start/end ranges on a stream."""
     name = f"NVTX start/end · {names.stream_name(process, context, stream)}"
-    attributes = _attributes(_stream_columns(process, device, context, stream), PROJECTION)
+    attributes = _track_attributes(_stream_columns(process, device, context, stream), PROJECTION)
     return Track(names.gpu_group(process, device), name, (context, stream, PROJECTED_START_END), attributes)
 
 
 def _stream_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
     """Return the track of the activities on a stream."""
     name = names.stream_name(process, context, stream)
-    attributes = _attributes(_stream_columns(process, device, context, stream))
+    attributes = _track_attributes(_stream_columns(process, device, context, stream))
     return Track(names.gpu_group(process, device), name, (context, stream, ACTIVITIES), attributes)
 
 
@@ -371,43 +373,43 @@ def _sync_track(names: TrackNames, process: int | None, device: int, context: in
     The device is taken from the context, because CUPTI records device 0 even in processes that use another device.
     """
     group = names.gpu_group(process, names.contexts.get((process or 0, context)) or device)
-    attributes = _attributes(_stream_columns(process, device, context, stream))
+    attributes = _track_attributes(_stream_columns(process, device, context, stream))
     return Track(group, f"{names.stream_name(process, context, stream)} · sync", (context, stream, SYNC), attributes)
 
 
 def _event_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
     """Return the track of the CUDA events on a stream."""
     name = f"{names.stream_name(process, context, stream)} · CUDA events"
-    attributes = _attributes(_stream_columns(process, device, context, stream))
+    attributes = _track_attributes(_stream_columns(process, device, context, stream))
     return Track(names.gpu_group(process, device), name, (context, stream, EVENTS), attributes)
 
 
 def _page_fault_track(names: TrackNames, process: int | None, device: int) -> Track:
     """Return the track of the page faults of a process on a device."""
-    attributes = _attributes({"process_id": process, "device_id": device})
+    attributes = _track_attributes({"process_id": process, "device_id": device})
     return Track(names.gpu_group(process, device), "page faults", (PAGE_FAULTS,), attributes)
 
 
 def _memory_pool_track(names: TrackNames, process: int | None, device: int) -> Track:
     """Return the track of the memory pools of a process on a device."""
-    attributes = _attributes({"process_id": process, "device_id": device})
+    attributes = _track_attributes({"process_id": process, "device_id": device})
     return Track(names.gpu_group(process, device), "memory pools", (MEMORY_POOLS,), attributes)
 
 
 def _context_switch_track(names: TrackNames, process: int | None, device: int | None) -> Track:
-    """Return the track of the switches between contexts of a process on a device."""
-    attributes = _attributes({"process_id": process, "device_id": device})
+    """Return the track of the GPU context switches of a process on a device."""
+    attributes = _track_attributes({"process_id": process, "device_id": device})
     return Track(names.gpu_group(process, device or 0), "context switches", (CONTEXT_SWITCHES,), attributes)
 
 
 def _diagnostics_track(names: TrackNames, process: int | None) -> Track:
     """Return the track of the messages of the profiler about a process."""
-    return Track(names.cpu_group(process), "diagnostics", (3,), _attributes({"process_id": process}))
+    return Track(names.cpu_group(process), "diagnostics", (3,), _track_attributes({"process_id": process}))
 
 
 def _cpu_page_fault_track(names: TrackNames, process: int | None) -> Track:
     """Return the track of the page faults of unified memory of a process on CPUs."""
-    return Track(names.cpu_group(process), "page faults", (2,), _attributes({"process_id": process}))
+    return Track(names.cpu_group(process), "page faults", (2,), _track_attributes({"process_id": process}))
 
 
 def _metrics_track(names: TrackNames, device: int) -> Track:

@@ -1,7 +1,8 @@
 """Map the tables and columns of a DLProf database to declared tables.
 
-DLProf stores each CUDA API call in the first suitable table of kernels, memsets, memcpys, synchronizations, and calls
-without GPU activity. It stores no correlation ids. Therefore, an id is computed that a call and its activities share.
+DLProf stores each CUDA API call in one of five tables, the first suitable one of those for kernels, memsets, memcpys,
+synchronizations, and calls without GPU activity. It stores no correlation ids. Therefore, the reader computes ids that
+calls and their activities have in common.
 """
 
 from __future__ import annotations

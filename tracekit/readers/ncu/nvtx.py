@@ -75,8 +75,8 @@ def parse_cells(cells: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
 def _rejoin_names(entries: pl.DataFrame) -> pl.DataFrame:
     """Rejoin entries that were split at quotes inside a name.
 
-    An entry is complete if it ends with attributes. If it does not, it is joined with the entries that follow it, up to
-    the next one that does.
+    An entry is complete if it ends with attributes. An incomplete entry is joined with the following entries, up to the
+    next complete entry.
     """
     ends = (
         pl.col("entry").str.ends_with(_PLAIN)

@@ -421,7 +421,7 @@ class _RowExtractor:
         return self._row_start.match(self._text, self._starts[line]) is not None
 
     def _join_lines(self, first: int, last: int) -> bytes:
-        """Join the lines from ``first`` to ``last`` to one row. ``NEWLINE`` replaces the newlines between them."""
+        """Join the lines from ``first`` to ``last`` into one row. ``NEWLINE`` replaces the newlines between them."""
         record = self._text[self._starts[first] : self._ends[last] - 1]
         return record.replace(b"\n", NEWLINE.encode()) + b"\n"
 

@@ -41,7 +41,7 @@ class MetricKind(NamedTuple):
 
     @classmethod
     def from_printed(cls, section: str | None, name: str, unit: str | None) -> MetricKind:
-        """Look up the name of the metric, the section identifier and the base unit for what is printed with a value."""
+        """Return the kind of a metric value, given the section, name and unit that are printed with the value."""
         metric, label = metric_and_label(section or None, name)
         return cls(metric, label, section or None, section_id(section), parse_unit(unit or "")[0], unit or None)
 

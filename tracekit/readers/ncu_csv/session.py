@@ -49,7 +49,7 @@ class SessionPage:
 
     @property
     def facts(self) -> dict[str, str | None]:
-        """The facts on the session page that are not private, by their name in ``capture_info``."""
+        """The facts on the session page that are not private, by name in the table ``capture_info``."""
         version = self.attributes.get("Nsight Compute Target", "").split(" ")[0]
         return {
             "tool_version": version or None,

@@ -30,7 +30,7 @@ SIZE = struct.Struct("<I")
 MAX_RESULTS = 1 << 20
 MAX_NAMES = 1 << 20
 UNCHECKED_RESULTS, MIN_MEAN_BYTES = 4096, 64
-"""Number of messages above which their mean size is checked, and the minimum of this mean in bytes.
+"""Number of messages above which the mean size of messages is checked, and the minimum mean size in bytes.
 
 Real results have thousands of bytes.
 """
@@ -49,7 +49,8 @@ class MessageLocation:
     """The location of a result, or of the code of a module, in a report file.
 
     Attributes:
-        kind: What was profiled: ``kernel``, ``range``, ``cmdlist`` or ``graph``. For the code of a module, ``source``.
+        kind: ``source`` for the code of a module. For a result, the profiled workload: ``kernel``, ``range``,
+            ``cmdlist`` or ``graph``.
         message: Name of the message type.
         offset: Offset of the first byte of the message.
         size: Size of the message in bytes.
@@ -226,7 +227,7 @@ def _check_message_count(number: int, offset: int, label: str) -> None:
     Args:
         number: Number of results or sources up to the offset.
         offset: The offset.
-        label: Word for the results or sources in the error.
+        label: Plural noun for the results or sources in the error message.
 
     Raises:
         Damage: The number exceeds ``MAX_RESULTS``, or it exceeds ``UNCHECKED_RESULTS`` and the mean size of the

@@ -145,8 +145,9 @@ class FolderTables:
     ) -> Iterator[dict[str, pa.Array]]:
         """Yield batches of the rows that match a filter, as columns by name.
 
-        A batch contains the requested columns that exist in the file, the column ``rowid``, the filtered column, and
-        some column of the file if none of these exist. At least one batch is yielded, which may have no rows.
+        A batch contains the requested columns that the file has, the filtered column, and the column ``rowid``. If
+        none of these columns is in the file, the batch contains the first column of the file. At least one batch is
+        yielded, which may have no rows.
         """
         names = self.file(table).schema.names
         needed = dict.fromkeys([*requested, *([where.column] if where else [])])
