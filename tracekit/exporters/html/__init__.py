@@ -25,5 +25,5 @@ def write(view: View, path: Path, progress: Progress) -> None:
 
 
 EXPORTER = Exporter(
-    "html", "One page for a browser: charts, top lists and advice, for mail and tickets", (".html",), write
+    "html", "One HTML page with charts, top lists and advice, for mails and tickets", (".html",), write
 )
