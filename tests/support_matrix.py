@@ -30,7 +30,7 @@ FACTS = "capture_info"
 
 NO_TABLE = "the export has no such table"
 NO_COLUMN = "the export has no such column"
-NO_FACT = "the export does not say"
+NO_FACT = "the export does not contain it"
 NO_JSON = "exported without --include-json"
 OTHER_NSYS = "recorded by one nsys, exported by another"
 ONLY_EXPORTS = "only exports have one"
