@@ -25,4 +25,6 @@ def open_tables(source: Source) -> TableFiles:
     return TableFiles(find_table_files(source, ".arrow") or single_table_file(source, IpcFile), IpcFile)
 
 
-READER = Reader("arrow", "Arrow IPC files of tracekit's tables: one file, or a folder of files", (".arrow",), sniff, open_tables)
+READER = Reader(
+    "arrow", "Arrow IPC files of tracekit's tables: one file, or a folder of files", (".arrow",), sniff, open_tables
+)

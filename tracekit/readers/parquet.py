@@ -69,4 +69,6 @@ def _open_parquet(file: InputFile, **options: Any) -> Any:
     return parquet.ParquetFile(file.native_path, page_checksum_verification=True, **options)
 
 
-READER = Reader("parquet", "Parquet files of tracekit's tables: one file, or a folder of files", (".parquet",), sniff, open_tables)
+READER = Reader(
+    "parquet", "Parquet files of tracekit's tables: one file, or a folder of files", (".parquet",), sniff, open_tables
+)

@@ -24,6 +24,4 @@ def write(view: View, path: Path, progress: Progress) -> None:
     path.write_text(page.render_page(sections.build_contents(view, progress)), "utf-8", newline="\n")
 
 
-EXPORTER = Exporter(
-    "html", "One HTML page with charts, top lists and advice, for mails and tickets", (".html",), write
-)
+EXPORTER = Exporter("html", "One HTML page with charts, top lists and advice, for mails and tickets", (".html",), write)

@@ -84,7 +84,7 @@ class EventTimes(NamedTuple):
 
 
 class Events(NamedTuple):
-    """The events of one kind, prepared so that they can be encoded in batches that are ordered by time.
+    """The events of one ``EventKind``, prepared so that they can be encoded in batches that are ordered by time.
 
     Attributes:
         kind: The kind of the events.

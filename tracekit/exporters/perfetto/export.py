@@ -80,7 +80,7 @@ class TraceWriter:
     def _write_stage(
         self, view: View, layout: Layout, flows: FlowTable, stage: list[EventKind], lane_uuids: Numbers
     ) -> Iterator[int]:
-        """Write the events of a stage, which consists of several kinds, and yield the number of events of each kind."""
+        """Write the events of all kinds that share tracks (a stage), and yield the number of events of each kind."""
         tables = {kind: read_events(view, kind).with_columns(layout.lane_ids[kind]) for kind in stage}
         slices = [_intervals(kind, rows, layout) for kind, rows in tables.items() if kind.phase == kinds.SLICE]
         intervals = pl.concat([_NO_INTERVALS, *slices])

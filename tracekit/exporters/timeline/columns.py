@@ -1,4 +1,4 @@
-"""Determine the columns, arguments and times of the events of a kind, as declared by the kind."""
+"""Determine the columns, arguments and times of events, as declared by their ``EventKind``."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def event_columns(kind: EventKind, names: Collection[str]) -> list[str]:
 
 
 def key_arg(kind: EventKind) -> Arg:
-    """Return the first argument of the events of a kind, which has no nulls."""
+    """Return the first argument of the events of one kind, which is never null."""
     return Arg(kind.key, kind.key_values or (Value(INTEGER, pl.col(kind.key)),))
 
 

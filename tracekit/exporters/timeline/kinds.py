@@ -144,14 +144,14 @@ _PUSH_POP, _START_END = pl.col("kind") == "push_pop", pl.col("kind") == "start_e
 
 
 def _range_kind(placement: Placement, where: pl.Expr, *more: Arg) -> EventKind:
-    """Return the kind of the NVTX ranges that meet a condition, with additional arguments."""
+    """Return the ``EventKind`` of the NVTX ranges that meet a condition, with additional arguments."""
     return EventKind(
         "nvtx_ranges", placement, "range_id", _NVTX_NAME, _NVTX_ROW_ARGS, (*_NVTX_REPEATED_ARGS, *more), where=where
     )
 
 
 def _projection_kind(placement: Placement, where: pl.Expr) -> EventKind:
-    """Return the kind of the projections of the NVTX ranges that meet a condition."""
+    """Return the ``EventKind`` of the projections of the NVTX ranges that meet a condition."""
     row_args = (_number_arg("gpu_op_count"), _number_arg("gpu_time_ns"))
     repeated_args = (_string_arg("domain"), _number_arg("thread_id"), _number_arg("depth"))
     return EventKind("nvtx_projections", placement, "range_id", _NVTX_NAME, row_args, repeated_args, where=where)
@@ -324,7 +324,7 @@ STEP_STATS = EventKind(
 
 
 def _call_kind(table: str, placement: Placement, key: str, default: str, *row_args: Arg, **more: Any) -> EventKind:
-    """Return the kind of the calls in a table, which are drawn as slices with the label in the column ``name``.
+    """Return the ``EventKind`` of the calls in a table, which are drawn as slices labelled by the column ``name``.
 
     Args:
         table: The table.
@@ -338,7 +338,7 @@ def _call_kind(table: str, placement: Placement, key: str, default: str, *row_ar
 
 
 def _sample_kind(table: str, placement: Placement, key: str, *repeated_args: Arg) -> EventKind:
-    """Return the kind of the samples in a table. The label is the innermost function of the call stack."""
+    """Return the ``EventKind`` of the samples in a table, which are labelled by the innermost function on the stack."""
     path = pl.col("stack").cast(pl.String)
     return EventKind(
         table,
@@ -352,7 +352,7 @@ def _sample_kind(table: str, placement: Placement, key: str, *repeated_args: Arg
 
 
 def _instant_kind(table: str, placement: Placement, key: str, name: pl.Expr, *args: Arg) -> EventKind:
-    """Return the kind of the instantaneous events in a table."""
+    """Return the ``EventKind`` of the instantaneous events in a table."""
     return EventKind(table, placement, key, name, repeated_args=args, phase=INSTANT, start=pl.col("timestamp_ns"))
 
 
@@ -554,7 +554,7 @@ STAGES = tuple(stage for stages in _STAGES_BY_TRACK.values() for stage in stages
 
 
 def stages_of(names: Collection[str]) -> tuple[tuple[EventKind, ...], ...]:
-    """Return the kinds of events on the tracks with the given names, by stage."""
+    """Return each ``EventKind`` on the tracks with the given names, by stage."""
     return tuple(stage for name, stages in _STAGES_BY_TRACK.items() if name in names for stage in stages)
 
 

@@ -170,7 +170,7 @@ def _union_durations(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 
 
 def _iteration_of_ends(database: DlprofDatabase, ends: pl.Series) -> pl.Series:
-    """Return the number of the aggregated iteration in which each op instance ends, or null if it ends outside of them.
+    """Return the number of the aggregated iteration in which each op instance ends, or null if it ends in none.
 
     Args:
         database: The database.

@@ -39,7 +39,7 @@ class EventRows:
         self._members = members
 
     def column(self, name: str) -> pa.Array | pa.ChunkedArray | None:
-        """Return the values of a declared column, or None if traces do not contain them."""
+        """Return the values of a declared column, or None if JSON traces do not contain the column."""
         builders = _COLUMN_BUILDERS[self.name]
         return builders[name](self) if name in builders else None
 

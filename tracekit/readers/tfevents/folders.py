@@ -78,7 +78,7 @@ def _warn_about_special_file(path: Path) -> None:
     """Warn about a pipe, socket or device that has the name of an event file."""
     kind = None if path.is_symlink() or not path.exists() else special_file_kind(path.stat().st_mode)
     if kind is not None:
-        warn(f"is {kind}, not a regular file: skipped", path=path)
+        warn(f"is {kind}, not a regular file, and was skipped", path=path)
 
 
 def _warn_about_unreadable_folder(error: OSError) -> None:
