@@ -440,8 +440,8 @@ def test_tracks_are_chosen_by_name(tmp_path: Path) -> None:
 def test_every_kind_of_tracks_has_a_name() -> None:
     every = {*options.BY_DEFAULT, *options.ON_REQUEST}
     assert len(every) == len(options.BY_DEFAULT) + len(options.ON_REQUEST)
-    assert kinds.stages_of(every) == kinds.STAGES
-    assert all(kinds.stages_of([name]) for name in every)
+    assert kinds.kinds_by_stage(every) == kinds.STAGES
+    assert all(kinds.kinds_by_stage([name]) for name in every)
 
 
 def test_samples_have_their_call_stack(tmp_path: Path) -> None:

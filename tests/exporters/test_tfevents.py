@@ -323,12 +323,12 @@ def masked(data: bytes) -> int:
 @given(st.integers(0, 3000), st.integers(0, 255))
 def test_checksums_of_any_length(length: int, seed: int) -> None:
     data = bytes((i * i + seed) % 251 for i in range(length))
-    assert read(records.frame_record(data)) == [data]
+    assert read(records.encode_record(data)) == [data]
 
 
 def test_long_records_are_summed_in_pieces() -> None:
     data = bytes(range(256)) * 400 + b"rest"
-    assert read(records.frame_record(data)) == [data]
+    assert read(records.encode_record(data)) == [data]
 
 
 @given(st.lists(st.text(st.sampled_from("ab_1/:*- .é"), max_size=8), max_size=12))

@@ -35,7 +35,7 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     Raises:
         ExportError: The trace has no events with timestamps, such as a graph or Nsight Compute results.
     """
-    layout = compute_layout(view, kinds.stages_of(tracks))
+    layout = compute_layout(view, kinds.kinds_by_stage(tracks))
     check_drawable(view, layout)
     total = sum(map(len, layout.lane_ids.values()))
     done = 0

@@ -59,7 +59,7 @@ class Contents:
 
 def build_contents(view: View, progress: Progress) -> Contents:
     """Build the content of the HTML page of a trace."""
-    builder = _Builder(view)
+    builder = _ContentsBuilder(view)
     sections: list[Section] = []
     for number, build in enumerate(_BUILDERS, 1):
         sections.extend(build(builder))
@@ -74,7 +74,7 @@ def _page_title(view: View) -> str:
     return f"GPU profile: {gpus}" if gpus else "GPU profile"
 
 
-class _Builder:
+class _ContentsBuilder:
     """A builder of the figures and tables of the page of a trace.
 
     If the capture lacks the data of a figure or table, the ``MissingTableError`` is appended to ``missing`` instead of
@@ -137,7 +137,7 @@ class _Builder:
             return None
 
 
-def _overview_section(builder: _Builder) -> Iterator[Section]:
+def _overview_section(builder: _ContentsBuilder) -> Iterator[Section]:
     """Yield a section with facts about the capture, the utilization of its GPUs, and the breakdown of its time."""
     pairs = [*_capture_facts(builder.view), *_time_facts(builder)]
     figures: dict[str, Any] = {}
@@ -174,7 +174,7 @@ def _capture_facts(view: View) -> Iterator[tuple[str, str]]:
 _LAST_SECOND = 253_402_300_799
 
 
-def _time_facts(builder: _Builder) -> Iterator[tuple[str, str]]:
+def _time_facts(builder: _ContentsBuilder) -> Iterator[tuple[str, str]]:
     """Yield facts about GPU utilization, iterations and GPU time, as pairs of a label and a value."""
     devices, iterations, kinds = (builder.rows(n) for n in ("gpu_utilization", "iterations", "kernel_time"))
     if devices is not None:
@@ -202,7 +202,7 @@ def _time_facts(builder: _Builder) -> Iterator[tuple[str, str]]:
             yield "Kernel time on Tensor Cores", f"{format_nanoseconds(time['tensor_core'])}, {share:.2f}%"
 
 
-def _overview_tables(builder: _Builder) -> list[Table]:
+def _overview_tables(builder: _ContentsBuilder) -> list[Table]:
     """Return a list with the table of the time breakdown. It is empty if the capture lacks the data."""
     rows = builder.rows("time_breakdown")
     if rows is None:
@@ -214,7 +214,7 @@ def _overview_tables(builder: _Builder) -> list[Table]:
     return [Table("Time of the aggregated iterations, mean of the used GPUs", titles, cells, len(cells))]
 
 
-def _advice_section(builder: _Builder) -> Iterator[Section]:
+def _advice_section(builder: _ContentsBuilder) -> Iterator[Section]:
     """Yield a section with the findings of the report ``advise``, if there are any."""
     findings = builder.view.report("advise").frame()
     articles = [
@@ -235,7 +235,7 @@ def _advice_section(builder: _Builder) -> Iterator[Section]:
         yield Section("Advice", "advice", articles=articles)
 
 
-def _iterations_section(builder: _Builder) -> Iterator[Section]:
+def _iterations_section(builder: _ContentsBuilder) -> Iterator[Section]:
     figures = builder.figure("iterations")
     rows = builder.rows("iterations")
     if rows is not None:
@@ -252,13 +252,13 @@ def _iterations_section(builder: _Builder) -> Iterator[Section]:
         yield Section("Iterations", "iterations", figures=figures, tables=[table])
 
 
-def _over_time_section(builder: _Builder) -> Iterator[Section]:
+def _over_time_section(builder: _ContentsBuilder) -> Iterator[Section]:
     figures = builder.figure("utilization_over_time")
     if figures:
         yield Section("Utilization over time", "over-time", figures=figures)
 
 
-def _groups_section(builder: _Builder) -> Iterator[Section]:
+def _groups_section(builder: _ContentsBuilder) -> Iterator[Section]:
     ops = builder.rows("ops")
     if ops is None:
         return
@@ -278,7 +278,7 @@ def _groups_section(builder: _Builder) -> Iterator[Section]:
     yield Section("Groups and ops", "groups", figures=figures | builder.figure("top_ops"), tables=[table])
 
 
-def _kernels_section(builder: _Builder) -> Iterator[Section]:
+def _kernels_section(builder: _ContentsBuilder) -> Iterator[Section]:
     columns = ("Name", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
     tables = builder.tables("cuda_gpu_kern_sum", "Kernels", columns, "Name", needs="kernels")
     figures = builder.figure("top_kernels")
@@ -286,7 +286,7 @@ def _kernels_section(builder: _Builder) -> Iterator[Section]:
         yield Section("Kernels", "kernels", figures=figures, tables=tables)
 
 
-def _nsight_compute_section(builder: _Builder) -> Iterator[Section]:
+def _nsight_compute_section(builder: _ContentsBuilder) -> Iterator[Section]:
     if not builder.view.count("ncu_launches"):
         return
     columns = ("Name", "Time (%)", "Total Time (ns)", "Launches", "Math (%)", "Memory (%)", "Limiter")
@@ -296,7 +296,7 @@ def _nsight_compute_section(builder: _Builder) -> Iterator[Section]:
         yield Section("Roofline", "roofline", figures=figures, tables=tables)
 
 
-def _communication_section(builder: _Builder) -> Iterator[Section]:
+def _communication_section(builder: _ContentsBuilder) -> Iterator[Section]:
     """Yield a section with NCCL kernels and MPI calls, if there are any."""
     view = builder.view
     columns = ("Name", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
@@ -336,7 +336,7 @@ def _collective_tables(view: View, columns: Sequence[str]) -> list[Table]:
 _NCCL = r"(?i)nccl"
 
 
-def _api_calls_section(builder: _Builder) -> Iterator[Section]:
+def _api_calls_section(builder: _ContentsBuilder) -> Iterator[Section]:
     columns = ("Name", "Time (%)", "Total Time (ns)", "Num Calls", "Avg (ns)", "Min (ns)", "Max (ns)")
     tables = builder.tables("cuda_api_sum", "CUDA API calls", columns, "Name", needs="api_calls")
     figures = builder.figure("api")
@@ -344,7 +344,7 @@ def _api_calls_section(builder: _Builder) -> Iterator[Section]:
         yield Section("CUDA API calls", "api", figures=figures, tables=tables)
 
 
-def _copies_section(builder: _Builder) -> Iterator[Section]:
+def _copies_section(builder: _ContentsBuilder) -> Iterator[Section]:
     figures, rows = builder.figure("copies"), builder.rows("copies")
     if rows is not None:
         columns = {"name": "Kind", "count": "Count", "bytes": "Bytes", "time_ns": "Time (ns)"}
@@ -352,7 +352,7 @@ def _copies_section(builder: _Builder) -> Iterator[Section]:
         yield Section("Memory copies", "copies", figures=figures, tables=[table])
 
 
-def _idle_time_section(builder: _Builder) -> Iterator[Section]:
+def _idle_time_section(builder: _ContentsBuilder) -> Iterator[Section]:
     columns = (
         *("Device ID", "Cause", "Idle (%)", "Total Time (ns)", "Gaps", "Max (ns)", "Start (ns)", "Mostly In"),
         "Time In It (ns)",
@@ -363,7 +363,7 @@ def _idle_time_section(builder: _Builder) -> Iterator[Section]:
         yield Section("Idle time of the GPUs", "idle", figures=figures, tables=[table])
 
 
-def _ranges_section(builder: _Builder) -> Iterator[Section]:
+def _ranges_section(builder: _ContentsBuilder) -> Iterator[Section]:
     columns = ("Range", "Style", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
     tables = builder.tables("nvtx_sum", "NVTX ranges", columns, "Range", needs="nvtx_ranges")
     figures = builder.figure("nvtx")
@@ -371,7 +371,7 @@ def _ranges_section(builder: _Builder) -> Iterator[Section]:
         yield Section("NVTX ranges", "nvtx", figures=figures, tables=tables)
 
 
-def _memory_section(builder: _Builder) -> Iterator[Section]:
+def _memory_section(builder: _ContentsBuilder) -> Iterator[Section]:
     figures = builder.figure("memory_usage")
     if figures:
         frame = builder.view.report("gpu_memory_peak").frame()
@@ -379,7 +379,7 @@ def _memory_section(builder: _Builder) -> Iterator[Section]:
         yield Section("Memory in use", "memory", figures=figures, tables=[table])
 
 
-def _metrics_section(builder: _Builder) -> Iterator[Section]:
+def _metrics_section(builder: _ContentsBuilder) -> Iterator[Section]:
     figures = builder.figure("metrics")
     if figures:
         yield Section("GPU metrics", "metrics", figures=figures)

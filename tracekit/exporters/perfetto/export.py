@@ -43,7 +43,7 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     Raises:
         ExportError: The trace has no events with timestamps, such as a graph or Nsight Compute results.
     """
-    layout = compute_layout(view, kinds.stages_of(tracks))
+    layout = compute_layout(view, kinds.kinds_by_stage(tracks))
     check_drawable(view, layout)
     origin = int(view.info["origin_utc_ns"]) - layout.clock.shift_ns if "origin_utc_ns" in view.info else None
     total = sum(map(len, layout.lane_ids.values()))

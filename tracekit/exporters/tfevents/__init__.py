@@ -33,7 +33,7 @@ _SUFFIX = ".tracekit"
 def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, str] | None = None) -> None:
     """Write a trace as a new folder with one event file."""
     from tracekit.exporters.tfevents.events import format_records
-    from tracekit.exporters.tfevents.records import frame_record
+    from tracekit.exporters.tfevents.records import encode_record
 
     if _RESERVED in path.name:
         hint = "choose another name; TensorBoard treats a folder with this name as a file"
@@ -48,7 +48,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
     path.mkdir()
     with (path / f"events.out.tfevents.{origin // 10**9:010d}{_SUFFIX}").open("wb") as sink:
         for number, record in enumerate(records, 1):
-            sink.write(frame_record(record))
+            sink.write(encode_record(record))
             progress(number, len(records))
 
 

@@ -553,7 +553,7 @@ STAGES = tuple(stage for stages in _STAGES_BY_TRACK.values() for stage in stages
 """All kinds of events by stage."""
 
 
-def stages_of(names: Collection[str]) -> tuple[tuple[EventKind, ...], ...]:
+def kinds_by_stage(names: Collection[str]) -> tuple[tuple[EventKind, ...], ...]:
     """Return each ``EventKind`` on the tracks with the given names, by stage."""
     return tuple(stage for name, stages in _STAGES_BY_TRACK.items() if name in names for stage in stages)
 

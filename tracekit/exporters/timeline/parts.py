@@ -49,7 +49,7 @@ def part_layout(view: View, part: Part, tracks: Collection[str], shift: int) -> 
     Raises:
         _EarlierEventError: The trace has an event before time 0 of the file.
     """
-    layout = compute_layout(view, kinds.stages_of(tracks))
+    layout = compute_layout(view, kinds.kinds_by_stage(tracks))
     clock = Clock(shift + part.offset_ns, layout.clock.end_ns, part.drift)
     first = pl.select(clock.convert(pl.lit(-layout.clock.shift_ns, pl.Int64))).item()
     if first < 0:

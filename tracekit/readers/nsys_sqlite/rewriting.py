@@ -41,7 +41,7 @@ _ALLOWED_WORDS = frozenset(
 """Words that are allowed before a parenthesis in SQL: keywords, types, and functions whose results are short."""
 
 
-class _Table(NamedTuple):
+class _SearchedTable(NamedTuple):
     """A table with string columns.
 
     Attributes:
@@ -84,7 +84,7 @@ class StringColumns:
             for column in table.columns:
                 for batch in self._string_batches(table, column):
                     offsets = environment_candidates(_join_batch(batch), homes=True)
-                    for _, text, _ in _values_at(batch, ((offset, 0) for offset in offsets)):
+                    for _, text, _ in _values_at_offsets(batch, ((offset, 0) for offset in offsets)):
                         self.redaction.collect_names(PATH, text)
                         start = environment_start(text)
                         if start is not None:
@@ -99,11 +99,11 @@ class StringColumns:
                     continue
                 for batch in self._string_batches(table, column):
                     spans = names.candidates(_join_batch(batch))
-                    chosen = _values_at(batch, ((start, bits) for start, _, bits in spans))
+                    chosen = _values_at_offsets(batch, ((start, bits) for start, _, bits in spans))
                     changed = ((row, text, self.redaction.overwrite(names, text, bits)) for row, text, bits in chosen)
                     self._update_column(table, column, [(row, after) for row, text, after in changed if after != text])
 
-    def _update_column(self, table: _Table, column: str, values: list[_Value]) -> None:
+    def _update_column(self, table: _SearchedTable, column: str, values: list[_Value]) -> None:
         name = quote_identifier(column)
         self.db.executemany(
             f"""UPDATE {quote_identifier(table.name)}
@@ -112,7 +112,7 @@ class StringColumns:
             ({"text": text, "row": row} for row, text in values),
         )
 
-    def _overwrite_row_by_row(self, table: _Table, column: str, names: Names) -> None:
+    def _overwrite_row_by_row(self, table: _SearchedTable, column: str, names: Names) -> None:
         """Overwrite the private values in a column of a table without rowids, one string at a time."""
         self.db.create_function("changed", 1, lambda value: self.redaction.overwrite(names, value))
         name = quote_identifier(column)
@@ -172,7 +172,7 @@ class StringColumns:
         used_names = {c.decode().lower() for (c,) in listed}
         free = (n for n in ("rowid", "_rowid_", "oid") if n not in used_names)
         rowid = next((n for n in free if self._has_rowid(name, n)), None)
-        return _Table(
+        return _SearchedTable(
             name, rowid, [c for c, has_value in zip(self.columns[name], has_values, strict=True) if has_value]
         )
 
@@ -254,7 +254,7 @@ def _join_batch(batch: list[_Value]) -> bytes:
     return b"\0".join([text for _, text in batch])
 
 
-def _values_at(batch: list[_Value], offsets: Iterable[tuple[int, int]]) -> list[tuple[int, bytes, int]]:
+def _values_at_offsets(batch: list[_Value], offsets: Iterable[tuple[int, int]]) -> list[tuple[int, bytes, int]]:
     """Return the values of a batch that contain one of the given offsets, each with its rowid and a bit mask.
 
     The bit mask of a value combines the masks of all offsets in it.

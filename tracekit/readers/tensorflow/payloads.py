@@ -79,7 +79,7 @@ def _iter_needed_bytes(data: memoryview | Window, message: MessageKind) -> Itera
         end = stop
         submessage = needed.get(number)
         if submessage is not None:
-            encoded_submessage = drop_payloads(_slice(data, start, stop), submessage)
+            encoded_submessage = drop_payloads(_slice_window(data, start, stop), submessage)
             yield encode_varint(number << 3 | DELIMITED) + encode_varint(len(encoded_submessage))
             yield encoded_submessage
         elif number in needed:
@@ -87,7 +87,7 @@ def _iter_needed_bytes(data: memoryview | Window, message: MessageKind) -> Itera
     yield data[end:]
 
 
-def _slice(data: memoryview | Window, start: int, stop: int) -> memoryview | Window:
+def _slice_window(data: memoryview | Window, start: int, stop: int) -> memoryview | Window:
     return data.window(start, stop) if isinstance(data, Window) else data[start:stop]
 
 
