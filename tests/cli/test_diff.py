@@ -112,7 +112,7 @@ def test_conditions(run: Run, runs: tuple[Path, Path]) -> None:
     run("diff", *runs, "--by", "copies", "--fail-if", "kernel_time > 1000%")
     assert "is not a condition" in run("diff", *runs, "--fail-if", "kernel_time", status=1).stderr
     missing = run("diff", "missing.sqlite", "missing.sqlite", "--fail-if", "nope > 1", status=1)
-    assert missing.stderr.startswith("tracekit: 'nope' in 'nope > 1' is unknown")
+    assert missing.stderr.startswith("tracekit: unknown metric 'nope' in 'nope > 1'")
 
 
 @pytest.mark.thorough

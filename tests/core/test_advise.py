@@ -266,7 +266,7 @@ def test_communication_beside_nothing(start: int, *, speaks: bool) -> None:
     if speaks:
         figures = json.loads(str(found["communication"]["figures"]))
         assert (figures["nccl_kernels"], figures["nccl_ns"], figures["overlapped_ns"]) == (4, 1_600_000, 0)
-        assert "0 % of it overlaps" in str(found["communication"]["evidence"])
+        assert "0 % of this time overlaps" in str(found["communication"]["evidence"])
 
 
 def test_little_communication() -> None:

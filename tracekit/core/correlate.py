@@ -5,11 +5,11 @@ many activities, as the launch of a CUDA graph does.
 
 A call is attributed to the push/pop ranges of its thread that are open when the call starts, in any domain. A range is
 open at a time ``t`` if ``start <= t < end``. The innermost of these ranges is the last one in nesting order (see
-``intervals.nesting``) and gives the call its range name. The names of all of them, in nesting order, form the path of
-the call.
+``intervals.nesting``). Its name is the range name of the call. The names of all of these ranges, in nesting order, form
+the path of the call.
 
 Ranges of one thread may cross if their times come from the clocks of two recorders. The path of a range is the path of
-its parent, which contains the whole range, followed by its own name. A range that crosses it is not in its path.
+its parent, which contains the whole range, followed by its own name. The path does not contain ranges that cross it.
 
 Start/end ranges may overlap and may end on another thread. If several of them are open in a process when a call starts,
 the call is attributed to the one that started last. The id of this range is in a separate column.

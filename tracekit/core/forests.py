@@ -1,8 +1,8 @@
-"""Follow the parents of all rows of a forest at once.
+"""Compute the depth, the root and combined values of the ancestors of every row of a forest.
 
-A forest is a column that has the row number of each row's parent, and null for a root. The functions use pointer
-jumping: in each round, every row refers to an ancestor twice as far up as in the previous round. A forest of depth d
-therefore takes about log2(d) rounds, each of which computes on whole columns.
+A forest is represented by a column with the row number of each row's parent, which is null for a root. The functions
+use pointer jumping: in each round, every row refers to an ancestor twice as far up as in the previous round. A forest
+of depth d therefore takes about log2(d) rounds, each of which computes on whole columns.
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ def any_ancestor(parent: pl.Series, flags: pl.Series) -> pl.Series:
 
 
 def roots(parent: pl.Series) -> pl.Series:
-    """Return the row number of each row's root (Int64). A root is its own root. It is null on and below a cycle."""
+    """Return the row number of the root of each row (Int64). It is null on and below a cycle.
+
+    A root is its own root.
+    """
     return combine_ancestors(parent, pl.int_range(len(parent), eager=True), lambda upper, _: upper)
 
 

@@ -115,9 +115,9 @@ def divide_idle_times(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(typed).filter(_has_duration_expr()).sort("device_id", "start_ns")
 
 
-def _cast_intervals(pieces: pl.DataFrame) -> pl.DataFrame:
+def _cast_intervals(rows: pl.DataFrame) -> pl.DataFrame:
     """Return intervals with the columns and types of ``COLUMNS``. A missing column ``name`` is filled with nulls."""
-    named = pieces if "name" in pieces.columns else pieces.with_columns(name=pl.lit(None))
+    named = rows if "name" in rows.columns else rows.with_columns(name=pl.lit(None))
     return named.select(pl.col(column).cast(dtype) for column, dtype in COLUMNS.items())
 
 
@@ -185,7 +185,7 @@ def _with_launching_threads(idle: pl.DataFrame, launches: pl.DataFrame) -> pl.Da
 
 
 def _cpu_events_by_cause(frames: Frames) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield each cause of idle time with the events of CPU threads that show it, in the order of ``CAUSES``.
+    """Yield each cause of idle time with the events of CPU threads that indicate it, in the order of ``CAUSES``.
 
     The columns of the events are ``process_id``, ``thread_id``, ``start_ns``, ``end_ns`` and ``name``.
     """

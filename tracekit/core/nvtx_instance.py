@@ -90,7 +90,7 @@ def find_instance(ranges: pl.LazyFrame, text: str, path: Path | None = None) -> 
         )
         raise TracekitError(message, path=path, hint=f"choose an index from 0 to {matching.height - 1}")
     row = matching.row(target.number, named=True)
-    # As in nsys, a push/pop range of the main thread, whose id is that of the process, stands for the whole process.
+    # As in nsys, a push/pop range of the main thread, whose id is that of the process, represents the whole process.
     is_of_thread = row["kind"] == "push_pop" and row["thread_id"] != row["process_id"]
     thread = row["thread_id"] if is_of_thread else None
     return Instance(row["start_ns"], row["end_ns"], row["process_id"], thread)
@@ -108,7 +108,8 @@ def _missing_range_hint(target: RangeName, domains: pl.Series, names: pl.Series)
     """
     elsewhere = domains.filter(names == target.name).unique().sort().to_list()
     if elsewhere:
-        return f"the capture has {', '.join(f'{target.name}@{d}' if d else target.name for d in elsewhere[:_SHOWN])}"
+        named = (f"{target.name}@{d}" if d else target.name for d in elsewhere[:_SHOWN])
+        return f"ranges with this name: {', '.join(named)}"
     inside = names.filter(domains == target.domain).unique(maintain_order=True).to_list()
     if inside:
         more = "" if len(inside) <= _SHOWN else ", …"

@@ -30,7 +30,7 @@ def row_condition(
 
     Args:
         columns: Columns of the table. A filter without a corresponding column does not apply.
-        time: A window ``[a, b)`` in ns that rows must overlap. Either bound may be None. The time of a mark must lie in
+        time: A window ``[a, b)`` in ns that rows must overlap. Either bound may be None. The time of a mark must be in
             the window. A row without an end is open until the end of the capture.
         devices: Allowed values of ``device_id``.
         domains: Allowed values of ``domain``. "" is the default domain.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def series_from_array(values: npt.NDArray[Any]) -> pl.Series:
     """Convert a numpy array of numbers to a polars column without a name.
 
-    ``pl.Series`` and ``pa.array`` would import ``numpy.ma``, which takes 10 ms.
+    Unlike ``pl.Series`` and ``pa.array``, this function does not import ``numpy.ma``, which would take 10 ms.
     """
     import pyarrow as pa
 

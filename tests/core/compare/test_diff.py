@@ -125,7 +125,7 @@ def test_changes_are_per_iteration_if_the_numbers_of_iterations_differ() -> None
     diff = tk.diff(made.run(1), made.run(2, iterations=20), by=["kernels", "iterations"])
     assert diff.is_per_iteration
     assert diff.notes == (
-        "the numbers of iterations differ: 40 (A), 20 (B); changes in per cent are those of the time per iteration",
+        "the numbers of iterations differ: 40 (A), 20 (B); changes in per cent refer to the time per iteration",
     )
     frame = diff.frame("kernels")
     assert (frame["change_ns"] < 0).all()
@@ -158,7 +158,7 @@ def test_changes_outside_iterations_and_with_few_iterations_are_untested() -> No
     assert (rows["out"]["evidence"], rows["out"]["is_significant"], rows["out"]["p_value"]) == ("untested", None, None)
     assert (rows["in"]["evidence"], rows["in"]["is_significant"], rows["in"]["status"]) == ("spread", False, "equal")
     few = tk.diff(made.run(1, iterations=3), made.run(2, iterations=3), by=["kernels"])
-    assert few.notes == ("3 (A) and 3 (B) iterations are too few to test whether differences exceed their spread",)
+    assert few.notes == ("3 (A) and 3 (B) iterations are too few to test whether differences are significant",)
     assert set(few.frame("kernels")["evidence"]) == {"untested"}
     assert few.significant().is_empty()
     assert set(EVIDENCE) == set(few.frame("kernels")["evidence"].dtype.categories)  # type: ignore[attr-defined]
@@ -261,13 +261,11 @@ def test_notes_say_why_sides_are_not_comparable() -> None:
     diff = tk.diff(made.run(1), made.run(2, gpu="GPU Y", osrt=True), by=["kernels"])
     assert diff.notes == (
         "the GPUs differ: 1 × GPU X (A), 1 × GPU Y (B)",
-        "B recorded OS runtime calls, but A did not, so the captures may have had other options",
+        "B recorded OS runtime calls, but A did not, so the captures may have been recorded with different options",
     )
     exact = Summarizer(("kernels",), exact_names=True).summarize(made.run(2))
     notes = compare.compare(Summarizer(("kernels",)).summarize(made.run(1)), exact, ["kernels"]).notes
-    assert notes == (
-        "names are compared as they were recorded on one side only, so the same events may have different names",
-    )
+    assert notes == ("names were normalized on one side only, so the same events may have different names",)
     other = Summarizer(("kernels",), key_op="step */forward").summarize(made.run(2))
     notes = compare.compare(Summarizer(("kernels",)).summarize(made.run(1)), other, ["kernels"]).notes
     assert notes == ("the key ops, which delimit iterations, differ: step * (A), step */forward (B)",)
@@ -276,7 +274,7 @@ def test_notes_say_why_sides_are_not_comparable() -> None:
 def test_a_note_asks_for_a_key_op_if_none_was_found() -> None:
     sides = [summary_of([("k", 0, 1, 5)], (1,))] * 2
     note = compare.compare(*sides, ["kernels"]).notes[-1]
-    assert note.endswith("exceed their spread; name the op that delimits iterations with --key-op or key_op=")
+    assert note.endswith("differences are significant; name the op that delimits iterations with --key-op or key_op=")
 
 
 def test_exact_names() -> None:

@@ -94,7 +94,7 @@ def test_a_whole_cuda_graph_is_work_of_the_gpu() -> None:
     ran = sum(end - start for start, end in graphs.rows())
     assert spent.row(0) == (ran, 0)
     assert model["model_summary"]["gpu_utilization"][0] > 0
-    assert "GPUs without any work: 0 1" not in model["expert_systems_feedback"]["problem"]
+    assert "GPUs without any activity: 0 1" not in model["expert_systems_feedback"]["problem"]
 
 
 @pytest.mark.parametrize("capture", ["train_amp.nsys-rep", "gpu_metrics.nsys-rep", "ops/emit_nvtx.nsys-rep"])

@@ -63,13 +63,13 @@ def communication(activity: IterationActivity) -> Iterator[Finding]:
     if 100 * within < MIN_NCCL_PERCENT * busy or 100 * exposed < MIN_EXPOSED_PERCENT * busy:
         return
     evidence = (
-        f"{exchange.height} kernels of NCCL take {format_duration(within)}, {100 * within / busy:.0f} % of the time in "
-        f"which GPUs work; {100 * hidden / within:.0f} % of it overlaps with other kernels; "
+        f"{exchange.height} NCCL kernels take {format_duration(within)}, {100 * within / busy:.0f} % of the time in "
+        f"which GPUs are busy; {100 * hidden / within:.0f} % of this time overlaps with other kernels; "
         f"{activity.largest_ops(exchange, DURATION)}"
     )
     advice = (
-        "Overlap the exchange with the backward pass (bucket_cap_mb, gradient_as_bucket_view), exchange less data less "
-        "often (no_sync, larger batches, bfloat16), and look for ranks that start late."
+        "Overlap the exchange with the backward pass (bucket_cap_mb, gradient_as_bucket_view), exchange less data and "
+        "exchange it less often (no_sync, larger batches, bfloat16), and look for ranks that start late."
     )
     figures = {"nccl_kernels": exchange.height, "nccl_ns": within, "overlapped_ns": hidden, "busy_ns": busy}
     figures |= {"devices": devices, "length_ns": activity.duration_ns}

@@ -33,12 +33,12 @@ _CAUSES = {
     "dataloader": "a data loader ran",
     "io": "files were read or written",
     "cpu": "ops ran on the CPU",
-    "other": "no op was open",
+    "other": "no op ran",
 }
 _ADVICE = {
     "dataloader": "Give the loader more workers, prefetch, or decode on the GPU.",
     "io": "Read ahead in another thread, or keep the data in memory.",
-    "other": "Add ranges to the code that runs in this time, and record again.",
+    "other": "Add NVTX ranges to the code that runs in this time, and record the program again.",
 }
 _GRAPHS = "CUDA graphs, "
 
@@ -113,7 +113,7 @@ def _report_idle(activity: IterationActivity, device: int, causes: dict[str, int
 def _idle_times_by_cpu_activity(activity: IterationActivity, device: int, gaps: pl.DataFrame) -> pl.DataFrame:
     """Return the idle time of a device by cause, longest time first.
 
-    The columns are ``cause``, ``time_ns``, and ``name``: the call, range or other event with most of this time.
+    The columns are ``cause``, ``time_ns``, and ``name``: the call, range or other event that covers most of this time.
     """
     idle_times = idle.divide_idle_times(
         activity.rollup.measures.ops.frames, gaps.with_columns(device_id=pl.lit(device, pl.Int32))
@@ -237,7 +237,7 @@ def copies(activity: IterationActivity) -> Iterator[Finding]:
     for kind, advice in _DIRECTIONS.items():
         in_direction = rows.filter(pl.col("copy_kind") == kind)
         if in_direction.height:
-            yield from _slow_copies_in_direction(
+            yield from _report_copies_in_direction(
                 activity, in_direction, f"Copies within the iteration, {kind.lower().replace('-', ' ')}", advice
             )
 
@@ -249,7 +249,7 @@ _DIRECTIONS = {
 }
 
 
-def _slow_copies_in_direction(
+def _report_copies_in_direction(
     activity: IterationActivity, rows: pl.DataFrame, problem: str, advice: str
 ) -> Iterator[Finding]:
     """Report memory copies in one direction that take long, use pageable memory, or make the CPU wait.

@@ -25,7 +25,10 @@ _BORDERS = (("start_ns", -1), ("end_ns", 0))
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding of a rule. Its attributes are columns of the result of ``advise``, where ``figures`` is JSON."""
+    """One finding of a rule.
+
+    The attributes are columns of the result of ``advise``. In this result, ``figures`` is a JSON object.
+    """
 
     rule: str
     problem: str

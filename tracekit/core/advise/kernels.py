@@ -40,7 +40,7 @@ def small_kernels(activity: IterationActivity) -> Iterator[Finding]:
         f"{activity.largest_ops(small, pl.lit(1))}"
     )
     graphs = "" if activity.has_cuda_graphs else "; CUDA graphs launch many at once"
-    advice = f"Fuse or batch: torch.compile, foreach or fused optimizers, larger batches{graphs}."
+    advice = f"Fuse or batch kernels: torch.compile, foreach or fused optimizers, larger batches{graphs}."
     figures = {"small_kernels": small.height, "launched_kernels": kernels.height, "call_ns": time}
     figures |= {"graph_kernels": activity.kernels.height - kernels.height, "length_ns": activity.duration_ns}
     problem, where = "Most kernels are small", longest_interval(small)
@@ -64,7 +64,7 @@ def precision(activity: IterationActivity) -> Iterator[Finding]:
     types = activity.rollup.ops["data_type"].cast(pl.String).gather(without["op"].unique()).drop_nulls().unique().sort()
     typed = f" on {', '.join(t for t in types if t)}" if any(types) else ""
     evidence = (
-        f"{without.height} kernels{typed}, {100 * time / kernel_time:.0f} % of kernel time, most of it {most}; "
+        f"{without.height} kernels{typed}, {100 * time / kernel_time:.0f} % of kernel time, most of it in {most}; "
         f"{activity.largest_ops(without, DURATION)}"
     )
     advice = (
@@ -77,5 +77,5 @@ def precision(activity: IterationActivity) -> Iterator[Finding]:
         "kernel_ns": kernel_time,
         "length_ns": activity.duration_ns,
     }
-    problem, where = "Ops that Tensor Cores can serve run without them", longest_interval(without)
+    problem, where = "Ops that are eligible for Tensor Cores run without them", longest_interval(without)
     yield Finding("precision", problem, evidence, advice, time, activity.share(time), without.height, *where, figures)

@@ -1,4 +1,6 @@
-"""Apply rules that find problems: the rules of ``nsys analyze``, which list the same rows, and rules of tracekit.
+"""Apply rules that find performance problems.
+
+The rules of ``nsys analyze`` list the same rows as nsys. Other rules exist only in tracekit.
 
 To add a rule, write a function decorated with ``@rule`` in the module of its subject, and add its name to ``RULES``
 below, or to ``EXTRA_RULES`` if nsys does not have the rule.
@@ -66,8 +68,8 @@ def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTa
     Args:
         frames: Function that returns the declared table with a given name, such as ``Trace.frame``.
         name: Name of the rule, optionally followed by options, as in nsys: ``gpu_gaps:rows=10:gap=100``.
-        prefetch: Function that is called with the computation before it runs. It may read everything that the
-            computation needs in one pass over the file.
+        prefetch: Function that is called with the computation before the computation runs. The function may read all
+            data that the computation needs in one pass over the file.
 
     Returns:
         The rows that the rule found, the most important ones first. The table is empty if the rule found nothing.

@@ -27,7 +27,7 @@ _WRITE_COMBINE, _WRITE_BACK = 2, 3
     text_column("Warning Type", "warning"),
 )
 def dx12_mem_ops(request: Request) -> pl.DataFrame:
-    """Direct3D 12 calls that zero memory unnecessarily, or that access a type of memory in its slow direction."""
+    """Direct3D 12 calls that zero memory unnecessarily, or that read or write memory for which this is slow."""
     calls = request.frames("graphics_calls").filter(pl.col("kind").cast(pl.String) == "dx12")
     calls = calls.select("event_id", "start_ns", "thread_id", pl.col("name").cast(pl.String), DURATION)
     columns = ("event_id", "gpu", "heap_type", "heap_flags", "cpu_page_property_id")

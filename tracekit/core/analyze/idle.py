@@ -60,7 +60,7 @@ def gpu_idle_causes(request: Request) -> pl.DataFrame:
     nanoseconds_column("Time In It", "name_ns"),
 )
 def gpu_idle_gaps(request: Request) -> pl.DataFrame:
-    """Longest gaps between the activities of a GPU, each with the launching thread, the main cause and its time."""
+    """Longest gaps between the activities of a GPU, with the launching thread, and the main cause and its time."""
     idle_times = _idle_times_by_cause(request)
     by = [*_INTERVAL, "cause"]
     causes = idle_times.group_by(by).agg(pl.col("process_id", "thread_id").first(), cause_ns=DURATION.sum())

@@ -75,7 +75,7 @@ class Rule:
     find_rows: RowsFunction
 
     def __call__(self, request: Request) -> ReportTable:
-        """Apply the rule. The column ``row`` of the result numbers the rows from 1."""
+        """Apply the rule, and return its rows. The column ``row`` of the result numbers them from 1."""
         rows = self.find_rows(request)
         limit = request.values["rows"]
         listed = rows if limit == ALL_ROWS else rows.head(limit)

@@ -265,8 +265,8 @@ def _nccl_kernels(frames: Frames) -> pl.DataFrame:
 def _join_kernels(calls: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     """Add the columns of the executing kernel to each call.
 
-    If the same range launches equally many calls and kernels of one kind, the n-th call is assigned the n-th kernel.
-    Otherwise, all calls are assigned the time from the start of the first kernel to the end of the last one.
+    If a range contains as many calls as kernels of one kind, the n-th call is assigned the n-th kernel. Otherwise, all
+    calls are assigned the time from the start of the first kernel to the end of the last one.
     """
     by, extra = (
         ["unit", "executed"],
@@ -321,7 +321,7 @@ def _join_communicators(calls: pl.DataFrame, communicators: pl.DataFrame) -> pl.
 
 
 def _add_hidden_times(calls: pl.DataFrame, frames: Frames) -> pl.DataFrame:
-    """Add ``hidden_ns``: how long kernels that are not NCCL's run on the same GPU during the kernel of a call."""
+    """Add ``hidden_ns``: how long other kernels than those of NCCL run on the same GPU during the kernel of a call."""
     if not calls["kernel_id"].is_not_null().any():
         return calls
     others = (
@@ -341,7 +341,10 @@ def _add_hidden_times(calls: pl.DataFrame, frames: Frames) -> pl.DataFrame:
 
 
 def _mpi_calls(frames: Frames) -> pl.DataFrame:
-    """Return the calls of MPI messages and collectives. A nonblocking call ends with the call that waits for it."""
+    """Return the MPI calls that transfer messages or execute collectives.
+
+    A nonblocking call ends when the call that waits for it ends.
+    """
     more = ("mpi_call_id", "thread_id", "end_ns", "root_rank", "size_bytes", "receive_size_bytes")
     calls = mpi.calls_with_communicators(frames).join(
         frames(mpi.CALLS).select(more).collect(), on="mpi_call_id", maintain_order="left"

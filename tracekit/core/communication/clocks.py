@@ -3,7 +3,7 @@
 Ends are compared, not starts: the ranks start a collective when they reach it, and wait for the last one. None of them
 can complete it before all have contributed their data, so all complete it at almost the same time. This holds only for
 collectives in which each rank needs data of all others, such as an all-reduce, but not for a broadcast, whose root may
-be far ahead.
+complete it much earlier than the other ranks.
 
 The offset of a clock is the median of the differences between ends. Its drift is the slope of Theil and Sen, computed
 from pairs of collectives that are half of the capture apart. Both tolerate wrong values for more than a quarter of the
@@ -134,7 +134,7 @@ def _fit_clock(pairs: pl.DataFrame) -> tuple[int, float, Numbers] | None:
 
 
 def fit_robust_line(times: Numbers, differences: Numbers) -> tuple[int, float, Numbers]:
-    """Return the offset at time 0, the drift (1 = one ns per ns) and the absolute residuals of a clock.
+    """Return the offset of a clock at time 0 in ns, its drift in ns per ns, and the absolute residuals in ns.
 
     Args:
         times: Times of at least one event on this clock, in ascending order.

@@ -6,7 +6,7 @@ begin or end with the same call, n differs by a constant. The shift is chosen so
 and the differences between their ends vary least. If several shifts are equally good, the smallest difference decides.
 
 NCCL identifies communicators by a number that all ranks share. If it was not recorded, the CUDA stream of the kernels
-takes its place. Ranks belong to one communicator if the kinds of the calls on their streams agree and the differences
+is used instead. Ranks belong to one communicator if the kinds of the calls on their streams agree and the differences
 between their ends hardly vary. Streams with the same number may therefore be several communicators.
 """
 
@@ -141,7 +141,7 @@ def _fill_communicator_sizes(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _add_channels(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add the columns ``channel`` and ``side``. The n-th calls of all sides of a channel belong together.
+    """Add the columns ``channel`` and ``side``. The n-th calls of all sides of a channel match each other.
 
     The channel of a collective is its communicator, and the sides are its ranks. The channel of a message consists of
     the sender, the receiver and the tag. An MPI message has no channel if its sender or receiver is uncertain, because
@@ -238,7 +238,7 @@ def _confirmed_shift(shift: int, variation: float | None, *, by_stream: bool) ->
 def _end_differences(
     reference: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers], shift: int
 ) -> tuple[float, float] | None:
-    """Return how much the differences between the ends of matching calls vary, and their absolute median.
+    """Return how much the differences between the ends of matching calls vary, and the absolute value of their median.
 
     The variation is the median change of the difference from one call to the next. It is therefore independent of the
     offset and drift of the clocks. If there is only one pair of calls, the variation is the difference itself. The

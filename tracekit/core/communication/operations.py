@@ -87,8 +87,9 @@ def rank_operations(matched: pl.DataFrame) -> pl.DataFrame:
 def _add_operation_ids(calls: pl.DataFrame) -> pl.DataFrame:
     """Add ``operation_id``: the smallest ``collective_id`` of the calls that share kernels.
 
-    Labels are replaced with smaller ones until nothing changes. Because each label is also replaced with the label of
-    the collective that it names, this takes few steps even for long chains of messages.
+    Each collective first has its own id as its label. In each round, collectives that share a kernel get the smallest
+    of their labels, and each label is replaced with the label of the collective that has this label as its id. Even
+    long chains of messages therefore need only a few rounds.
     """
     executed = pl.when(pl.col("kind").is_in(MESSAGES)).then(pl.lit(SEND_RECV)).otherwise("kind")
     shared = pl.struct("rank", "kernel_id", "communicator", executed.alias("executed")).rank("dense")

@@ -103,12 +103,12 @@ def find_stragglers(iterations: pl.DataFrame, phases: pl.DataFrame, ranks: pl.Da
         iterations: ``rank``, ``iteration``, ``start_ns``, ``end_ns`` on the common clock.
         phases: ``rank``, ``iteration``, ``path``, ``cpu_ns``, ``gpu_ns``.
         ranks: The result of ``rank_operations``. In iterations without operations, it is unknown whether other ranks
-            waited, and the lost time decides.
+            waited, so only the lost time is considered.
 
     Returns:
         One row per iteration with a straggler: ``iteration``, ``straggler`` (its rank), ``phase`` (the path),
-        ``lost_ns``, ``lost_on`` (CPU or GPU), ``delay_ns`` (by how much it started operations of this iteration later
-        than all other ranks, or null if it has none).
+        ``lost_ns``, ``lost_on`` (CPU or GPU), ``delay_ns`` (by how much the straggler started operations of this
+        iteration later than all other ranks, or null if the iteration has no operations).
     """
     typical = iterations.select((pl.col("end_ns") - pl.col("start_ns")).median()).item() or 0
     lost = pl.max_horizontal("cpu_lost_ns", "gpu_lost_ns")

@@ -2,8 +2,8 @@
 
 The arguments of a call are its payload: the process group, the collective, the data type and the numbers of elements.
 ``Rank`` is the root of a collective that has one, and otherwise the rank of the process. Kernels of NCCL are launched
-in a range inside the call, such as ``nccl:all_reduce``. Those of calls that PyTorch combines are launched in a later
-range ``nccl:coalesced``.
+in a range inside the call, such as ``nccl:all_reduce``. If PyTorch combines several calls, their kernels are launched
+in a later range ``nccl:coalesced``.
 
 Source: PyTorch, ``ParamCommsUtils.hpp`` (names of the arguments).
 """

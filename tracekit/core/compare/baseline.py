@@ -54,7 +54,7 @@ def from_json(value: object) -> Summary:
         )
     version = value.get("version")
     if not _is_integer(version) or version < 1:
-        raise _damaged_error("the baseline has no valid version number")
+        raise _damaged_baseline_error("the baseline has no valid version number")
     if version > VERSION:
         message = f"the baseline has version {version}, but only version {VERSION} is supported"
         raise UnsupportedVersionError(message, hint="use a newer version of tracekit")
@@ -63,26 +63,28 @@ def from_json(value: object) -> Summary:
     return Summary(samples, units, _parse_facts(value.get("facts")))
 
 
-def _damaged_error(message: str) -> CorruptTraceError:
+def _damaged_baseline_error(message: str) -> CorruptTraceError:
     return CorruptTraceError(message, hint="save the baseline again with tracekit diff --save")
 
 
 def _parse_facts(value: object) -> dict[str, str]:
     """Parse and check the facts, which must be few and short strings."""
     if not isinstance(value, dict) or len(value) > _MAX_FACTS:
-        raise _damaged_error(f"the facts in the baseline must be an object with at most {_MAX_FACTS} strings")
+        raise _damaged_baseline_error(f"the facts in the baseline must be an object with at most {_MAX_FACTS} strings")
     for text in (*value, *value.values()):
         if not isinstance(text, str) or len(text) > _MAX_FACT or not _is_valid_unicode(text):
-            raise _damaged_error(f"a fact in the baseline must be a string of at most {_MAX_FACT:,} characters")
+            raise _damaged_baseline_error(
+                f"a fact in the baseline must be a string of at most {_MAX_FACT:,} characters"
+            )
     return value
 
 
 def _parse_units(value: object) -> tuple[int, ...]:
     """Parse and check the numbers of iterations per unit. At most ``MAX_UNITS`` units are allowed."""
     if not isinstance(value, list) or len(value) > MAX_UNITS:
-        raise _damaged_error(f"the units in the baseline must be a list of at most {MAX_UNITS} numbers")
+        raise _damaged_baseline_error(f"the units in the baseline must be a list of at most {MAX_UNITS} numbers")
     if not all(_is_integer(n) and 0 < n < _MAX_TOTAL // MAX_UNITS for n in value):
-        raise _damaged_error("a unit in the baseline must be a positive number of iterations")
+        raise _damaged_baseline_error("a unit in the baseline must be a positive number of iterations")
     return tuple(value)
 
 
@@ -96,22 +98,22 @@ def _parse_samples(value: dict[str, Any], units: int, version: int) -> pl.DataFr
     columns = {name: _parse_column(value, name, len(row), limit) for name, limit in limits.items()}
     samples = names.select(pl.all().gather(row)).with_columns(columns.values()).select(list(SAMPLES))
     if samples.select("kind", "name", "unit").is_duplicated().any():
-        raise _damaged_error("two samples in the baseline have the same kind, name and unit")
+        raise _damaged_baseline_error("two samples in the baseline have the same kind, name and unit")
     for name in ("count", "time_ns", "bytes"):
         if sum(samples[name].drop_nulls().to_list()) >= _MAX_TOTAL:
-            raise _damaged_error(f"the sum of column {name} of the baseline exceeds 64 bits")
+            raise _damaged_baseline_error(f"the sum of column {name} of the baseline exceeds 64 bits")
     return samples
 
 
 def _parse_names(value: object) -> pl.DataFrame:
     """Parse and check the list of pairs of a kind and a name, and return one row per pair."""
     if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):  # noqa: PLR2004
-        raise _damaged_error("the names in the baseline must be a list of pairs")
+        raise _damaged_baseline_error("the names in the baseline must be a list of pairs")
     kinds, names = [pair[0] for pair in value], [pair[1] for pair in value]
     if not all(isinstance(kind, str) and kind in KINDS for kind in kinds):
-        raise _damaged_error(f"a kind in the baseline must be one of {', '.join(KINDS)}")
+        raise _damaged_baseline_error(f"a kind in the baseline must be one of {', '.join(KINDS)}")
     if not all(name is None or (isinstance(name, str) and _is_valid_unicode(name)) for name in names):
-        raise _damaged_error("a name in the baseline must be a string")
+        raise _damaged_baseline_error("a name in the baseline must be a string")
     return pl.DataFrame({"kind": kinds, "name": names}, schema={"kind": pl.String, "name": pl.String})
 
 
@@ -119,11 +121,13 @@ def _parse_column(value: dict[str, Any], name: str, length: int | None, limit: i
     """Parse and check a column of numbers, which must be at least 0 and below a limit."""
     numbers = value.get(name)
     if not isinstance(numbers, list) or (length is not None and len(numbers) != length):
-        raise _damaged_error(
+        raise _damaged_baseline_error(
             f"column {name} of the baseline is missing, or its length differs from that of the other columns"
         )
     if not _are_valid_numbers(numbers, limit, nullable=name in _NULLABLE):
-        raise _damaged_error(f"column {name} of the baseline contains a value that is not a number below {limit:,}")
+        raise _damaged_baseline_error(
+            f"column {name} of the baseline contains a value that is not a number below {limit:,}"
+        )
     return pl.Series(name, numbers, dtype=pl.Int64)
 
 

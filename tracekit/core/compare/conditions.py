@@ -8,8 +8,8 @@ A condition consists of a metric, a comparison and a limit::
     limit      = NUMBER [ "%" | "ns" | "us" | "ms" | "s" ]
 
 ``NAME`` is a key of ``METRICS``. ``KIND[PATTERN]`` is the time of all rows of a kind whose name matches the pattern, in
-which ``*`` and ``?`` stand for any characters. The value of a condition is the change from A to B. It is in per cent of
-A, or in the unit of the limit. Counts have no unit.
+which ``*`` matches any characters and ``?`` matches one character. The value of a condition is the change from A to B.
+It is in per cent of A, or in the unit of the limit. Counts have no unit.
 """
 
 from __future__ import annotations
@@ -141,7 +141,8 @@ class Condition:
         metric = Metric("", (self.metric,)) if self.pattern is not None else METRICS[self.metric]
         rows = side.samples.filter(pl.col("kind").is_in(metric.kinds))
         if rows.is_empty() and self.pattern is None:
-            raise MissingTableError(f"side {name} has no data for {self.metric}")
+            hint = "compare captures that recorded this data, or use another metric"
+            raise MissingTableError(f"side {name} has no data for {self.metric}", hint=hint)
         if metric.name is not None:
             rows = rows.filter(pl.col("name") == metric.name)
         if self.pattern is not None:
@@ -154,7 +155,7 @@ class Condition:
 
 
 def _glob_to_regex(pattern: str) -> re.Pattern[str]:
-    """Return a regular expression for a pattern in which ``*`` and ``?`` stand for any characters."""
+    """Return a regular expression for a pattern in which ``*`` matches any characters and ``?`` one character."""
     return re.compile(re.escape(pattern).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
 
 
@@ -172,8 +173,8 @@ def parse_condition(text: str) -> Condition:
     metric, pattern, unit = match["metric"], match["pattern"], match["unit"]
     known = [*METRICS, *ROW_COUNTS] if pattern is None else list(KINDS)
     if metric not in known:
-        what = "metrics" if pattern is None else "kinds"
-        raise UnknownFormatError(f"{metric!r} in {text!r} is unknown", hint=choices_hint(what, known, metric))
+        what = "metric" if pattern is None else "kind"
+        raise UnknownFormatError(f"unknown {what} {metric!r} in {text!r}", hint=choices_hint(f"{what}s", known, metric))
     is_time = pattern is not None or (metric in METRICS and METRICS[metric].column == "time_ns")
     allowed = ["%", *_UNITS] if is_time else ["", "%"] if metric in METRICS else [""]
     if unit not in allowed:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 DEFAULT_ALPHA = 0.01
 EVIDENCE = {
-    "significant": "The sides differ by more than their iterations do, and by more than two runs of one program do.",
-    "small": "The sides differ by more than their iterations do, but not by more than two runs of one program may.",
-    "spread": "The iterations of one side differ among themselves as much as the sides do.",
-    "untested": "A side has too few iterations, or the rows are not in iterations.",
+    "significant": "The change exceeds the differences between iterations of one side and between runs of one program.",
+    "small": "The change exceeds the differences between iterations of one side, but may occur between two equal runs.",
+    "spread": "The change does not exceed the differences between iterations of one side.",
+    "untested": "A side has too few iterations for a test, or the events of the row are outside of all iterations.",
 }
 """The reasons why a change is significant or not."""
 _QUANTITIES = 4
@@ -205,7 +205,7 @@ def _add_evidence(
         start += _QUANTITIES * rows.height
         least = KINDS[kind].min_percent if min_percent is None else min_percent
         ratios = _log_ratios(*quantities[kind]).reshape(_QUANTITIES, -1)
-        tested[kind] = _add_verdicts(rows, p, ratios, alpha, np.log1p(_min_percents(kind, rows, least) / 100))
+        tested[kind] = _add_test_results(rows, p, ratios, alpha, np.log1p(_min_percents(kind, rows, least) / 100))
     return tested
 
 
@@ -236,7 +236,7 @@ def _min_percents(kind: str, rows: pl.DataFrame, least: float) -> Matrix:
     return limits
 
 
-def _add_verdicts(rows: pl.DataFrame, p: Matrix, ratios: Matrix, alpha: float, least: Matrix) -> pl.DataFrame:
+def _add_test_results(rows: pl.DataFrame, p: Matrix, ratios: Matrix, alpha: float, least: Matrix) -> pl.DataFrame:
     """Add ``p_value``, ``is_significant`` and ``evidence`` to the changes of one kind.
 
     Args:

@@ -29,28 +29,28 @@ def comparability_notes(a: Summary, b: Summary, *, can_test: bool) -> tuple[str,
         b: The second side.
         can_test: Whether both sides have enough iterations for a statistical test.
     """
-    return tuple(_iter_notes(a, b, can_test=can_test))
+    return tuple(_generate_notes(a, b, can_test=can_test))
 
 
-def _iter_notes(a: Summary, b: Summary, *, can_test: bool) -> Iterator[str]:
+def _generate_notes(a: Summary, b: Summary, *, can_test: bool) -> Iterator[str]:
     for fact, title in _TITLES.items():
         if fact in a.facts and fact in b.facts and a.facts[fact] != b.facts[fact]:
             yield f"{title} differ: {a.facts[fact]} (A), {b.facts[fact]} (B)"
     if a.facts.get("names") != b.facts.get("names"):
-        yield "names are compared as they were recorded on one side only, so the same events may have different names"
+        yield "names were normalized on one side only, so the same events may have different names"
     for side, other, name, other_name in ((a, b, "A", "B"), (b, a, "B", "A")):
         extra = [t for t in _recorded_data(side) if t not in _recorded_data(other)]
         if extra:
             missing = f"{name} recorded {', '.join(extra)}, but {other_name} did not"
-            yield f"{missing}, so the captures may have had other options"
+            yield f"{missing}, so the captures may have been recorded with different options"
     if a.iterations != b.iterations and min(a.iterations, b.iterations) > 0:
         counts = f"{a.iterations:,} (A), {b.iterations:,} (B)"
-        yield f"the numbers of iterations differ: {counts}; changes in per cent are those of the time per iteration"
+        yield f"the numbers of iterations differ: {counts}; changes in per cent refer to the time per iteration"
     if not can_test:
         counts = f"{a.iterations:,} (A) and {b.iterations:,} (B)"
         unnamed = any("key_op" not in side.facts for side in (a, b))
         remedy = "; name the op that delimits iterations with --key-op or key_op=" if unnamed else ""
-        yield f"{counts} iterations are too few to test whether differences exceed their spread{remedy}"
+        yield f"{counts} iterations are too few to test whether differences are significant{remedy}"
 
 
 def _recorded_data(side: Summary) -> list[str]:

@@ -231,7 +231,7 @@ def _sum_by_name_and_iteration(
     return grouped.collect().with_columns(pl.col("name").cast(pl.String), pl.col("iteration").cast(pl.Int64))
 
 
-def _kernels(source: Source) -> pl.DataFrame:
+def _kernel_samples(source: Source) -> pl.DataFrame:
     """Return the count and time of kernels by name, and of all CUDA graphs that were recorded as a whole."""
     names = {"kernels": source.name_expr("name", "kernel"), "graph_launches": pl.lit("(CUDA graph)", pl.Categorical)}
     longest = _DURATION.max().alias("max_ns")
@@ -244,7 +244,7 @@ def _kernels(source: Source) -> pl.DataFrame:
     return pl.concat(rows)
 
 
-def _ops(source: Source) -> pl.DataFrame:
+def _op_samples(source: Source) -> pl.DataFrame:
     """Return the count and GPU time of ops by name and direction."""
     ops = source.frames("ops").select(pl.col("op_id").cast(pl.Categorical), pl.col("direction").cast(pl.String))
     rows = source.frames("op_instances").join(ops, on="op_id", how="left")
@@ -253,8 +253,11 @@ def _ops(source: Source) -> pl.DataFrame:
     return _append_directions(grouped.collect())
 
 
-def _groups(source: Source) -> pl.DataFrame:
-    """Return the count and time of groups of ops by path and direction. Concurrent activities of a group count once."""
+def _group_samples(source: Source) -> pl.DataFrame:
+    """Return the count and time of groups of ops by path and direction.
+
+    The time of a group is the time in which at least one of its activities runs.
+    """
     rollup = source.rollup
     rows = groups.group_times(rollup.measures, rollup.iterations, rollup.devices["device_id"], rollup.measures.mode)
     path = pl.when(pl.col("path") == "").then(pl.lit("(all ops)")).otherwise("path")
@@ -269,12 +272,12 @@ def _append_directions(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select(name, "iteration", "count", "time_ns", bytes=pl.lit(None, pl.Int64))
 
 
-def _ranges(source: Source) -> pl.DataFrame:
+def _range_samples(source: Source) -> pl.DataFrame:
     """Return the count and duration of NVTX ranges by path."""
     return _sum_by_name_and_iteration(_add_end_iterations(source, _ranges_with_paths(source)))
 
 
-def _range_projections(source: Source) -> pl.DataFrame:
+def _projected_range_samples(source: Source) -> pl.DataFrame:
     """Return the count of NVTX ranges by path, and the time of the GPU activities that were launched in them."""
     return _sum_by_name_and_iteration(
         _add_end_iterations(source, _ranges_with_paths(source)), time=pl.col("gpu_time_ns")
@@ -287,13 +290,13 @@ def _ranges_with_paths(source: Source) -> pl.LazyFrame:
     return ranges.select("process_id", "start_ns", "end_ns", "gpu_time_ns", name=path)
 
 
-def _api_calls(source: Source) -> pl.DataFrame:
+def _api_call_samples(source: Source) -> pl.DataFrame:
     """Return the count and duration of API calls by name."""
     calls = source.frames("api_calls").select("process_id", "start_ns", "end_ns", name=source.name_expr("name", "call"))
     return _sum_by_name_and_iteration(_add_end_iterations(source, calls))
 
 
-def _copies(source: Source) -> pl.DataFrame:
+def _copy_samples(source: Source) -> pl.DataFrame:
     """Return the count, duration and size of memory copies by kind, and of memory sets."""
     names = {"memcpys": pl.col("copy_kind"), "memsets": pl.lit("Memset", pl.Categorical)}
     rows = [
@@ -305,7 +308,7 @@ def _copies(source: Source) -> pl.DataFrame:
     return pl.concat(rows)
 
 
-def _idle_causes(source: Source) -> pl.DataFrame:
+def _idle_time_samples(source: Source) -> pl.DataFrame:
     """Return the idle time of GPUs by cause."""
     idle_times = idle.divide_idle_times(source.frames, idle.idle_times(source.frames))
     return _sum_by_name_and_iteration(
@@ -313,7 +316,7 @@ def _idle_causes(source: Source) -> pl.DataFrame:
     )
 
 
-def _iterations(source: Source) -> pl.DataFrame:
+def _iteration_samples(source: Source) -> pl.DataFrame:
     """Return the duration of each iteration, and the time of each type of activity, such as kernels or file access."""
     rows = source.frames("iterations").filter("is_aggregated").collect()
     parts = {DURATION: _DURATION} | {name: pl.col(column) for name, column in _PARTS.items()}
@@ -346,16 +349,18 @@ def _add_end_iterations(source: Source, events: pl.LazyFrame) -> pl.LazyFrame:
 
 
 KINDS: dict[str, Kind] = {
-    "kernels": Kind("Kernels", "duration", KERNEL_PERCENT, _kernels),
-    "ops": Kind("Ops", "time in which GPU activities of an instance ran", GPU_PERCENT, _ops),
-    "groups": Kind("Groups of ops", "time in which GPU activities of the group ran", GPU_PERCENT, _groups, "(all ops)"),
-    "nvtx_gpu": Kind(
-        "NVTX ranges, GPU", "sum of the durations of GPU activities", GPU_PERCENT, _range_projections, None
+    "kernels": Kind("Kernels", "duration", KERNEL_PERCENT, _kernel_samples),
+    "ops": Kind("Ops", "time in which GPU activities of an instance ran", GPU_PERCENT, _op_samples),
+    "groups": Kind(
+        "Groups of ops", "time in which GPU activities of the group ran", GPU_PERCENT, _group_samples, "(all ops)"
     ),
-    "nvtx": Kind("NVTX ranges", "duration on the CPU", CPU_PERCENT, _ranges, None),
-    "api": Kind("API calls", "duration", CPU_PERCENT, _api_calls),
-    "copies": Kind("Memory copies and sets", "duration", COPY_PERCENT, _copies),
-    "idle": Kind("Idle time of GPUs by cause", "idle time", CPU_PERCENT, _idle_causes),
-    "iterations": Kind("Iterations", "duration", CPU_PERCENT, _iterations, DURATION),
+    "nvtx_gpu": Kind(
+        "NVTX ranges, GPU", "sum of the durations of GPU activities", GPU_PERCENT, _projected_range_samples, None
+    ),
+    "nvtx": Kind("NVTX ranges", "duration on the CPU", CPU_PERCENT, _range_samples, None),
+    "api": Kind("API calls", "duration", CPU_PERCENT, _api_call_samples),
+    "copies": Kind("Memory copies and sets", "duration", COPY_PERCENT, _copy_samples),
+    "idle": Kind("Idle time of GPUs by cause", "idle time", CPU_PERCENT, _idle_time_samples),
+    "iterations": Kind("Iterations", "duration", CPU_PERCENT, _iteration_samples, DURATION),
 }
 """The kinds of rows that can be compared, keyed by name."""

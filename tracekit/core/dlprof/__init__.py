@@ -31,7 +31,7 @@ _TABLES_AFTER_OPS = (
     *("kernel_time_metrics", "op_nodes", "group_ops", "kernel_summaries", "kernel_iteration_stats"),
     *("kernel_iteration_node", "kernel_summary_metrics", "memory_summary_metrics", "op_type_metrics"),
 )
-_FINDINGS = "expert_systems_feedback"  # takes as long as all other tables, so that a thread of its own computes it
+_FINDINGS = "expert_systems_feedback"  # takes as long as all other tables, so it is computed in a separate thread
 _TABLES_OF_CALLS: Mapping[str, tuple[str, ...]] = {
     "kernel": ("read_only_grid_block", "read_only_kernels"),
     "memset": ("read_only_memsets",),

@@ -28,7 +28,7 @@ _HOST_PARTS = {
     "dataloader": ("The data loader", "Speed up the input pipeline: the GPU waits for data."),
     "io": ("Reading and writing files", "Speed up the input pipeline: the GPU waits for files."),
     "cpu": ("Work on the CPU", "Move ops that run on the CPU to the GPU."),
-    "other": ("Time outside of ops", "Look at what the framework and the system do in this time."),
+    "other": ("Time outside of ops", "Find out what the framework and the system do in this time."),
 }
 _DEBUGGING = {
     "detect_anomaly": "the context manager detect_anomaly",
@@ -44,7 +44,7 @@ _DETECTOR_OF_RULE = {
 }
 """Maps each rule of ``advise`` to the detector that reports the same problem."""
 
-NO_DALI = "No op of DALI was found"
+NO_DALI = "No DALI op was found"
 _DALI = "NVIDIA DALI loads and augments data on the GPU: https://developer.nvidia.com/DALI"
 
 
@@ -59,7 +59,10 @@ class ExpertFinding(NamedTuple):
 
 
 def findings(model: ModelSummary) -> list[ExpertFinding]:
-    """Return the problems that all detectors found, in DLProf's order."""
+    """Return the findings of all detectors in DLProf's order.
+
+    Except in DLProf's mode, the findings of ``advise`` follow.
+    """
     rows = [f for detect in _DETECTORS for f in detect(model)]
     if _is_dlprof_mode(model):
         return rows
@@ -109,13 +112,13 @@ def _detect_missing_amp(model: ModelSummary) -> Iterator[ExpertFinding]:
     if not _is_dlprof_mode(model) and (_has_amp_ops(ops) or (unknown and eligible["uses_tc"].any())):
         return
     if unknown:
-        problem = "Whether mixed precision was enabled is not known: no data type was recorded"
+        problem = "It is unknown whether mixed precision was enabled, because no data type was recorded"
         yield ExpertFinding(
-            "amp_detector", problem, "If it was not, try automatic mixed precision (AMP).", "ShowBadDataTypeOps"
+            "amp_detector", problem, "If it was not enabled, try automatic mixed precision (AMP).", "ShowBadDataTypeOps"
         )
         return
     bad_ops = "1 op" if bad == 1 else f"{bad} ops"
-    problem = f"{bad_ops} could have used Tensor Cores, and none computed in half precision"
+    problem = f"{bad_ops} could have used Tensor Cores, but none ran in half precision"
     yield ExpertFinding("amp_detector", problem, "Try automatic mixed precision (AMP).", "ShowBadDataTypeOps")
 
 
@@ -138,7 +141,7 @@ def _detect_underutilized_gpus(model: ModelSummary) -> Iterator[ExpertFinding]:
     used = model.device_utilization
     unused = [str(d) for d, v in used.items() if not v]
     if unused:
-        problem = f"GPUs without any work: {' '.join(unused)}"
+        problem = f"GPUs without any activity: {' '.join(unused)}"
         yield ExpertFinding(
             "underutilized_gpu_detector", problem, "Make sure that program, framework and container can use every GPU."
         )
@@ -170,13 +173,13 @@ def _detect_slow_data_loading(model: ModelSummary) -> Iterator[ExpertFinding]:
     loading = model.rollup.instances.filter(loads).select("start_ns", "end_ns")
     share = model.percentage_of_iteration_time(_exposed_loading_ns(loading, model)) if loading.height else 0.0
     if share > _LOADER_PERCENT:
-        lines = ["The GPU waits for data: look at reading, preprocessing and copying."]
+        lines = ["The GPU waits for data: find out whether reading, preprocessing or copying the data is slow."]
         if not _program_settings(model).get("num_workers", 0):
             lines.append("Set num_workers > 0 so that the data loader prepares batches in advance.")
         if not _program_settings(model).get("pin_memory", True):
             lines.append("Set pin_memory=True so that copies to the GPU are faster.")
         recommendation = "\n".join([*lines, "" if has_dali else _DALI])
-        problem = f"{share:.1f}% of the time went to loading data while no GPU worked"
+        problem = f"{share:.1f}% of the time was spent loading data while no GPU was busy"
         yield ExpertFinding("dataloader_detector", problem, recommendation)
     elif not has_dali:
         yield ExpertFinding("dataloader_detector", NO_DALI, _DALI)
@@ -235,7 +238,9 @@ def _detect_missing_iterations(model: ModelSummary) -> Iterator[ExpertFinding]:
     its = model.rollup.iterations
     if not its.has_key_op:
         problem = f"There is only one iteration: no key op {its.key} was found"
-        yield ExpertFinding("no_iterations_detector", problem, "Name the op that ends each iteration with --key-op.")
+        yield ExpertFinding(
+            "no_iterations_detector", problem, "Set --key-op to the name of the op that ends each iteration."
+        )
 
 
 def _detect_disabled_cudnn_benchmark(model: ModelSummary) -> Iterator[ExpertFinding]:
@@ -250,7 +255,7 @@ def _detect_debugging_functions(model: ModelSummary) -> Iterator[ExpertFinding]:
     if enabled:
         recommendation = "".join(f"Use {label} for debugging only.\n" for label in enabled)
         yield ExpertFinding(
-            "slow_api_detector", "Functions for debugging were enabled, which slow the program down", recommendation
+            "slow_api_detector", "Functions for debugging that slow down the program were enabled", recommendation
         )
 
 

@@ -18,15 +18,15 @@ _KEY = list(STATISTICS)
 def round_to_six_decimals(values: pl.Series) -> pl.Series:
     """Round each number to six decimals as DLProf does.
 
-    Python's ``round`` uses the exact value of a double, as DLProf does. The method ``round`` of polars can give other
-    digits.
+    Python's ``round`` uses the exact value of a double, as DLProf does. The method ``round`` of polars can return
+    other digits.
     """
     distinct = values.unique().to_frame("value")
     results = distinct.with_columns(rounded=pl.Series([round(v, 6) for v in distinct["value"]], dtype=pl.Float64))
     return values.to_frame("value").join(results, on="value", how="left", maintain_order="left")["rounded"]
 
 
-def average(total: str = "sum", count: str = "count") -> pl.Expr:
+def average_expr(total: str = "sum", count: str = "count") -> pl.Expr:
     """Return an expression for the average of a metric, given the names of the columns of its sum and count.
 
     The average is 0 if there are no values.
@@ -55,7 +55,7 @@ class MetricTable:
         """
         stacked = [_stack_metrics(frame, metrics) for frame, metrics in uses]
         distinct = pl.concat(stacked).unique(_KEY, keep="first", maintain_order=True)
-        return cls(distinct.with_columns(avg=round_to_six_decimals(distinct.select(average()).to_series())))
+        return cls(distinct.with_columns(avg=round_to_six_decimals(distinct.select(average_expr()).to_series())))
 
     def ids(self, frame: pl.DataFrame, metric: str) -> pl.Series:
         """Return the ids of the values of one metric, with one id per row of a frame.

@@ -1,4 +1,4 @@
-"""Compute the DLProf reports, with DLProf's columns, order, numbers and byte-for-byte equal CSV.
+"""Compute the reports of DLProf, with the same columns, order and numbers, and with byte-for-byte equal CSV.
 
 A report is declared by its title, its printed columns, and a function that computes its rows from a ``ModelSummary``.
 DLProf's CSV has the title above the header, quotes strings, and prints averages and percentages with one decimal.
@@ -68,7 +68,7 @@ class DlprofReport:
         return self.data.select(pl.col(c.source).alias(c.title) for c in self.columns)
 
     def csv(self, sink: BinaryIO) -> None:
-        """Write the report as CSV that equals DLProf's byte for byte.
+        """Write the report as CSV that equals the CSV of DLProf byte for byte.
 
         The report ``summary`` is divided into sections, which are separated by empty lines.
         """

@@ -10,7 +10,7 @@ import polars as pl
 def format_shapes(formats: pl.Series, shapes: pl.Series) -> pl.Series:
     """Format the tensor shapes of each row with the names of their dimensions.
 
-    Missing or invalid shapes give an empty string.
+    The result is an empty string if the shapes are missing or invalid.
 
     Args:
         formats: Names of the dimensions of each tensor, such as ``N,C,H,W;K,C,R,S``.

@@ -53,7 +53,8 @@ def legal_names(names: pl.Series) -> pl.Series:
 def normalize_node_names(names: pl.Series) -> pl.Series:
     """Convert node names of another graph so that they can be compared with op names.
 
-    PyTorch writes modules with their classes, which are removed: ``Net/Conv2d[conv1]`` becomes ``Net/conv1``.
+    PyTorch writes the class of a module before its name. The class is removed: ``Net/Conv2d[conv1]`` becomes
+    ``Net/conv1``.
     """
     return legal_names(names.cast(pl.String).str.replace_all(_MODULE, "$1"))
 

@@ -40,7 +40,7 @@ def _model_statistics(model: ModelSummary) -> pl.DataFrame:
     kinds = {
         "All ops": pl.lit(value=True),
         "Ops that use Tensor Cores": pl.col("uses_tc"),
-        "Ops that could, and do not": pl.col("eligible") & ~pl.col("uses_tc"),
+        "Eligible ops that do not use Tensor Cores": pl.col("eligible") & ~pl.col("uses_tc"),
         "Other ops": ~pl.col("eligible") & ~pl.col("uses_tc"),
     }
     total = max(int(ops["gpu_sum"].sum()), 1)
@@ -50,7 +50,7 @@ def _model_statistics(model: ModelSummary) -> pl.DataFrame:
     ]
     mean, _ = model.iteration_ns
     rows += [
-        ("Iterations counted", f"{its.aggregated.height} of {its.frame.height}", ""),
+        ("Aggregated iterations", f"{its.aggregated.height} of {its.frame.height}", ""),
         ("Key op", f"`{_escape_code(its.key)}`" if its.has_key_op else "none", ""),
         ("Mean iteration", f"{mean / _MS:.3f} ms", ""),
         ("GPU utilization", f"{model.gpu_utilization:.1f} %", ""),
@@ -69,7 +69,7 @@ def _device_rows(model: ModelSummary) -> pl.DataFrame:
     names = devices["name"] if "name" in devices.columns else pl.repeat("", devices.height, dtype=pl.String, eager=True)
     busy = [f"{model.device_utilization.get(d, 0.0):.1f} %" for d in devices["device_id"]]
     number = "GPU:" + devices["device_id"].cast(pl.String)
-    return pl.DataFrame({"Device": number, "Name": names.fill_null(""), "In kernels": busy})
+    return pl.DataFrame({"Device": number, "Name": names.fill_null(""), "Time in kernels": busy})
 
 
 def _op_rows(rollup: Rollup) -> pl.DataFrame:
@@ -131,7 +131,7 @@ def _largest_rows_table(rows: pl.DataFrame) -> str:
     """Return a Markdown table of the rows with the most GPU time (``gpu``), followed by the number of omitted rows."""
     shown = rows.sort("gpu", descending=True, maintain_order=True).head(MAX_ROWS).drop("gpu")
     more = rows.height - shown.height
-    return _markdown_table(shown) + (f"\n\nand {more} more" if more else "")
+    return _markdown_table(shown) + (f"\n\nand {more} more rows" if more else "")
 
 
 def _markdown_table(rows: pl.DataFrame) -> str:

@@ -1,4 +1,4 @@
-"""Lay out all tracks end to end on one axis, so that a single sort or binary search covers all tracks.
+"""Place all tracks one after another on a common axis, so that a single sort or binary search covers all tracks.
 
 A *position* on the axis is an integer below 2**62 that represents a track and a time. Positions on one track compare
 like their times, and intervals of different tracks never overlap. If tracks and times fit into 62 bits, a position is
@@ -31,13 +31,13 @@ _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The tracks of one or more frames of intervals, laid out end to end.
+    """The tracks of one or more frames of intervals, placed one after another on a common axis.
 
     Attributes:
         tracks: Maps the keys of each track to the number of the track. Numbers are in the order of the keys.
         first: Earliest time.
         last: Latest time.
-        width: Number of positions per track. Intervals without an end are closed at the last position of their track.
+        width: Number of positions per track. Intervals without an end extend to the last position of their track.
         ranked_times: All distinct times in ascending order if positions contain ranks instead of times, otherwise None.
     """
 
@@ -49,7 +49,7 @@ class Axis:
 
     @classmethod
     def from_intervals(cls, *frames: pl.DataFrame, by: Sequence[str]) -> Axis:
-        """Lay out the tracks of one or more frames of intervals.
+        """Return an axis with the tracks of one or more frames of intervals.
 
         Args:
             frames: Frames with the columns ``by``, ``start_ns``, ``end_ns``.
@@ -107,7 +107,7 @@ class Axis:
         return self.tracks.with_track(points)["track"] * self.width + offset
 
     def track_numbers(self, positions: pl.Series) -> pl.Series:
-        """Return the number of the track on which each position lies."""
+        """Return the number of the track to which each position belongs."""
         return positions // self.width
 
     def intervals(self, positions: pl.DataFrame) -> pl.DataFrame:
@@ -129,7 +129,7 @@ class Axis:
     def _positions(self, intervals: pl.DataFrame, open_end: int | None) -> pl.DataFrame:
         """Return the positions of the start and end of each interval on the axis.
 
-        Intervals without an end are given the end ``open_end``, relative to the start of their track. If ``open_end``
+        Intervals without an end get the end ``open_end``, relative to the start of their track. If ``open_end``
         is None, these intervals are omitted.
         """
         first = self.first
@@ -154,8 +154,8 @@ class Axis:
 class _IntegerTracks:
     """Tracks with integer keys, whose numbers are computed from the keys.
 
-    Every combination of keys between their smallest and largest values has a number, even if no interval lies on that
-    track.
+    Every combination of keys between their smallest and largest values has a number, even if the track has no
+    intervals.
 
     Attributes:
         lows: Smallest value of each key.

@@ -2,9 +2,9 @@
 
 Of two intervals on one track, ``p`` *contains* ``c`` if ``p.start_ns <= c.start_ns`` and ``p.end_ns >= c.end_ns``. Both
 bounds are included, as in Nsight Systems. An interval with a null time contains nothing and is not contained in
-anything. A point in time is enclosed by an interval if it lies in ``[start_ns, end_ns)``, without the end.
+anything. An interval *encloses* a point in time ``t`` if ``start_ns <= t < end_ns``.
 
-All tracks are laid out end to end (``axis_positions``). Intervals are split into *chains*, in which starts and ends are
+All tracks are placed on one axis (``axis_positions``). Intervals are split into *chains*, in which starts and ends are
 both ascending. The intervals of a chain that are contained in a given interval are therefore a contiguous *slice* of
 the chain, whose bounds are found by binary search. ``slice_minima`` and ``covering_maxima`` take log n steps over whole
 columns. Nested intervals form one chain per level of nesting. CUDA calls of one thread do not nest, so they form one
@@ -172,19 +172,19 @@ def shortest_containers(intervals: pl.DataFrame, *, by: Sequence[str], among: pl
     """
     (positions,) = axis_positions(intervals, by=by)
     if among is not None and not among.all():
-        rows = _parents_if_crossing(positions, intervals, among)
+        rows = _parents_of_any_intervals(positions, intervals, among)
         return pl.repeat(None, intervals.height, dtype=pl.UInt32, eager=True).scatter(rows["row"], rows["parent"])
     ordered = positions.sort("start", "end", "row", descending=[False, True, False])
-    nested = _parents_if_nested(ordered)
+    nested = _parents_assuming_nesting(ordered)
     irregular = nested.filter(~pl.col("is_regular")).select("track").unique()
-    crossing = _parents_if_crossing(positions.join(irregular, on="track", how="semi"), intervals)
+    crossing = _parents_of_any_intervals(positions.join(irregular, on="track", how="semi"), intervals)
     parents = pl.repeat(None, intervals.height, dtype=pl.UInt32, eager=True)
     for rows in (nested, crossing, _parents_of_equal_intervals(ordered)):
         parents = parents.scatter(rows["row"], rows["parent"])
     return parents
 
 
-def _parents_if_nested(ordered: pl.DataFrame) -> pl.DataFrame:
+def _parents_assuming_nesting(ordered: pl.DataFrame) -> pl.DataFrame:
     """Return the parent of each interval under the assumption that intervals of a track never cross.
 
     The assumed parent is the last earlier interval whose depth is smaller by one. ``is_regular`` is true if it contains
@@ -207,7 +207,7 @@ def _parents_if_nested(ordered: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _parents_if_crossing(
+def _parents_of_any_intervals(
     positions: pl.DataFrame, intervals: pl.DataFrame, among: pl.Series | None = None
 ) -> pl.DataFrame:
     """Return ``row`` and ``parent`` of each interval, however the intervals overlap."""

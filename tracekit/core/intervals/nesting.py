@@ -34,7 +34,7 @@ class NestingIndex:
 
     Attributes:
         intervals: The intervals: the columns ``by``, ``start_ns``, ``end_ns``, and any further columns.
-        axis: The axis on which their tracks are laid out.
+        axis: The axis on which their tracks are placed.
         frame: One row per interval that is not empty, in nesting order: ``row`` (row number in ``intervals``),
             ``track``, ``start``, ``end`` (positions on the axis), ``depth`` (number of other intervals of the track
             that are open when it starts), ``parent`` (row number in this frame).
@@ -94,7 +94,7 @@ class NestingIndex:
         if not self.frame.height:
             return pl.repeat(None, points.height, dtype=pl.Int64, eager=True)
         innermost = map_in_threads(
-            lambda batch: self._innermost_if_nested(self.axis.point_positions(batch, time)), points
+            lambda batch: self._innermost_assuming_nesting(self.axis.point_positions(batch, time)), points
         )
         if not self.has_crossings:
             return innermost
@@ -124,7 +124,8 @@ class NestingIndex:
             rows: For each point, the row number in ``intervals`` of an interval that encloses it.
 
         Returns:
-            One row number of ``intervals`` per point. It is null if no interval further out encloses the point.
+            One row number of ``intervals`` per point. It is null if no interval outside the given one encloses the
+            point.
         """
         frame_row = pl.repeat(None, self.intervals.height, dtype=pl.Int64, eager=True)
         frame_row = frame_row.scatter(self.frame["row"], pl.int_range(self.frame.height, eager=True))
@@ -149,7 +150,7 @@ class NestingIndex:
         empty = self.intervals.with_columns(row=pl.int_range(pl.len())).filter(pl.col("end_ns") <= pl.col("start_ns"))
         return parents.scatter(empty["row"], self.innermost(empty, "start_ns")) if empty.height else parents
 
-    def _innermost_if_nested(self, at: pl.Series) -> pl.Series:
+    def _innermost_assuming_nesting(self, at: pl.Series) -> pl.Series:
         """Return the innermost interval at each position, assuming that all tracks are nested.
 
         For each position, the interval that started last and its nearest ancestors are tried first, because one of them

@@ -49,7 +49,7 @@ def match_kernels(kernels: pl.LazyFrame, launches: pl.LazyFrame) -> pl.DataFrame
 
         - ``range``: The result has the same kernel name, grid, block and NVTX ranges, and was matched in the order of
           launches.
-        - ``order``: The same, but the NVTX ranges differ or are unknown.
+        - ``order``: As ``range``, but the NVTX ranges differ or are unknown.
         - ``group``: The result is the group of a summary that includes the kernel.
         - ``shape``: The result is another launch with the same kernel name, grid and block.
     """
@@ -177,7 +177,7 @@ def _match_in_order(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     for location, results in launches.partition_by("location", as_dict=True, maintain_order=True).items():
         kernels = kernels_by_location.get(location, rows.clear())
         by_range = _pair_by_occurrence(kernels, results.filter("ranged"), ["shape", "path"], RANGE)
-        start = _best_window_start(kernels, results)
+        start = _matching_sequence_start(kernels, results)
         by_row = _empty_pairs() if start is None else _pair_by_row(kernels.slice(start, results.height), results)
         if start is not None and by_row.filter(pl.col("ncu_match") == RANGE).height >= by_range.height:
             pairs.append(by_row)
@@ -206,7 +206,7 @@ def _pair_by_occurrence(kernels: pl.DataFrame, results: pl.DataFrame, keys: list
     return pairs.select("row", pl.col("launch_id").alias("ncu_launch_id"), pl.lit(match).alias("ncu_match"))
 
 
-def _best_window_start(kernels: pl.DataFrame, results: pl.DataFrame) -> int | None:
+def _matching_sequence_start(kernels: pl.DataFrame, results: pl.DataFrame) -> int | None:
     """Return the row at which a sequence of kernels begins that has the same shapes as the sequence of all launches.
 
     If there are several such rows, the range paths of a sample of the launches are compared, and the row with the most

@@ -82,13 +82,13 @@ class Ops:
 
     @functools.cached_property
     def instances(self) -> pl.DataFrame:
-        """All op instances. Those that stand for API calls outside of all ops are last.
+        """All op instances. Those that represent API calls outside of all ops are last.
 
-        The columns are those of ``INSTANCE``, ``associated`` (false for the instances that stand for API calls outside
+        The columns are those of ``INSTANCE``, ``associated`` (false for the instances that represent API calls outside
         of all ops), ``op`` (row number in ``ops``) and ``index``, which numbers the instances of an op from 0 in order
         of start. ``op_type`` is the type of the op.
         """
-        return self._folded_ops[0]
+        return self._instances_and_ops[0]
 
     @functools.cached_property
     def ops(self) -> pl.DataFrame:
@@ -97,13 +97,13 @@ class Ops:
         Columns: ``op_id``, ``op_name``, ``op_type``, ``direction``, ``data_type``, ``stack_trace``, ``input_shapes``,
         ``parameters``, ``node``, ``ends_iteration``, ``associated``, ``instance_count``.
         """
-        return self._folded_ops[1]
+        return self._instances_and_ops[1]
 
     @functools.cached_property
     def _attributed_instances_and_calls(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """All op instances, and the API calls with the row numbers of their op instances.
 
-        The instances that stand for API calls outside of all ops are last.
+        The instances that represent API calls outside of all ops are last.
         """
         rows = launching_calls(self.frames)
         api_calls = rows.unique("call", keep="first", maintain_order=True)
@@ -120,10 +120,10 @@ class Ops:
         return instances.with_columns(associated=pl.int_range(pl.len()) < first), with_instance
 
     @functools.cached_property
-    def _folded_ops(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _instances_and_ops(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The op instances with the row number of their op, and the ops."""
         instances, _ = self._attributed_instances_and_calls
-        rows = instances.hstack(identity.fold_instances(instances, self.timeline.folding)).with_row_index("row")
+        rows = instances.hstack(identity.group_instances(instances, self.timeline.folding)).with_row_index("row")
         by_start = rows.sort("start_ns", maintain_order=True)
         texts = ["op_name", "op_type", "direction", "data_type", "stack_trace", "input_shapes", "parameters", "node"]
         ops = by_start.group_by("op", maintain_order=True).agg(

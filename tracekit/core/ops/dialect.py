@@ -54,10 +54,10 @@ INSTANCE: dict[str, Any] = {
 """Columns of a timeline.
 
 ``parent`` and ``forward`` are row numbers of the same frame. ``parent`` is the enclosing instance on the same thread.
-``forward`` is the instance whose backward pass this instance is. ``op_name`` is a path whose parts are separated by
-``/``. ``input_names``, ``input_shapes`` and ``parameters`` are JSON without spaces. ``ends_iteration`` is true for the
-op that computes all gradients. ``node`` is the node of the op in the tree of the timeline. If it is null, ``op_name``
-is split at ``/`` instead.
+If the instance is a backward pass, ``forward`` is the instance of the corresponding forward op. ``op_name`` is a path
+whose parts are separated by ``/``. ``input_names``, ``input_shapes`` and ``parameters`` are JSON without spaces.
+``ends_iteration`` is true for the op that computes all gradients. ``node`` is the node of the op in the tree of the
+timeline. If it is null, ``op_name`` is split at ``/`` instead.
 """
 
 

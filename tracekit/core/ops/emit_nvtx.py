@@ -35,7 +35,7 @@ def _has_emitted_ranges(texts: pl.DataFrame) -> bool:
 
 def _timeline(capture: Capture) -> Timeline:
     names = capture.texts["text"].drop_nulls().unique(maintain_order=True)
-    ranges = with_parsed_names(capture.ranges, _parsed_names(names))
+    ranges = with_parsed_names(capture.ranges, _parse_names(names))
     parent = capture.nested_ranges.parent
     flags = ranges.select(pl.col("emitted", "possible").fill_null(value=False))
     ranges = ranges.with_columns(emitted=_is_emitted(parent, *flags))
@@ -57,7 +57,7 @@ def _timeline(capture: Capture) -> Timeline:
     return Timeline(timeline_instances(_add_names_and_directions(ops)), tree=tree)
 
 
-def _parsed_names(texts: pl.Series) -> pl.DataFrame:
+def _parse_names(texts: pl.Series) -> pl.DataFrame:
     """Parse the distinct names of ranges.
 
     Returns:
@@ -86,7 +86,7 @@ def _parsed_names(texts: pl.Series) -> pl.DataFrame:
 
 
 def _emitted_name(text: pl.Expr) -> pl.Expr:
-    """Return the part of the name of an emitted range that names the op: without the prefix and the arguments."""
+    """Return the name of the op, given the name of its range, without the prefix and the arguments."""
     name = text.str.strip_prefix(_EVALUATES).cast(pl.Binary)
     return name.bin.head(name.cast(pl.String).str.find(_ARGUMENTS).fill_null(name.bin.size())).cast(pl.String)
 
@@ -103,8 +103,8 @@ def _is_emitted(parent: pl.Series, emitted: pl.Series, possible: pl.Series) -> p
 def _outermost_emitted(parent: pl.Series, emitted: pl.Series) -> pl.Series:
     """Return the op of each range.
 
-    For an emitted range, the op is the outermost range of the unbroken chain of emitted ranges from it outwards. Every
-    other range is its own op.
+    The op of an emitted range is its outermost enclosing range that is separated from it only by emitted ranges, or the
+    range itself if its parent is not emitted. Every other range is its own op.
     """
     return roots(null_unless(emitted & emitted.gather(parent), parent))
 
@@ -140,5 +140,5 @@ def _add_names_and_directions(ops: pl.DataFrame) -> pl.DataFrame:
 
 
 DIALECT = Dialect(
-    "emit-nvtx", "PyTorch's own ranges, of emit_nvtx, inside ranges of the user.", _has_emitted_ranges, _timeline
+    "emit-nvtx", "PyTorch ops, recorded by emit_nvtx, inside ranges of the program.", _has_emitted_ranges, _timeline
 )

@@ -16,7 +16,7 @@ import polars as pl
 BACKWARD_SUFFIX = "_BPROP"
 
 
-def fold_instances(instances: pl.DataFrame, folding: str) -> pl.DataFrame:
+def group_instances(instances: pl.DataFrame, folding: str) -> pl.DataFrame:
     """Group op instances into ops, and return the op of each instance.
 
     Args:

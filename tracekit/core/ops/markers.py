@@ -1,8 +1,8 @@
 """Parse the names of PyProf's markers, which are Python literals. Names are parsed but never evaluated as code.
 
 ``{'mod': 'Tensor', 'op': 'uniform_', 'args': [{'name': '', 'type': 'tensor', 'shape': (6,), 'dtype': 'float32'}]}``
-describes a call. ``{'traceMarker': ['file.py:12'], 'funcStack': '/<module>/Net::forward/relu'}`` says where in the
-program the call is.
+describes a call. ``{'traceMarker': ['file.py:12'], 'funcStack': '/<module>/Net::forward/relu'}`` describes the location
+of the call in the program.
 """
 
 from __future__ import annotations

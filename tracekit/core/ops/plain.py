@@ -33,5 +33,5 @@ def _timeline(capture: Capture) -> Timeline:
 
 
 DIALECT = Dialect(
-    "plain", "Nested ranges of any program: the path of a range is its op.", _accepts_any_ranges, _timeline
+    "plain", "Nested ranges of any program. Each range is an op, named after its path.", _accepts_any_ranges, _timeline
 )

@@ -1,8 +1,8 @@
-"""Parse the ranges of PyTorch programs annotated by PyProf or DLProf, which put a marker around each call of an op.
+"""Parse the ranges of PyTorch programs annotated by PyProf or DLProf, which enclose each call of an op in a marker.
 
 A marker is a Python dict. If markers are nested, the outermost one is the op. The name of the op is the function stack
 in the trace marker around it, which may be on another thread. If the op contains a range of ``emit_nvtx`` with a
-sequence number, such as ``…, seq = 7``, its backward pass is the last range that has the same number and lies outside
+sequence number, such as ``…, seq = 7``, its backward pass is the last range that has the same number and is outside
 all ops.
 """
 

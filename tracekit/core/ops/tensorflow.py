@@ -22,7 +22,7 @@ def _has_tensorflow_ranges(texts: pl.DataFrame) -> bool:
 
 def _timeline(capture: Capture) -> Timeline:
     timeline = domains.domain_timeline(
-        capture, DOMAIN, _parsed_names(domains.domain_texts(capture, DOMAIN)), rooted=False
+        capture, DOMAIN, _parse_names(domains.domain_texts(capture, DOMAIN)), rooted=False
     )
     start_end = _start_end_ops(capture)
     if not start_end.height:
@@ -31,7 +31,7 @@ def _timeline(capture: Capture) -> Timeline:
     return Timeline(timeline_instances(rows), tree=timeline.tree)
 
 
-def _parsed_names(texts: pl.DataFrame) -> pl.DataFrame:
+def _parse_names(texts: pl.DataFrame) -> pl.DataFrame:
     """Parse each distinct name of a range into the columns that ``domain_timeline`` needs."""
     text = pl.col("text")
     return texts.select(
@@ -57,11 +57,11 @@ def _start_end_ops(capture: Capture) -> pl.DataFrame:
         pl.col("name").cast(pl.String).alias("text"),
     ]
     ranges = capture.frames("nvtx_ranges").filter(is_op).select(columns).collect()
-    parsed = _parsed_names(ranges.select("text").drop_nulls().unique(maintain_order=True))
+    parsed = _parse_names(ranges.select("text").drop_nulls().unique(maintain_order=True))
     named = ranges.join(parsed, on="text", maintain_order="left")
     times = ["start_ns", "process_id", "thread_id", "range_id"]
     ends = pl.col("end_ns").fill_null(capture.last_ns)
     return named.select(*times, ends, op_name="label", op_type="type")
 
 
-DIALECT = Dialect("tensorflow", "TensorFlow ops, in NVIDIA's builds.", _has_tensorflow_ranges, _timeline)
+DIALECT = Dialect("tensorflow", "TensorFlow ops in NVIDIA's builds of TensorFlow.", _has_tensorflow_ranges, _timeline)

@@ -24,10 +24,10 @@ def _has_tensorrt_ranges(texts: pl.DataFrame) -> bool:
 
 
 def _timeline(capture: Capture) -> Timeline:
-    return domains.domain_timeline(capture, DOMAIN, _parsed_names(domains.domain_texts(capture, DOMAIN)))
+    return domains.domain_timeline(capture, DOMAIN, _parse_names(domains.domain_texts(capture, DOMAIN)))
 
 
-def _parsed_names(texts: pl.DataFrame) -> pl.DataFrame:
+def _parse_names(texts: pl.DataFrame) -> pl.DataFrame:
     """Parse each distinct name of a range into the columns that ``domain_timeline`` needs."""
     text = pl.col("text")
     parts = text.str.replace_all("...", " ... ", literal=True)

@@ -35,11 +35,15 @@ _SUMS = ("total", *KINDS, "overlap", "idle")
 
 _STEPS = Option(
     "all",
-    "Activities that count: all, those that were launched before the end of the last step of the profiler of PyTorch "
-    "(recorded), or those before the start of that step (complete).",
+    "Activities to include: all activities (all), those launched before the end of the last step of the PyTorch "
+    "profiler (recorded), or those launched before the start of that step (complete).",
     choices=("all", "recorded", "complete"),
 )
-_DELAY = Option(30, "Time in µs below which a stream is idle because of the delay between kernels.", maximum=_MAX_DELAY)
+_DELAY = Option(
+    30,
+    "Idle times of a stream that are shorter than this time in µs are attributed to the delay between kernels.",
+    maximum=_MAX_DELAY,
+)
 
 
 def _combine_breakdown(tables: Tables, _: Mapping[str, Value]) -> Tables:

@@ -1,4 +1,4 @@
-"""Declare the recipe for what each GPU does, which nsys does not have."""
+"""Declare the recipe that divides the time of each GPU by kind of activity. nsys does not have this recipe."""
 
 from __future__ import annotations
 

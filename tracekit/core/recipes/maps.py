@@ -90,7 +90,7 @@ class Bins:
 
     @classmethod
     def from_request(cls, request: RankRequest) -> Bins:
-        """Return the bins of a rank, whose number is the option ``bins`` of the recipe."""
+        """Return the bins of a rank. The option ``bins`` of the recipe determines the number of bins."""
         return cls(request.integer("bins"), request.clock)
 
     def percentages(self, intervals: pl.DataFrame) -> pl.Series:

@@ -48,9 +48,9 @@ def project_with_nodes(frames: Frames) -> pl.DataFrame:
         null for the projection of the whole range).
     """
     owners = read_owning_ranges(frames).collect()
-    nodes = _created_nodes(frames)
-    singles, outer = _single_projections(owners, nodes)
-    sources = [_launching_calls(frames), _created_graphs(frames), _created_nodes(frames, original=False)]
+    nodes = _node_creations(frames)
+    singles, outer = _node_projections(owners, nodes)
+    sources = [_launching_calls(frames), _graph_creations(frames), _node_creations(frames, original=False)]
     extents = pl.concat([_range_extents(owners, pl.concat(sources)), outer]).group_by("row").agg(*_BOUNDS_OF_EXTENT)
     rows = pl.concat([extents.with_columns(activity=pl.lit(None, pl.UInt32)), singles]).sort("row", maintain_order=True)
     return owners[rows["row"]].hstack(rows)
@@ -66,7 +66,7 @@ def _launching_calls(frames: Frames) -> pl.DataFrame:
     return calls.join(extents, on=CALL_KEY, how="inner").select(_COLUMNS).collect()
 
 
-def _created_graphs(frames: Frames) -> pl.DataFrame:
+def _graph_creations(frames: Frames) -> pl.DataFrame:
     """Return the launches of whole CUDA graphs with the times at which the graphs were created and instantiated.
 
     A launch has one row for the creation of its graph and one row for the instantiation.
@@ -102,7 +102,7 @@ def _range_extents(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame
     return joined.select("row", gpu_start_ns="low", gpu_first_end_ns="first_end", gpu_end_ns="high")
 
 
-def _single_projections(owners: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _node_projections(owners: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Pair the activities of graph nodes with the ranges in which the nodes were created.
 
     Returns:
@@ -119,7 +119,7 @@ def _single_projections(owners: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.D
     return ordered.filter(is_innermost).select(*names, "activity"), ordered.filter(~is_innermost).select(names)
 
 
-def _created_nodes(frames: Frames, *, original: bool = True) -> pl.DataFrame:
+def _node_creations(frames: Frames, *, original: bool = True) -> pl.DataFrame:
     """Return the activities of nodes of CUDA graphs with the times at which the nodes were created.
 
     A node of an executable graph is a copy of the node that the program created.

@@ -54,7 +54,7 @@ class Option:
         """
         if not self._is_allowed(value):
             message = f"recipe {recipe!r}: {value!r} is not a valid value of the option {name!r}"
-            raise UnknownFormatError(message, hint=f"set {name} to {self._describe_allowed_values}")
+            raise UnknownFormatError(message, hint=f"set {name} to {self._allowed_values}")
 
     def _is_allowed(self, value: Value) -> bool:
         if isinstance(self.default, int):
@@ -62,7 +62,7 @@ class Option:
         return isinstance(value, str) and (not self.choices or value in self.choices)
 
     @property
-    def _describe_allowed_values(self) -> str:
+    def _allowed_values(self) -> str:
         if isinstance(self.default, int):
             return f"an integer from {self.minimum} to {self.maximum}"
         return f"one of {', '.join(self.choices)}" if self.choices else "a string"
@@ -82,7 +82,7 @@ class Output:
     Attributes:
         name: Name of the table and of its file, as in nsys.
         index: Columns that nsys declares as the index of the table. They are the last columns. The index
-            ``UNNAMED_INDEX`` is omitted if all rows are of one rank.
+            ``UNNAMED_INDEX`` is omitted if all rows belong to one rank.
     """
 
     name: str
@@ -197,7 +197,7 @@ def recipe(
 def move_rank_to_end(rows: pl.DataFrame, *index: str) -> pl.DataFrame:
     """Move the rank, whose column is renamed to ``Rank``, and the index columns after all other columns.
 
-    The index ``UNNAMED_INDEX`` numbers the rows of each rank. As in nsys, it is omitted if all rows are of one rank.
+    The index ``UNNAMED_INDEX`` numbers the rows of each rank. As in nsys, it is omitted if all rows belong to one rank.
     """
     is_one_rank = RANK in rows.columns and rows[RANK].n_unique() == 1
     keys = [pl.col(c).cast(pl.Int64) if c == UNNAMED_INDEX else pl.col(c) for c in index]

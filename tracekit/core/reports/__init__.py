@@ -169,8 +169,8 @@ def run(
         frames: Function that returns the declared table with a given name, such as ``Trace.frame``.
         name: Name or old name of the report, optionally followed by options after colons, as in nsys:
             ``cuda_gpu_kern_sum:base``.
-        prefetch: Function that is called with the computation before it runs. It may read everything that the
-            computation needs in one pass over the file.
+        prefetch: Function that is called with the computation before the computation runs. The function may read all
+            data that the computation needs in one pass over the file.
         window: The time window ``[a, b)`` in ns to which the tables of ``frames`` are limited. Either bound may be
             None.
         unlimited: Function that returns the declared tables without the limits of the window, for reports that depend

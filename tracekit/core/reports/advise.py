@@ -1,4 +1,4 @@
-"""Declare the report ``advise``, which lists what could be faster."""
+"""Declare the report ``advise``, which lists performance problems."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     text_column("Figures", "figures"),
 )
 def advise(request: Request) -> pl.LazyFrame:
-    """What could be faster: one finding per row, with evidence and advice."""
+    """Performance problems of the program, with evidence and advice."""
     from tracekit.core.rollup import Rollup
 
-    return _find_advice(Rollup.from_frames(request.frames)).lazy()
+    return _advice_rows(Rollup.from_frames(request.frames)).lazy()
 
 
 def advise_rollup(rollup: Rollup) -> ReportTable:
     """Compute the report ``advise`` over the aggregated iterations of a roll-up."""
-    return ReportTable(advise.name, advise.columns, _find_advice(rollup))
+    return ReportTable(advise.name, advise.columns, _advice_rows(rollup))
 
 
-def _find_advice(rollup: Rollup) -> pl.DataFrame:
+def _advice_rows(rollup: Rollup) -> pl.DataFrame:
     from tracekit.core.advise import advise
 
     return advise(rollup)

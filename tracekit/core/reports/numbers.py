@@ -26,7 +26,10 @@ def round_to_tenths(x: pl.Expr, *, legacy: bool = False) -> pl.Expr:
 
 
 def round_to_thousandths(x: pl.Expr) -> pl.Expr:
-    """Round doubles to three decimals, with ties to even, as ``%.3f`` does. The result is in thousandths."""
+    """Round doubles to three decimals, with ties to even, as ``%.3f`` does.
+
+    The result is an integer number of thousandths.
+    """
     return _round_expr(x, 1000, ties_to_even=True)
 
 

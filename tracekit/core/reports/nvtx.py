@@ -1,8 +1,7 @@
 """Declare reports on NVTX ranges: their durations, the kernels launched inside them, and their projection onto the GPU.
 
-A range owns every API call that it contains on its thread, bounds included. A call is owned by all enclosing ranges,
-not only by the innermost one. Ranges of different domains nest in each other. No report shows marks, categories or
-payloads.
+An API call is attributed to all ranges of its thread that contain it, bounds included, not only to the innermost one.
+Ranges of different domains nest in each other. No report shows marks, categories or payloads.
 
 These reports differ from nsys in one respect: if two threads of a process create domains with the same id, nsys counts
 the ranges of these domains twice in three summaries and fails in the other reports. These reports count each range
@@ -129,7 +128,7 @@ def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
     Times are summed over pairs of a range and a kernel, so a kernel in two nested ranges of the same name counts twice.
     """
     owners = read_owning_ranges(request.frames).collect()
-    kernels, calls = pl.collect_all([_kernels_to_sum(request), read_api_calls(request.frames)])
+    kernels, calls = pl.collect_all([_read_kernel_durations(request), read_api_calls(request.frames)])
     sums = _sum_repeated_kernels if _has_repeated_calls(kernels, calls) else _sum_kernels
     grouped = pl.concat(sums(owners, kernels, calls), how="diagonal").lazy()
     style = pl.when(pl.col("kind").is_not_null()).then(_STYLE)
@@ -181,7 +180,7 @@ def nvtx_gpu_proj_sum(request: Request) -> pl.LazyFrame:
 
 
 def _read_all_ranges(frames: Frames) -> pl.LazyFrame:
-    """Read all ranges, including ranges that another thread ended. Open ranges are ended at the last NVTX event."""
+    """Read all ranges, including ranges that another thread ended. The end of open ranges is the last NVTX event."""
     last_mark = frames("nvtx_marks").select(pl.col("timestamp_ns").max()).collect().item()
     return end_open_ranges(read_ranges(frames), last_mark).with_columns(DURATION, range_tag())
 
@@ -219,7 +218,7 @@ def add_child_aggregates(tree: pl.DataFrame, *aggregates: pl.Expr) -> pl.DataFra
     return tree.with_columns(pl.col(added).fill_null(0))
 
 
-def _kernels_to_sum(request: Request) -> pl.LazyFrame:
+def _read_kernel_durations(request: Request) -> pl.LazyFrame:
     """Read kernels: the columns of ``CALL_KEY``, ``name``, ``duration_ns``."""
     return read_kernels(request, *CALL_KEY, "start_ns", "end_ns").select(*CALL_KEY, "name", DURATION)
 
@@ -261,7 +260,10 @@ def _sum_kernels(owners: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFram
 
 
 def _sum_repeated_kernels(owners: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame) -> list[pl.DataFrame]:
-    """Return what ``_sum_kernels`` returns. Equal ranges, kernels and calls are processed once, with their number."""
+    """Return the result of ``_sum_kernels`` for a capture with repeated events.
+
+    Equal ranges, kernels and calls are processed once, and weighted by their number.
+    """
     owners = owners.group_by("domain", "name", "kind", *THREAD, "start_ns", "end_ns").agg(range_copies=_COPIES)
     kernels = kernels.group_by(*CALL_KEY, "name", "duration_ns").agg(kernel_copies=_COPIES).with_row_index("kernel")
     calls = calls.group_by(*CALL_KEY, "thread_id", "start_ns", "end_ns").agg(call_copies=_COPIES)
@@ -292,8 +294,8 @@ def _group_ranges(owners: pl.DataFrame, rows: pl.Series) -> tuple[pl.DataFrame, 
         rows: Row numbers of ranges, which may repeat.
 
     Returns:
-        One row per group: ``group``, ``tag``, ``kind``, the columns of the thread, and ``tag_order``. Then the column
-        ``group`` with the group of the range of each row number.
+        A frame with one row per group (``group``, ``tag``, ``kind``, the columns of the thread and ``tag_order``), and
+        a column ``group`` with the group of the range at each of the given row numbers.
     """
     used = rows.unique()
     tagged = owners[used].select(range_tag(), "kind", *THREAD, used.alias("range"))

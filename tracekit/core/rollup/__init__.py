@@ -79,7 +79,10 @@ class Rollup:
 
     @functools.cached_property
     def devices(self) -> pl.DataFrame:
-        """The GPUs in order of ``device_id``: the rows of ``devices`` or, if it is empty, the GPUs with activities."""
+        """The GPUs in order of ``device_id``: the rows of ``devices``.
+
+        If this table is empty, the result lists the GPUs with activities, and GPU 0.
+        """
         devices = self.measures.ops.frames("devices").unique("device_id", keep="first", maintain_order=True)
         listed = devices.sort("device_id").collect()
         used = pl.concat([self.measures.gpu_activities["device_id"].drop_nulls().unique().sort(), _DEVICE_0]).head(64)

@@ -5,9 +5,9 @@ Each point in time counts for the first part of ``PARTS`` whose condition holds:
 1. ``tensor_core``: a kernel that uses Tensor Cores runs on the device.
 2. ``other_kernel``: another kernel, or a CUDA graph that was recorded as one activity, runs on the device.
 3. ``memory``: memory is copied or set on the device.
-4. ``dataloader``: an op that loads data is open.
-5. ``io``: an op that reads or writes files is open.
-6. ``cpu``: any other op is open.
+4. ``dataloader``: an op that loads data runs on the CPU.
+5. ``io``: an op that reads or writes files runs on the CPU.
+6. ``cpu``: any other op runs on the CPU.
 7. ``other``: none of these conditions holds.
 
 Time that several iterations share counts for each of these iterations.
@@ -81,7 +81,7 @@ def loads_data(measures: Measures) -> pl.Series:
 
 
 def _cpu_times_by_part(measures: Measures) -> pl.DataFrame:
-    """Return the times in which ops are open on the CPU, as disjoint intervals per part.
+    """Return the times in which ops run on the CPU, as disjoint intervals per part.
 
     The columns are ``part`` (number of the part), ``start_ns`` and ``end_ns``.
     """

@@ -1,7 +1,7 @@
 """Measure the CPU and GPU times of op instances, independently of iterations.
 
 The CPU time of an instance is its duration without the durations of the instances directly inside it. API time is the
-time in which at least one of its API calls is open. CPU overhead is the CPU time minus the API time. GPU time is the
+time in which at least one of its API calls runs. CPU overhead is the CPU time minus the API time. GPU time is the
 time in which at least one of its activities runs, summed over devices. GPU idle time is the time from the start of its
 first activity on a device to the end of its last one, minus the GPU time.
 """
@@ -149,7 +149,7 @@ class Measures:
 
     @property
     def _api_times(self) -> pl.DataFrame:
-        """The time in which API calls of each instance are open: ``instance``, ``api``."""
+        """The time in which API calls of each instance run: ``instance``, ``api``."""
         calls = self.ops.calls.select("instance", "start_ns", "end_ns")
         return intervals.merge_intervals(calls, by=["instance"]).group_by("instance").agg(api=_DURATION.sum())
 
