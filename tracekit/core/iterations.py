@@ -74,7 +74,7 @@ class Iterations:
 
     @property
     def merged_times(self) -> pl.DataFrame:
-        """The union of the aggregated iterations: disjoint intervals, sorted by ``start_ns``, and their ``end_ns``."""
+        """The union of the aggregated iterations as disjoint, sorted intervals: ``start_ns``, ``end_ns``."""
         return intervals.merge_intervals(self.aggregated.select(_TIMES), by=[])
 
     def instance_iterations(self, instances: pl.DataFrame) -> pl.Series:

@@ -103,7 +103,7 @@ def _completing_calls(receives: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
 
 
 def _number_collectives(calls: pl.DataFrame) -> pl.DataFrame:
-    """Number the collective operations, and return the number of each call in a known communicator.
+    """Number the collective operations, and return the operation of each call whose communicator is known.
 
     All processes of a communicator call its collective operations in the same order, so the n-th calls of all processes
     are one operation.

@@ -15,7 +15,7 @@ from tracekit.core.reports.table import integer_column, nanoseconds_column, text
 
 _NOT_ZEROED = 0x1000
 _UPLOAD, _READBACK = 1, 2
-"""Numbers of heap types by which nsys chooses the warnings. They are one less than the numbers in its enum."""
+"""Numbers of heap types by which nsys chooses the warnings, one less than those in ``D3D12_HEAP_TYPE``."""
 _WRITE_COMBINE, _WRITE_BACK = 2, 3
 
 

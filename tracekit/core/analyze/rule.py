@@ -58,7 +58,7 @@ RowsFunction = Callable[[Request], pl.DataFrame]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A declared rule. Calling it with a request computes it.
+    """A rule that finds problems. Calling it with a request returns the rows that it finds.
 
     Attributes:
         name: Name of the rule.

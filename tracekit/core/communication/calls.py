@@ -321,7 +321,7 @@ def _join_communicators(calls: pl.DataFrame, communicators: pl.DataFrame) -> pl.
 
 
 def _add_hidden_times(calls: pl.DataFrame, frames: Frames) -> pl.DataFrame:
-    """Add ``hidden_ns``: how long other kernels than those of NCCL run on the same GPU during the kernel of a call."""
+    """Add ``hidden_ns``: how long kernels other than NCCL kernels run on the same GPU during the kernel of a call."""
     if not calls["kernel_id"].is_not_null().any():
         return calls
     others = (

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 REFERENCE, COLLECTIVES, UTC, NONE = "reference", "collectives", "UTC", "none"
 MAX_RESIDUAL_NS = 1_000_000
-"""Largest median deviation of the ends of common collectives after alignment. Above it, the matches are wrong."""
+"""Largest median deviation of the ends of common collectives after alignment.
+
+If the deviation is larger, the collectives are assumed to be matched incorrectly, and are not used.
+"""
 MIN_PAIRS_FOR_DRIFT = 16
 _SIGNIFICANT = 2
 CLOCKS: dict[str, type[pl.DataType]] = {

@@ -20,7 +20,7 @@ MIN_DEVIATIONS = 5
 MIN_DELAY_SHARE = 0.5
 """Smallest delay with which a straggler starts operations after all other ranks, as a share of its lost time."""
 INNER_SHARE = 0.8
-"""Share of the lost time of a phase from which an inner range is reported instead of the phase."""
+"""Smallest share of the lost time of a phase at which an inner range is reported instead of the phase."""
 _NORMAL = 1.4826
 """Standard deviation of a normal distribution divided by its median absolute deviation."""
 _PHASE = ("iteration", "path")

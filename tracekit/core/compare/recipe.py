@@ -53,12 +53,12 @@ def _subtract_tables(table: str, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFra
         raise SchemaError(f"the tables {table} have different columns", hint="compare outputs of the same recipe")
     if _NAME not in a.columns:
         hint = "compare outputs of a recipe whose rows have names, such as cuda_gpu_kern_sum"
-        raise SchemaError(f"{table} has no column {_NAME!r}", hint=hint)
+        raise SchemaError(f"table {table} has no column {_NAME!r}", hint=hint)
     keys = [c for c in (_RANK, _NAME) if c in a.columns]
     numbers = [c for c, dtype in a.schema.items() if c not in keys and dtype.is_numeric()]
     for side in (a, b):
         if side.select(keys).is_duplicated().any():
-            raise SchemaError(f"{table} has two rows with the same {' and '.join(keys)}")
+            raise SchemaError(f"table {table} has two rows with the same {' and '.join(keys)}")
     sides = [side.select(*keys, pl.col(numbers).name.suffix(suffix)) for side, suffix in ((a, "_a"), (b, "_b"))]
     joined = sides[0].join(sides[1], on=keys, how="full", coalesce=True)
     differences = (pl.col(f"{c}_a").fill_null(0) - pl.col(f"{c}_b").fill_null(0) for c in numbers)

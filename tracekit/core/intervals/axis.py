@@ -206,7 +206,7 @@ class _IntegerTracks:
 
 @dataclass(frozen=True, slots=True)
 class _ListedTracks:
-    """Tracks that are numbered by a list of their keys.
+    """Tracks whose numbers are looked up in a list of their keys.
 
     Attributes:
         numbers: One row per track in the order of the keys: the keys and ``track`` (number of the track).

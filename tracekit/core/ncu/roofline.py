@@ -272,7 +272,7 @@ class _MetricColumns:
 
 
 def _sum_or_null_expr(terms: list[pl.Expr]) -> pl.Expr:
-    """Return the sum of expressions. It is null if any of them is null."""
+    """Return an expression for the sum of several terms. It is null if any term is null."""
     return pl.sum_horizontal(terms, ignore_nulls=False)
 
 

@@ -118,19 +118,19 @@ def _delta_stats(occurrences: pl.DataFrame) -> pl.DataFrame:
     aligned=True,
 )
 def cuda_gpu_kern_pace(request: RankRequest) -> Tables:
-    """Start and end times of the executions of one kernel in each rank."""
+    """Start and end times of the executions of a kernel with a given name, in each rank."""
     return _occurrences(request, kernels(request, "start_ns", "end_ns"), _SHORT_NAME, pl.Int64)
 
 
 @recipe(*_pace_outputs(_TEXT), combine=_combine_ranks, options=_OPTIONS, reductions=_REDUCTIONS, aligned=True)
 def nvtx_pace(request: RankRequest) -> Tables:
-    """Start and end times of the NVTX ranges with one name in each rank."""
+    """Start and end times of the NVTX ranges with a given name, in each rank."""
     return _occurrences(request, ranges(request.frames), _TEXT, pl.Float64)
 
 
 @recipe(*_pace_outputs(_TEXT), combine=_combine_ranks, options=_OPTIONS, reductions=_REDUCTIONS, aligned=True)
 def nvtx_gpu_proj_pace(request: RankRequest) -> Tables:
-    """Start and end times of the GPU activities that the NVTX ranges with one name launched, in each rank."""
+    """Start and end times of the GPU activities that NVTX ranges with a given name launched, in each rank."""
     start = pl.col("gpu_start_ns")
     extents = project_ranges(request.frames).lazy().select("name", start_ns=start, end_ns=start + pl.col("gpu_ns"))
     return _occurrences(request, extents, _TEXT, pl.Int64)

@@ -140,7 +140,7 @@ Combination = Callable[[Tables, Mapping[str, Value]], Tables]
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A declared recipe.
+    """A recipe, with its options, its returned tables and the functions that compute them.
 
     Attributes:
         name: Name of the recipe, as in nsys.

@@ -177,7 +177,7 @@ def _allocations_of_capture(request: Request) -> pl.DataFrame:
 
 
 def _memory_changes(request: Request, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the changes of the memory in use within the time window of the request, and the last ones before it."""
+    """Return the changes of the memory in use within the time window, and the last changes before the window."""
     return memory.memory_changes_in_window(memory.memory_usage(rows), request.window)
 
 

@@ -123,7 +123,7 @@ def nvtx_pushpop_trace(request: Request) -> pl.LazyFrame:
     needs=LAUNCHES_IN_RANGES,
 )
 def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
-    """Kernels by name, launching thread and containing range, including kernels in no range.
+    """Kernels by name, launching thread and enclosing range, including kernels outside of all ranges.
 
     Times are summed over pairs of a range and a kernel, so a kernel in two nested ranges of the same name counts twice.
     """
@@ -380,7 +380,7 @@ def _gpu_extents(range_positions: pl.DataFrame, launch_positions: pl.DataFrame, 
 
 
 def _chain_extents(range_positions: pl.DataFrame, chain: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return the extent on the GPU and the number of the launches of one chain that each range contains."""
+    """Return, for each range, the GPU extent and the number of those launches of a chain that the range contains."""
     inside = contained_slices(range_positions, chain)
     starts, ends = (launches[c].gather(chain["row"]) for c in ("gpu_start_ns", "gpu_end_ns"))
     low, high = slice_minima(starts, inside), -slice_minima(-ends, inside)

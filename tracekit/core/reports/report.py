@@ -58,7 +58,7 @@ RowsFunction = Callable[[Request], pl.LazyFrame]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A declared report. Calling it with a request computes it.
+    """A report, with its printed columns and its options. Calling it with a request computes the report.
 
     Attributes:
         name: Name of the report, as in nsys.
