@@ -153,7 +153,7 @@ def communication_calls(frames: Frames) -> pl.DataFrame:
     """Return the communication calls of one trace in order of start.
 
     Args:
-        frames: Function that returns the table with a given name of a correlated trace.
+        frames: Function that returns a table of a correlated trace, given the name of the table.
 
     Returns:
         One row per call of NCCL or MPI, or per kernel of NCCL outside of all calls, with ``COLUMNS``. Sizes of NCCL

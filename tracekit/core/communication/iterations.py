@@ -55,7 +55,7 @@ def rank_iterations(frames: Frames) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the iterations of the processes of one trace, and the times of their phases.
 
     Args:
-        frames: Function that returns the table with a given name of a correlated trace.
+        frames: Function that returns a table of a correlated trace, given the name of the table.
 
     Returns:
         Two tables. The first contains the iterations (``process_id``, ``iteration``, ``start_ns``, ``end_ns``). The

@@ -114,13 +114,13 @@ def _encode_shapes(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataF
     names = shapes.select("location", "key").unique()
     rows = rows.join(names, ["location", "key"], how="semi")
 
-    def encode(frame: pl.DataFrame) -> pl.DataFrame:
+    def add_shapes_and_paths(frame: pl.DataFrame) -> pl.DataFrame:
         shaped = frame.join(shapes, ["location", "key", *SIZES], how="left", nulls_equal=True, maintain_order="left")
         return shaped.join(paths, ["location", "range_path"], how="left", nulls_equal=True, maintain_order="left")
 
-    kernels = encode(rows.sort("location", "correlation_id", "row"))
+    kernels = add_shapes_and_paths(rows.sort("location", "correlation_id", "row"))
     ranged = pl.col("range_path").is_not_null().alias("ranged")
-    results = encode(launches).select("launch_id", "location", "shape", "path", ranged)
+    results = add_shapes_and_paths(launches).select("launch_id", "location", "shape", "path", ranged)
     return kernels.select("row", "location", "shape", "path"), results
 
 

@@ -94,8 +94,8 @@ def _emitted_name(text: pl.Expr) -> pl.Expr:
 def _is_emitted(parent: pl.Series, emitted: pl.Series, possible: pl.Series) -> pl.Series:
     """Return whether each range is an op.
 
-    The name alone does not decide this for a range that is ``possible`` but not ``emitted``, such as ``detach`` inside
-    ``aten::detach``. Such an ambiguous range is an op if its nearest unambiguous ancestor is one.
+    A range that is ``emitted`` is an op. The name of a range that is only ``possible`` is ambiguous, such as ``detach``
+    inside ``aten::detach``. Such a range is an op if its nearest ancestor with an unambiguous name is an op.
     """
     return emitted.gather(roots(null_unless(possible & ~emitted, parent)))
 

@@ -126,11 +126,11 @@ def _convolution_shape(operands: list[Shape], rank: int, geometry: list[list[Any
         value = values[dimension] if dimension < len(values) else default
         return value if isinstance(value, int) else default
 
-    def size(d: int) -> int:
+    def result_size(d: int) -> int:
         stride, padding, dilation = parameter(0, d, 1), parameter(1, d, 0), parameter(2, d, 1)
         return (image[2 + d] + 2 * padding - dilation * (kernel[2 + d] - 1) - 1) // max(stride, 1) + 1
 
-    return [image[0], kernel[0], *(size(d) for d in range(rank))]
+    return [image[0], kernel[0], *(result_size(d) for d in range(rank))]
 
 
 def _infer_linear(operands: list[Shape]) -> tuple[Formats, Shape | None]:
@@ -147,12 +147,12 @@ def _infer_matmul(operands: list[Shape]) -> tuple[Formats, Shape | None]:
     left, right = [*operands, [0, 0], [0, 0]][:2]
     rank = max(len(left), len(right))
 
-    def batches(count: int) -> str:
+    def batch_dimensions(count: int) -> str:
         return "*," * (count - 2)
 
     names = "N" if len(left) == 1 else "N,M", "P" if len(right) == 1 else "M,P"
-    result = "P" if rank == 1 else batches(rank) + "N,P"
-    formats = Formats(f"{batches(len(left))}{names[0]};{batches(len(right))}{names[1]}", result)
+    result = "P" if rank == 1 else batch_dimensions(rank) + "N,P"
+    formats = Formats(f"{batch_dimensions(len(left))}{names[0]};{batch_dimensions(len(right))}{names[1]}", result)
     if len(operands) < 2:  # noqa: PLR2004 - both factors
         return formats, None
     if rank == 1:

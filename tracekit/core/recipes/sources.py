@@ -47,10 +47,10 @@ def memory_operations(frames: Frames, *columns: str) -> pl.LazyFrame:
     The columns are ``name``, such as ``CUDA_MEMCPY_KIND_HTOD``, and the given columns.
     """
 
-    def kind(label: pl.Expr) -> pl.Expr:
+    def copy_name(label: pl.Expr) -> pl.Expr:
         return pl.concat_str(pl.lit("CUDA_MEMCPY_KIND_"), label.replace_strict(_COPY_KINDS, default=label))
 
-    copies = frames("memcpys").select(map_categories(pl.col("copy_kind"), kind).alias("name"), *columns)
+    copies = frames("memcpys").select(map_categories(pl.col("copy_kind"), copy_name).alias("name"), *columns)
     sets = frames("memsets").select(pl.lit("CUDA_MEMSET").cast(pl.Categorical).alias("name"), *columns)
     return pl.concat([copies, sets])
 

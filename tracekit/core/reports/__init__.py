@@ -183,7 +183,7 @@ def run(
         UnknownFormatError: The report or one of the options is unknown, or two options are mutually exclusive.
     """
     base, *options = name.split(":")
-    report = _report_by_name(base)
+    report = _find_report(base)
     parameters: dict[str, int] = {}
     for option in options:
         parameter, _, value = option.partition("=")
@@ -234,7 +234,7 @@ def unknown_report_error(name: str, others: Iterable[str] = ()) -> UnknownFormat
     return UnknownFormatError(f"unknown report {name!r}", hint=hint)
 
 
-def _report_by_name(name: str) -> Report:
+def _find_report(name: str) -> Report:
     name = ALIASES.get(name, name)
     for reports in (REPORTS, EXTRA_REPORTS):
         if name in reports:

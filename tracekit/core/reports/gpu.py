@@ -143,7 +143,7 @@ def _memset_rows(request: Request) -> pl.LazyFrame:
 def _throughput_expr() -> pl.Expr:
     """Return an expression for the throughput in bytes per second, as nsys computes it. It is null for a duration of 0.
 
-    nsys divides one second by the duration with an integer division before it multiplies, which is imprecise.
+    nsys first divides one second by the duration, rounds down, and then multiplies by the size, which is imprecise.
     """
     duration = pl.col("duration_ns")
     divisor = pl.when(duration != 0).then(duration)
