@@ -81,11 +81,11 @@ def test_a_baseline_replaces_no_capture(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'{"format":"tracekit-baseline"', "the baseline is not JSON"),
+        (b'{"format":"tracekit-baseline"', "the baseline is not valid JSON"),
         (b'{"format":"tracekit-baseline","version":1}', "column row of the baseline|units in the baseline"),
-        (b'{"format":"tracekit-baseline","x":' + b"[" * 100_000, "the baseline is not JSON"),
-        (b'{"format":"tracekit-baseline","version":' + b"9" * 5000 + b"}", "the baseline is not JSON"),
-        (b'{"format":"tracekit-baseline","x":"\xff"}', "the baseline is not JSON"),
+        (b'{"format":"tracekit-baseline","x":' + b"[" * 100_000, "the baseline is not valid JSON"),
+        (b'{"format":"tracekit-baseline","version":' + b"9" * 5000 + b"}", "the baseline is not valid JSON"),
+        (b'{"format":"tracekit-baseline","x":"\xff"}', "the baseline is not valid JSON"),
     ],
 )
 def test_damaged_baselines(tmp_path: Path, content: bytes, message: str) -> None:
@@ -110,7 +110,7 @@ def test_truncated_baselines(tmp_path: Path) -> None:
     path = tmp_path / "b.json"
     for size in range(40, len(content) - 2, 97):
         path.write_bytes(content[:size])
-        with pytest.raises(CorruptTraceError, match="the baseline is not JSON"):
+        with pytest.raises(CorruptTraceError, match="the baseline is not valid JSON"):
             tk.diff(path, path)
     path.write_text(json.dumps(json.loads(content) | {"version": 9}))
     with pytest.raises(TracekitError, match="only version 2 is supported\nHint: use a newer version"):

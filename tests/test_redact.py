@@ -146,11 +146,14 @@ def test_formats_that_cannot_be_redacted_are_named(tmp_path: Path) -> None:
         tables = trace.export(tmp_path / "tables", format="parquet")
     with pytest.raises(TracekitError) as caught:
         tk.redact(tables, tmp_path / "out")
-    assert str(caught.value) == f"{tables}: parquet files cannot be redacted\nHint: formats: nsys-sqlite, nsys-rep"
+    assert (
+        str(caught.value)
+        == f"{tables}: parquet files cannot be redacted\nHint: formats that can be redacted: nsys-sqlite, nsys-rep"
+    )
     assert [p.name for p in tmp_path.iterdir()] == ["tables"]
 
 
-def test_what_no_reader_recognises_is_refused(tmp_path: Path) -> None:
+def test_what_no_reader_recognizes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownFormatError):
         tk.redact(ROOT / "pyproject.toml", tmp_path / "out")
     with pytest.raises(FileNotFoundError):
@@ -198,7 +201,9 @@ def test_readers_without_keys_and_checks_say_so(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(registry, "readers", lambda: {"made": reader})
     path = tmp_path / "a.made"
     path.write_bytes(b"MADE")
-    with pytest.raises(TracekitError, match=r"made files cannot be redacted with a key\nHint: leave out the key$"):
+    with pytest.raises(
+        TracekitError, match=r"made files cannot be redacted with a key\nHint: redact them without a key$"
+    ):
         tk.redact(path, tmp_path / "out", key=bytes(16))
     with pytest.raises(TracekitError, match=r"private values of made files cannot be counted\nHint: tracekit redact"):
         tk.unredacted(path)

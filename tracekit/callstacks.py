@@ -1,4 +1,4 @@
-"""Walk call stacks that are stored as a tree, in which each node is a frame and refers to the frame of its caller."""
+"""Read call stacks from a tree in which each node is a frame that refers to the frame of its caller."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ def batches_of_frames(
 
 
 def _outermost_to_innermost_nodes(parents: Int64Array, nodes: Int64Array, edges: Int64Array) -> Int64Array:
+    """Return the frames of the call stacks that end at ``nodes``, concatenated. Stacks are delimited by ``edges``."""
     frames = np.zeros(int(edges[-1]), np.int64)
     starts, at = edges[:-1], edges[1:] - 1
     while len(nodes):

@@ -1,4 +1,4 @@
-"""Compare captures with one another or with saved baselines."""
+"""Compare captures with each other or with saved baselines."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def diff(
         comparison, and ``to_dict()`` returns everything as JSON values.
 
     Raises:
-        UnknownFormatError: A kind does not exist, or no reader recognises a file.
-        TracekitError: A file cannot be read, or an argument is not allowed.
+        UnknownFormatError: A kind does not exist, or no reader recognizes a file.
+        TracekitError: A file cannot be read, or the value of an argument is not allowed.
         CorruptTraceError: A file is damaged.
         FileNotFoundError: A file does not exist.
 
@@ -157,13 +157,13 @@ def read_baseline(path: str | os.PathLike[str]) -> Summary:
     with Path(path).open("rb") as file:
         content = file.read(MAX_BASELINE_BYTES + 1)
     if len(content) > MAX_BASELINE_BYTES:
-        raise CorruptTraceError(f"the baseline has more than {MAX_BASELINE_BYTES:,} bytes", path=path)
+        raise CorruptTraceError(f"the baseline has more than {MAX_BASELINE_BYTES:,} bytes, the limit", path=path)
     try:
         return baseline.from_json(json.loads(content))
     except TracekitError as e:
         raise type(e)(e.message, path=path, hint=e.hint) from None
     except (ValueError, RecursionError):
-        raise CorruptTraceError("the baseline is not JSON", path=path) from None
+        raise CorruptTraceError("the baseline is not valid JSON", path=path) from None
 
 
 def is_baseline(path: str | os.PathLike[str]) -> bool:
@@ -180,10 +180,10 @@ class Summarizer:
     """A picklable callable that returns the summary of a trace. ``diff`` compares such summaries.
 
     Attributes:
-        kinds: Kinds to summarise, such as ``kernels``.
+        kinds: Kinds to summarize, such as ``kernels``.
         key_op: Id or name of the op that delimits iterations. If None, the roll-up chooses it.
-        iterations: First and last iteration to summarise, both inclusive.
-        exact_names: Whether names are compared as they were recorded, instead of normalised.
+        iterations: First and last iteration to summarize, both inclusive.
+        exact_names: Whether names are compared as they were recorded, instead of normalized.
     """
 
     kinds: tuple[str, ...]
@@ -213,22 +213,23 @@ class Summarizer:
         from tracekit.core import compare
 
         if not isinstance(side, str | os.PathLike):
-            return side if isinstance(side, compare.Summary) else self._open_side(side)
+            return side if isinstance(side, compare.Summary) else self._summarize_traces(side)
         if is_baseline(side):
             return read_baseline(side)
         if paths.expand_paths(side) == [Path(side)]:
             with load(side) as trace:
                 return self(trace)
-        return self._open_side(load_many(side))
+        return self._summarize_traces(load_many(side))
 
-    def _open_side(self, side: Trace | TraceSet) -> Summary:
+    def _summarize_traces(self, side: Trace | TraceSet) -> Summary:
+        """Return the summary of a trace, or the combined summary of all traces of a set."""
         from tracekit.core import compare
 
         return compare.combine_summaries(side.map(self)) if isinstance(side, TraceSet) else self(side)
 
 
 def side_inputs(side: Side) -> tuple[targets.Input, ...]:
-    """Return the files from which one side of a comparison is read. No output may replace them."""
+    """Return the files from which one side of a comparison is read, so that no output replaces them."""
     if isinstance(side, Trace | TraceSet):
         return side.inputs
     if isinstance(side, str | os.PathLike):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _SHOWN_FILES = 5
 _TABLE_FILES = ("parquet", "arrow")
-UNKNOWN = "no reader recognises the content"
+UNKNOWN = "no reader recognizes the content"
 _SQLITE = b"SQLite format 3\x00"
 _APPLICATION_ID = slice(68, 72)
 """Offset of the application id in the header of a SQLite file."""
@@ -44,11 +44,11 @@ _PROFILER_PAGE = re.compile(
 def detect_reader(source: Source) -> Reader:
     """Detect the format of a file or folder, and return its reader.
 
-    The suffix only determines which reader is asked first. Plug-ins are loaded only if no built-in reader recognises
-    the file, because looking for them takes time in a large environment.
+    The suffix only determines which reader is asked first. Plug-ins are loaded only if no built-in reader recognizes
+    the file, because searching a large Python environment for plug-ins takes time.
 
     Raises:
-        UnknownFormatError: No reader recognises the file. The message states what the file seems to be.
+        UnknownFormatError: No reader recognizes the file. The message states what the file seems to be.
         TracekitError: The file cannot be read.
         FileNotFoundError: The path does not exist.
     """
@@ -56,14 +56,14 @@ def detect_reader(source: Source) -> Reader:
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
     for candidates in (registry.built_in_readers, registry.readers):
         by_suffix = sorted(candidates().values(), key=lambda r: source.path.suffix.lower() not in r.suffixes)
-        if (reader := next((r for r in by_suffix if _recognises(r, source)), None)) is not None:
+        if (reader := next((r for r in by_suffix if _can_read(r, source)), None)) is not None:
             return reader
     what, hint = describe(source)
     raise UnknownFormatError(what, path=source.path, hint=hint)
 
 
 def describe(source: Source) -> tuple[str, str]:
-    """Return a description of a source that no reader recognises, and a hint on what to do with it."""
+    """Return a description of a source that no reader recognizes, and a hint on what to do with it."""
     if source.path.is_dir():
         return _describe_folder(source)
     if not source.path.is_file():
@@ -78,7 +78,7 @@ def describe(source: Source) -> tuple[str, str]:
 def captures_in(source: Source, limit: int = 256) -> dict[str, str]:
     """Map the name of each capture in a folder to its format, sorted by name.
 
-    A capture is a file that a built-in reader recognises. Parquet and Arrow files of single tables are not included.
+    A capture is a file that a built-in reader recognizes. Parquet and Arrow files of single tables are not included.
 
     Args:
         source: The folder. If it is a file, the result is empty.
@@ -97,10 +97,11 @@ def captures_in(source: Source, limit: int = 256) -> dict[str, str]:
 
 
 def _describe_folder(source: Source) -> tuple[str, str]:
+    """Return a description of a folder that no reader recognizes, and a hint on which path to pass instead."""
     files = captures_in(source)
     if not files:
         return (
-            "a folder whose content no reader recognises",
+            "a folder whose content no reader recognizes",
             f"pass a single file, or a folder of tables ({_list_readable_formats()})",
         )
     formats = ", ".join(f"{count} of {name}" for name, count in sorted(Counter(files.values()).items()))
@@ -110,9 +111,10 @@ def _describe_folder(source: Source) -> tuple[str, str]:
 
 
 def _describe_content(source: Source) -> tuple[str, str]:
+    """Return a description of a nonempty file that no reader recognizes, and a hint on what to do with it."""
     if source.head.startswith(_SQLITE) and source.head[_APPLICATION_ID] == b"trkt":
         hint = "load the capture it was exported from, or open it with SQLite, DB Browser or Datasette"
-        return "a SQLite database that tracekit wrote, which it does not read", hint
+        return "a SQLite database that tracekit wrote, which tracekit cannot read", hint
     for magic, what, hint in _FOREIGN:
         if source.head.startswith(magic):
             return what, hint
@@ -123,7 +125,7 @@ def _describe_content(source: Source) -> tuple[str, str]:
     stream = _STREAM.match(source.head)
     if stream or source.path.suffix.lower() == ".qdstrm":
         return _describe_stream(source, stream)
-    return UNKNOWN, f"formats: {_list_readable_formats()}; or name one with format= or --from"
+    return UNKNOWN, f"formats: {_list_readable_formats()}; or choose one with format= or --from"
 
 
 def _describe_stream(source: Source, version_match: re.Match[bytes] | None) -> tuple[str, str]:
@@ -143,7 +145,13 @@ def _list_readable_formats() -> str:
     return ", ".join(registry.readers())
 
 
-def _recognises(reader: Reader, source: Source) -> bool:
+def _can_read(reader: Reader, source: Source) -> bool:
+    """Return whether the content of a source is in the format of a reader. If the reader fails, warn and return False.
+
+    Raises:
+        TracekitError: The source cannot be read.
+        FileNotFoundError: The source does not exist.
+    """
     try:
         return bool(reader.sniff(source))
     except (TracekitError, FileNotFoundError):

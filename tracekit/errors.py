@@ -3,7 +3,7 @@
 .. code-block:: text
 
     TracekitError
-     ├─ UnknownFormatError (ValueError)      no reader recognises the file, or a name or option is unknown
+     ├─ UnknownFormatError (ValueError)      no reader recognizes the file, or a name or option is unknown
      ├─ UnsupportedVersionError              the format is supported, but not this version of it
      ├─ CorruptTraceError (ValueError)       the file violates its own format; has .path .table .row
      ├─ SchemaError (TypeError)              a table or column does not exist, or is not as declared
@@ -52,7 +52,7 @@ class TracekitError(Exception):
 
 
 class UnknownFormatError(TracekitError, ValueError):
-    """No reader recognises the file, or a name or value that was passed is unknown.
+    """No reader recognizes the file, or a name or value that was passed is unknown.
 
     The name may be that of a reader, exporter, report, dialect, data model or option. The value may be that of an
     option.

@@ -39,7 +39,7 @@ def write_trace(
         tables: Names of the tables that an exporter with one file per table writes. If None, all tables are written
             except those that are declared as optional.
         overwrite: Whether to replace an existing output.
-        progress: Callback that receives the number of written rows and of all rows.
+        progress: Callback that receives the number of rows written so far and the number of all rows.
 
     Returns:
         The path of the output.
@@ -50,7 +50,7 @@ def write_trace(
     is_folder = exporter.folder or has_one_file_per_table(exporter, tables)
     is_exported_file = registry.is_exported_file if is_folder else None
     with targets.atomic_output(
-        path, is_exported_file=is_exported_file, overwrite=overwrite, inputs=inputs_of(view)
+        path, is_exported_file=is_exported_file, overwrite=overwrite, inputs=trace_inputs(view)
     ) as new:
         _write_output(view, exporter, new, tables, progress or _ignore_progress)
     return Path(path)
@@ -72,13 +72,13 @@ def write_table(
     """
     if exporter.write_table is None:
         raise UnknownFormatError(f"{exporter.format} cannot store a single table, only a whole trace", path=path)
-    with targets.atomic_output(path, overwrite=overwrite, inputs=inputs_of(view)) as new:
+    with targets.atomic_output(path, overwrite=overwrite, inputs=trace_inputs(view)) as new:
         exporter.write_table(view, name, new, _ignore_progress)
     return Path(path)
 
 
-def inputs_of(view: TraceView) -> tuple[targets.Input, ...]:
-    """Return the files and folders from which a trace is read. No output may replace them."""
+def trace_inputs(view: TraceView) -> tuple[targets.Input, ...]:
+    """Return the files and folders from which a trace is read, so that no output replaces them."""
     return tuple(i for source in view.plan.sources for i in source.inputs)
 
 

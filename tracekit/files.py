@@ -127,7 +127,7 @@ class FileState:
             raise _not_regular_error(path, kind)
         state = FileState.from_status(status)
         same_file = (state.device, state.inode) == (self.device, self.inode)
-        # A system may set the modification time of an append before the size.
+        # Some systems update the modification time before the size when bytes are appended to a file.
         if state != self and not (may_grow and same_file and state.size >= self.size):
             raise TracekitError(self.describe_change(state), path=path, hint=CHANGED_HINT)
 
@@ -201,7 +201,7 @@ class InputFile:
         return next(filter(os.path.exists, paths), os.fspath(self.path))
 
     def read(self, start: int, size: int) -> bytes:
-        """Read ``size`` bytes from offset ``start``. All of them must be within the file.
+        """Return the ``size`` bytes from offset ``start``. All of them must be within the file.
 
         Raises:
             TracekitError: The file has changed since it was opened, cannot be read, or is closed.
@@ -218,7 +218,7 @@ class InputFile:
         return data
 
     def read_into(self, start: int, target: memoryview) -> None:
-        """Fill ``target`` with the bytes from offset ``start`` on. All of them must be within the file.
+        """Fill ``target`` with bytes of the file, beginning at offset ``start``. All of them must be within the file.
 
         Raises:
             TracekitError: The file has changed since it was opened, cannot be read, or is closed.
@@ -308,7 +308,7 @@ class Region:
     Args:
         file: The open file.
         start: Offset of the section in the file.
-        size: Size of the section in bytes, which must be within the file.
+        size: Size of the section in bytes. The section must be within the file.
     """
 
     __slots__ = ("_file", "_size", "_start")
@@ -338,7 +338,7 @@ class Window:
     Args:
         file: The open file.
         start: Offset of the section in the file.
-        size: Size of the section in bytes, which must be within the file.
+        size: Size of the section in bytes. The section must be within the file.
     """
 
     __slots__ = ("_buffer", "_buffer_start", "_file", "_size", "_start")

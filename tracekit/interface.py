@@ -32,7 +32,7 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Undecoded:
-    """The number and the size of the recorded events of one class that the reader does not decode into any table.
+    """The number and the total size of the recorded events of one class that are in no declared table.
 
     Attributes:
         count: Number of events, or of rows of a source table.
@@ -44,12 +44,12 @@ class Undecoded:
 
 
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-"""Environment variables with which launchers number the processes of a job. No other variables are read."""
+"""Environment variables in which launchers store the number of a process in its job. No others are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The facts that a capture records about the launch of its program.
+    """The facts that a capture records about the launch of the profiled program.
 
     Attributes:
         variables: Numbers that launchers stored in environment variables, by name of the variable. Only
@@ -315,7 +315,7 @@ class Exporter:
         """Return the exporter with the values of some options set.
 
         Raises:
-            UnknownFormatError: The exporter has no such option.
+            UnknownFormatError: The exporter does not have one of the options.
         """
         unknown = [o for o in options if o not in self.options]
         if unknown:

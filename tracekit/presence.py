@@ -1,4 +1,4 @@
-"""Check that a capture has the GPUs, the NVTX domains and the time window of a selection."""
+"""Check that a capture has the GPUs and the NVTX domains of a selection, and events in its time window."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SelectableTrace(Protocol):
         ...
 
     def prefetch(self, columns: Mapping[str, Sequence[str] | None]) -> None:
-        """Read columns of several tables together."""
+        """Read and cache columns of several tables. The value None selects all columns of a table."""
         ...
 
 
@@ -82,7 +82,7 @@ def check_selection(
     A missing domain is only a warning, because other captures of the same program may have it.
 
     Raises:
-        TracekitError: The capture has no such GPU, or no events in the selected time.
+        TracekitError: The capture does not contain a selected GPU, or has no events in the selected time.
     """
     if devices is not None:
         _check_devices(trace, devices)

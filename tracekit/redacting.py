@@ -35,7 +35,7 @@ def redact(
         Number of replaced values, by kind.
 
     Raises:
-        UnknownFormatError: No reader recognises the file.
+        UnknownFormatError: No reader recognizes the file.
         TracekitError: The format cannot be redacted, the file changed while it was read, or the key is too short.
         CorruptTraceError: The file is damaged, or searching it would exceed the limits for a file of its size.
         ExportError: The target exists or cannot be written.
@@ -56,7 +56,7 @@ def redact(
     redact, with_key = reader.redact, reader.redact_with_key
     if redact is None or (secret is not None and with_key is None):
         raise TracekitError(
-            f"{reader.format} files cannot be redacted with a key", path=source.path, hint="leave out the key"
+            f"{reader.format} files cannot be redacted with a key", path=source.path, hint="redact them without a key"
         )
     with targets.atomic_output(target, overwrite=overwrite, inputs=inputs) as new:
         return dict(redact(source, new) if secret is None or with_key is None else with_key(source, new, secret))
@@ -72,7 +72,7 @@ def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
         Number of values, by kind. All numbers are 0 for a redacted file.
 
     Raises:
-        UnknownFormatError: No reader recognises the file.
+        UnknownFormatError: No reader recognizes the file.
         TracekitError: The format cannot be redacted, or the file changed while it was read.
         CorruptTraceError: The file is damaged, or searching it would exceed the limits for a file of its size.
         FileNotFoundError: The file does not exist.
@@ -112,9 +112,10 @@ def _read_key(path: os.PathLike[str], size: int) -> bytes:
 
 
 def _reader_with_redaction(source: Source) -> interface.Reader:
-    """Return the reader that recognises a source, and check that it can redact files."""
+    """Return the reader that recognizes a source, and check that it can redact files."""
     reader = detection.detect_reader(source)
     if reader.redact is None:
         formats = ", ".join(r.format for r in registry.readers().values() if r.redact is not None)
-        raise TracekitError(f"{reader.format} files cannot be redacted", path=source.path, hint=f"formats: {formats}")
+        message = f"{reader.format} files cannot be redacted"
+        raise TracekitError(message, path=source.path, hint=f"formats that can be redacted: {formats}")
     return reader

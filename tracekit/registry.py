@@ -128,7 +128,7 @@ def _import_built_in(modules: tuple[str, ...], attribute: str) -> dict[str, Any]
 
 
 def _with_plugins(kind: type[Plugin], built_in: Mapping[str, Plugin], group: str) -> dict[str, Plugin]:
-    """Return the built-in readers or exporters and those of plug-ins, by format name."""
+    """Return the built-in readers or exporters, and the readers or exporters of plug-ins, by format name."""
     from importlib import metadata
 
     known = dict(built_in)

@@ -27,14 +27,14 @@ def is_url(path: object) -> bool:
     return isinstance(path, str) and _URL.match(path) is not None
 
 
-def public_name(url: str) -> str:
-    """Return a URL for messages, without its user name, password and query, which may be secret."""
+def url_without_secrets(url: str) -> str:
+    """Return a URL for messages, without its user name, password and query string, which may be secret."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def url_to_path(url: str) -> Path:
-    """Return an absolute path made of the host, the folders and the file name of a URL. The path need not exist."""
+    """Return an absolute path that consists of the host and the path of a URL. No file needs to exist at this path."""
     parts = urlsplit(url)
     return Path("/", parts.netloc.rpartition("@")[2], parts.path.lstrip("/"))
 
@@ -69,10 +69,10 @@ def expand_url(url: str, suffixes: Sequence[str]) -> list[str]:
             paths = system.glob(path)
         urls = sorted(system.unstrip_protocol(f) for f in paths)
     if not urls:
-        raise TracekitError("no file matches this pattern", path=public_name(url), hint="check the pattern")
+        raise TracekitError("no file matches this URL", path=url_without_secrets(url), hint="check the URL")
     if len(urls) > _MAX_FILES:
         hint = "use a pattern that matches fewer files"
-        raise TracekitError(f"the folder has more than {_MAX_FILES:,} files", path=public_name(url), hint=hint)
+        raise TracekitError(f"more than {_MAX_FILES:,} files match this URL", path=url_without_secrets(url), hint=hint)
     return urls
 
 
@@ -97,22 +97,32 @@ def download(url: str, *, size: int | None = None) -> Iterator[Path]:
     with workspace(folder) as temporary:
         copy = temporary / (url_to_path(url).name or "file")
         with _convert_errors(url):
-            _copy(url, copy, size, shutil.disk_usage(folder).free)
+            _download_file(url, copy, size, shutil.disk_usage(folder).free)
         yield copy
 
 
-def _copy(url: str, copy: Path, size: int | None, free: int) -> None:
-    """Download a file, writing at most as many bytes as its known size or, without one, as the disk has space for."""
+def _download_file(url: str, copy: Path, size: int | None, free: int) -> None:
+    """Download the file at a URL to ``copy``.
+
+    Args:
+        url: The URL.
+        copy: The file to write.
+        size: Size that the file must have in bytes. None if it is not known.
+        free: Free space of the disk in bytes. If the storage does not report the size of the file, at most this number
+            of bytes is written.
+    """
     system, path = _file_system_and_path(url)
     if system.isdir(path):
-        raise TracekitError("this is a folder, not a file", path=public_name(url), hint="open it with load_many")
+        raise TracekitError(
+            "this is a folder, not a file", path=url_without_secrets(url), hint="open it with load_many"
+        )
     known = system.size(path)
     if size is not None and known is not None and known != size:
         raise _size_changed_error(url)
     limit = free if known is None else known
     if limit > free:
         message = f"the file has {known:,} bytes, but only {free:,} are free for temporary files"
-        raise TracekitError(message, path=public_name(url), hint="set TMPDIR to a folder on a larger disk")
+        raise TracekitError(message, path=url_without_secrets(url), hint="set TMPDIR to a folder on a larger disk")
     left = limit
     with system.open(path, "rb") as source, copy.open("xb") as target:
         while block := source.read(min(_CHUNK_BYTES, left + 1)):
@@ -126,7 +136,7 @@ def _copy(url: str, copy: Path, size: int | None, free: int) -> None:
 
 def _size_changed_error(url: str) -> TracekitError:
     hint = "wait until it is written completely, then load it again"
-    return TracekitError("the size of the file changed while it was read", path=public_name(url), hint=hint)
+    return TracekitError("the size of the file changed while it was read", path=url_without_secrets(url), hint=hint)
 
 
 def _file_system_and_path(url: str) -> tuple[Any, str]:
@@ -135,7 +145,7 @@ def _file_system_and_path(url: str) -> tuple[Any, str]:
         from fsspec.core import url_to_fs
     except ImportError as e:
         message = "reading this path needs the package fsspec"
-        raise TracekitError(message, path=public_name(url), hint="pip install fsspec") from e
+        raise TracekitError(message, path=url_without_secrets(url), hint="pip install fsspec") from e
     opened: tuple[Any, str] = url_to_fs(url)
     return opened
 
@@ -148,11 +158,13 @@ def _convert_errors(url: str) -> Iterator[None]:
     except TracekitError:
         raise
     except FileNotFoundError:
-        raise FileNotFoundError(2, os.strerror(2), public_name(url)) from None
+        raise FileNotFoundError(2, os.strerror(2), url_without_secrets(url)) from None
     except ImportError as e:
         message = f"reading this path needs another package: {first_line(e)}"
-        raise TracekitError(message, path=public_name(url), hint="install the package that the message names") from e
+        raise TracekitError(
+            message, path=url_without_secrets(url), hint="install the package that the message names"
+        ) from e
     except Exception as e:
         # Storage services raise exceptions of their own. Their texts may contain credentials.
         reason = first_line(e) if isinstance(e, OSError | ValueError) else type(e).__name__
-        raise TracekitError(f"the storage cannot be read: {reason}", path=public_name(url)) from e
+        raise TracekitError(f"the storage cannot be read: {reason}", path=url_without_secrets(url)) from e

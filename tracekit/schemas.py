@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 ALL_COLUMNS = "*"
-"""Key of the columns of a table that correlation computes as a whole."""
+"""Key in ``correlation_reads`` that stands for all columns of a table that correlation computes as a whole."""
 _PACKAGED = Path(__file__).with_name("_schemas")
 FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parent.parent / "schemas"
 _JSON_TYPES = {"int64": "integer", "int32": "integer", "float64": "number", "bool": "boolean", "string": "string"}
@@ -148,10 +148,15 @@ def correlated_schema(name: str) -> TableSchema:
 
 @functools.cache
 def correlation_reads() -> Mapping[str, Mapping[str, Mapping[str, Sequence[str]]]]:
-    """Return the columns that correlation reads: names of columns by table to read, by added column, by table.
+    """Return which columns correlation reads to compute each column that it adds to a table.
 
-    The columns of a table that correlation computes as a whole have the single key ``ALL_COLUMNS``. The file is written
-    by ``tests/correlation_reads.py``, which runs the correlation on tables with one row.
+    The file with these columns is written by ``tests/correlation_reads.py``, which runs the correlation on tables with
+    one row.
+
+    Returns:
+        A nested mapping. ``result[TABLE][COLUMN]`` contains the columns that are read to compute the added column
+        ``COLUMN`` of the table ``TABLE``: lists of column names, by name of the table to read. If correlation computes
+        a table as a whole, ``COLUMN`` is ``ALL_COLUMNS``.
     """
     reads: Mapping[str, Mapping[str, Mapping[str, Sequence[str]]]]
     reads = json.loads((FOLDER / "arrow" / "_correlation_reads.json").read_text("utf-8"))
@@ -174,7 +179,7 @@ def rolled_up_schema(base: TableSchema) -> TableSchema:
 
 
 def joined_schema(base: TableSchema, metrics: Iterable[Column]) -> TableSchema:
-    """Return the schema of the kernels after a join with Nsight Compute results.
+    """Return the schema of the table ``kernels`` after a join with Nsight Compute results.
 
     The result has the columns of ``base``, columns for the matched result and the kind of match, and one column per
     metric.
@@ -185,7 +190,7 @@ def joined_schema(base: TableSchema, metrics: Iterable[Column]) -> TableSchema:
 
 @functools.lru_cache(maxsize=1 << 8)
 def graph_joined_schema(base: TableSchema) -> TableSchema:
-    """Return the schema of the graph nodes after a join with ops, with additional columns for statistics of the ops."""
+    """Return the schema of ``graph_nodes`` after a join with ops, with additional columns for statistics of the ops."""
     return dataclasses.replace(
         base, columns=(*base.columns, *_parse_columns(_load_declaration("_graph_join")["columns"]))
     )
@@ -265,7 +270,7 @@ def conform(
         raise SchemaError(f"table {schema.name!r} has repeated columns: {', '.join(repeated)}", path=path)
     try:
         arrays = [_cast_column(data[f.name], f, schema[f.name]) for f in target]
-    except _Misfit as e:
+    except _ColumnMismatchError as e:
         raise SchemaError(f"column {e.args[0]!r} of table {schema.name!r} {e.args[1]}", path=path) from e.__cause__
     return pa.table(arrays, schema=target)
 
@@ -333,7 +338,7 @@ def _arrow_field(column: Column) -> pa.Field:
     return pa.field(column.name, kind, column.nullable, {k: v for k, v in notes.items() if v is not None})
 
 
-class _Misfit(Exception):  # noqa: N818 - never leaves this module
+class _ColumnMismatchError(Exception):
     """A column does not match its declaration. The arguments are the name of the column and the reason."""
 
 
@@ -343,12 +348,14 @@ def _cast_column(column: pa.ChunkedArray, field: pa.Field, declared: Column) -> 
     try:
         cast = _dictionary_encode(column) if declared.type == "dictionary" else _cast_to_type(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as e:
-        raise _Misfit(field.name, f"cannot be cast to {field.type}: {e}") from e
+        raise _ColumnMismatchError(field.name, f"cannot be cast to {field.type}: {e}") from e
     if not field.nullable and cast.null_count:
-        raise _Misfit(field.name, f"is not nullable, but it has {cast.null_count} nulls")
+        raise _ColumnMismatchError(field.name, f"is not nullable, but it has {cast.null_count} nulls")
     if declared.values and (undeclared := _undeclared_values(cast, declared.values)):
         allowed = ", ".join(declared.values)
-        raise _Misfit(field.name, f"contains {', '.join(undeclared)}, but only these values are declared: {allowed}")
+        raise _ColumnMismatchError(
+            field.name, f"contains {', '.join(undeclared)}, but only these values are declared: {allowed}"
+        )
     return cast
 
 

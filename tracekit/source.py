@@ -40,8 +40,8 @@ class Source:
         with self._convert_os_errors():
             if not self.path.is_file():
                 return b"", None
-            # The format of a file that is still being written must be found; a reader that needs it complete opens it
-            # in the state it has now.
+            # The format of a file that is still being written must be detected, too. Readers that need a complete file
+            # open it in this state.
             with InputFile(self.path, may_grow=True) as file:
                 return file.read(0, min(HEAD_BYTES, file.size)), file.state
 

@@ -29,8 +29,8 @@ def map_in_order(
     Args:
         function: Function that is called with each job.
         jobs: The arguments of the function.
-        max_threads: Maximum number of threads. Many short numpy calls gain little from more than two threads, because
-            each call acquires and releases the interpreter's lock.
+        max_threads: Maximum number of threads. Jobs of many short NumPy calls gain little from more than two threads,
+            because each call acquires and releases the global interpreter lock.
     """
     job_list = list(jobs)
     if len(job_list) <= 1:

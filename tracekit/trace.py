@@ -72,7 +72,7 @@ def load(
         The trace. Close it, or use it in a ``with`` statement.
 
     Raises:
-        UnknownFormatError: The format is unknown, or no reader recognises the file.
+        UnknownFormatError: The format is unknown, or no reader recognizes the file.
         TracekitError: The file cannot be read, or nsys is missing or fails.
         CorruptTraceError: The file is damaged.
         FileNotFoundError: The file does not exist.
@@ -105,7 +105,12 @@ def _load_remote(url: str, format: str | None, via: str | None) -> Trace:  # noq
 
 
 def uses_cache(cache: bool | None, *, default: bool = False) -> bool:  # noqa: FBT001
-    """Return ``cache`` or, if it is None, the setting of the environment variable ``TRACEKIT_CACHE`` or the default."""
+    """Return whether to use the cache on disk.
+
+    Args:
+        cache: The choice of the caller. If None, the environment variable ``TRACEKIT_CACHE`` decides.
+        default: Result if ``cache`` is None and the environment variable is not set.
+    """
     if cache is None and "TRACEKIT_CACHE" not in os.environ:
         return default
     from tracekit.cache import is_enabled
@@ -532,8 +537,8 @@ class Trace:
 
         Raises:
             SchemaError: A table does not exist.
-            TracekitError: The capture has no such GPU or NVTX range, or no events in the selected time. The hint lists
-                the GPUs, the ranges, or the time of the events.
+            TracekitError: The capture does not contain a selected GPU or NVTX range, or has no events in the selected
+                time. The hint lists the GPUs, the ranges, or the time of the events.
 
         Examples:
             >>> import tracekit as tk
@@ -597,7 +602,7 @@ class Trace:
                 ``ncu_metric_instances`` and ``ncu_sources``.
             overwrite: Whether to replace an existing output.
             options: Values of options of the exporter, by option name.
-            progress: Callback that receives the number of written rows and of all rows.
+            progress: Callback that receives the number of rows written so far and the number of all rows.
 
         Returns:
             The path of the output.
@@ -625,8 +630,8 @@ class Trace:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """Files and folders from which this trace is read. No output may replace them."""
-        return exporting.inputs_of(self._view)
+        """Files and folders from which this trace is read. An output must not replace any of them."""
+        return exporting.trace_inputs(self._view)
 
     def close(self) -> None:
         """Close the file, and free the cached columns of this trace and of all traces derived from it."""
@@ -670,7 +675,7 @@ class Trace:
         return self.tables
 
     def _description(self) -> Description:
-        """Return a description of the trace, without facts that cannot be read or take long to compute."""
+        """Return a description of the trace. Facts that cannot be read, or that take long to compute, are omitted."""
         basic = Description(self.format, self.path)
         if not self._plan.source.is_open:
             return basic
@@ -808,7 +813,12 @@ def view_of(trace: Trace) -> TraceView:
 
 
 def prefetch(trace: Trace, columns: Mapping[str, Sequence[str] | None]) -> None:
-    """Read columns of several tables of a trace together, in one pass over the file if its format allows."""
+    """Read and cache columns of several tables of a trace, in one pass over the file if its format allows.
+
+    Args:
+        trace: The trace.
+        columns: Names of the columns to read, by table name. The value None selects all columns of a table.
+    """
     view_of(trace).prefetch(columns)
 
 

@@ -103,9 +103,9 @@ def test_what_exists_is_replaced_only_by_force(run: Run, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("pyproject.toml", "no reader recognises the content"),
+        ("pyproject.toml", "no reader recognizes the content"),
         ("nothing.sqlite", "No such file or directory"),
-        ("docs", "a folder whose content no reader recognises"),
+        ("docs", "a folder whose content no reader recognizes"),
     ],
 )
 def test_errors(run: Run, tmp_path: Path, path: str, said: str) -> None:

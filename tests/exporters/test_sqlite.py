@@ -298,7 +298,7 @@ def test_the_suffix_of_other_databases_is_theirs(tmp_path: Path) -> None:
 
 def test_what_tracekit_wrote_is_named_when_it_is_read(tmp_path: Path) -> None:
     path = tk.Trace.from_tables({}).export(tmp_path / "out.db")
-    with pytest.raises(UnknownFormatError, match="a SQLite database that tracekit wrote, which it does not read"):
+    with pytest.raises(UnknownFormatError, match="a SQLite database that tracekit wrote, which tracekit cannot read"):
         tk.load(path)
 
 

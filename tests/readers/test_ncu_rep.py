@@ -450,7 +450,7 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
     path.write_bytes(b"NVQ\0 something")
     with pytest.raises(UnknownFormatError):
         tk.load(path)
-    with pytest.raises(CorruptTraceError, match=r"not an Nsight Compute report: no reader recognises"):
+    with pytest.raises(CorruptTraceError, match=r"not an Nsight Compute report: no reader recognizes"):
         tk.load(path, format="ncu-rep")
     path.unlink()
     path.touch()

@@ -63,7 +63,7 @@ def error_of(path: Path, table: str = "kernels") -> str:
         (b"\0" * 5000, "the file begins with zeros only, as after an interrupted export\nHint: export it again"),
         (POINTER, "a Git LFS pointer, not the file itself\nHint: run: git lfs pull"),
         (b"\x1f\x8b" + b"\1" * 50, "a gzip file\nHint: unpack it first"),
-        (b"start,end\n1,2\n", "no reader recognises the content{again}"),
+        (b"start,end\n1,2\n", "no reader recognizes the content{again}"),
         (b"SQLite format 3\0" + b"\1" * 50, "a SQLite database, but not an Nsight Systems export\nHint: run: nsys"),
     ],
 )
@@ -254,8 +254,8 @@ def test_no_folder_of_an_export(tmp_path: Path, name: str | None) -> None:
     (tmp_path / "file").write_bytes(POINTER)
     kind = CorruptTraceError if name else UnknownFormatError
     for path, said in (
-        ("empty", "a folder whose content no reader recognises\nHint: "),
-        ("other", "a folder whose content no reader recognises\nHint: "),
+        ("empty", "a folder whose content no reader recognizes\nHint: "),
+        ("other", "a folder whose content no reader recognizes\nHint: "),
         ("file", "a Git LFS pointer, not the file itself\nHint: run: git lfs pull"),
     ):
         with pytest.raises(kind) as caught:

@@ -261,7 +261,7 @@ def test_empty_report_has_every_table(tmp_path: Path) -> None:
     assert {name for name, table in found.items() if table.num_rows} == {"capture_info"}
 
 
-def test_reader_recognises_the_content(tmp_path: Path) -> None:
+def test_reader_recognizes_the_content(tmp_path: Path) -> None:
     path = tmp_path / "unknown"
     path.write_bytes(Parts().pack())
     assert READER.sniff(Source(path))

@@ -63,9 +63,9 @@ def error_of(path: Path, table: str = "kernels", format: str | None = None) -> T
         (b"\x28\xb5\x2f\xfd" + b"\1" * 200, "a zstd file\nHint: unpack it first"),
         (
             b'{"traceEvents": []}' * 20,
-            "no reader recognises the content\nHint: formats: nsys-sqlite, nsys-rep, nsys-parquetdir, nsys-arrow",
+            "no reader recognizes the content\nHint: formats: nsys-sqlite, nsys-rep, nsys-parquetdir, nsys-arrow",
         ),
-        (os.urandom(16) + b"x" * 5000, "no reader recognises the content\nHint: formats: "),
+        (os.urandom(16) + b"x" * 5000, "no reader recognizes the content\nHint: formats: "),
     ],
 )
 def test_not_sqlite(tmp_path: Path, data: bytes, said: str) -> None:
@@ -93,7 +93,7 @@ def test_sqlite_of_something_else(tmp_path: Path) -> None:
 
 def test_a_folder(tmp_path: Path) -> None:
     with pytest.raises(
-        UnknownFormatError, match="a folder whose content no reader recognises\nHint: pass a single file"
+        UnknownFormatError, match="a folder whose content no reader recognizes\nHint: pass a single file"
     ):
         tk.load(tmp_path)
     with pytest.raises(CorruptTraceError, match="not a SQLite database: a folder"):

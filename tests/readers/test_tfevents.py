@@ -485,7 +485,7 @@ def test_the_mark_of_a_profile(tmp_path: Path) -> None:
 
 def test_folders_without_events(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
-    with pytest.raises(UnknownFormatError, match="a folder whose content no reader recognises"):
+    with pytest.raises(UnknownFormatError, match="a folder whose content no reader recognizes"):
         tk.load(tmp_path)
     with pytest.raises(CorruptTraceError, match="the folder contains no event files"):
         tk.load(tmp_path, "tfevents")

@@ -112,7 +112,7 @@ def test_errors_name_the_url_and_not_the_copy(temporary: Path, storage: Any) -> 
         TracekitError, match=r"memory://run: this is a folder, not a file\nHint: open it with load_many"
     ):
         tk.load("memory://run")
-    with pytest.raises(TracekitError, match=r"memory://run/\*\.gz: no file matches this pattern"):
+    with pytest.raises(TracekitError, match=r"memory://run/\*\.gz: no file matches this URL"):
         tk.load_many("memory://run/*.gz")
     with pytest.raises(TracekitError, match=r"the capture is listed twice"):
         tk.load_many([URL, "memory://run"])

@@ -217,7 +217,7 @@ def test_paths(tmp_path: Path, ranks: tk.TraceSet) -> None:
         tk.load_many([])
     with pytest.raises(TracekitError, match="listed twice"):
         tk.load_many([FILES[0], RANKS])
-    with pytest.raises(UnknownFormatError, match="a folder whose content no reader recognises"):
+    with pytest.raises(UnknownFormatError, match="a folder whose content no reader recognizes"):
         tk.load_many(tmp_path)
 
 

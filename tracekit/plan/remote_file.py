@@ -81,7 +81,7 @@ class RemoteFile:
 
     @property
     def path(self) -> Path:
-        """An absolute path made of the host, the folders and the file name of the URL. No local file has this path."""
+        """An absolute path that consists of the host and the path of the URL. No local file has this path."""
         return remote.url_to_path(self.url)
 
     def open(self) -> RemoteCapture:
@@ -113,7 +113,7 @@ def open_remote(
         The origin, and the opened capture. Closing the capture deletes the temporary file.
 
     Raises:
-        UnknownFormatError: ``format`` is unknown, or no reader recognises the file.
+        UnknownFormatError: ``format`` is unknown, or no reader recognizes the file.
         TracekitError: The file cannot be read, or its size differs from ``size``.
         FileNotFoundError: The file does not exist.
     """
@@ -135,6 +135,6 @@ def _replace_path_in_errors(url: str, copy: Path) -> Iterator[None]:
         yield
     except TracekitError as e:
         if e.path == str(copy):
-            e.path = remote.public_name(url)
+            e.path = remote.url_without_secrets(url)
             e.args = (str(e).replace(printable_path(copy), printable_path(e.path), 1), *e.args[1:])
         raise

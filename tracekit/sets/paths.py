@@ -123,7 +123,7 @@ def _without_exports(folder: Path, formats: dict[str, str]) -> list[str]:
 
 
 def _is_capture(source: Source) -> bool:
-    """Return whether a built-in reader recognises a folder as one capture."""
+    """Return whether a built-in reader recognizes a folder as one capture."""
     try:
         return any(reader.sniff(source) for reader in registry.built_in_readers().values())
     except (TracekitError, OSError):

@@ -71,7 +71,7 @@ def load_many(
     Raises:
         TracekitError: A rank is unknown, the sources of a rank contradict one another, two profiles have the same rank,
             or a file cannot be read.
-        UnknownFormatError: The format is unknown, or no reader recognises a file.
+        UnknownFormatError: The format is unknown, or no reader recognizes a file.
         CorruptTraceError: A file is damaged.
         FileNotFoundError: A file does not exist.
 
