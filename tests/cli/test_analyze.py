@@ -25,7 +25,7 @@ def test_several_rules(run: Run) -> None:
     done = run("analyze", TRAIN)
     assert done.text.startswith("# cuda_api_sync\n")
     assert "\n\n# gpu_time_util\nRow#  In-Use (%)" in done.text
-    assert done.stderr.splitlines()[0] == "cuda_memcpy_async: nothing was found"
+    assert done.stderr.splitlines()[0] == "cuda_memcpy_async: the rule found nothing"
     gaps = tk.load(TRAIN).analyze("gpu_gaps:gap=10")
     as_json = json.loads(run("analyze", TRAIN, "-r", "gpu_gaps:gap=10", "--format", "json").text)
     assert as_json == gaps.to_dicts()

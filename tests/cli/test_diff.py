@@ -60,7 +60,7 @@ def test_a_terminal_shows_what_fits(show: Show, runs: tuple[Path, Path]) -> None
     rows = [line for line in shown.splitlines() if line.startswith(("Name", "kernel_"))]
     assert len(rows) == 1 + 12
     assert max(map(len, rows)) <= 90
-    assert "(columns left out: " in shown
+    assert "(omitted columns: " in shown
     assert "p; widen the terminal" in shown
 
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from tracekit.cli.layout import layout_lines, shorten
+from tracekit.cli.layout import shorten, table_lines
 
 LONG = "void cudnn::bn_bw_1C11_kernel_new<__half, float, float2>(T2, T2, cudnnTensorStruct, const T1 *)"
 FRAME = pl.DataFrame({"name": [LONG, "memset"], "total_ns": [1_533_628, 960], "kernel_id": [12345, None]})
 
 
 def shown(frame: pl.DataFrame, width: int | None, prose: tuple[str, ...] = ()) -> list[str]:
-    return list(layout_lines(frame, width, prose=prose))
+    return list(table_lines(frame, width, prose=prose))
 
 
 def test_without_a_terminal_nothing_is_cut() -> None:
@@ -90,8 +90,8 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
 
 
 def test_headings_can_be_bold() -> None:
-    assert next(layout_lines(FRAME, 200, bold=True)).startswith("\x1b[1mname")
-    assert next(layout_lines(FRAME, 40, bold=True)).startswith("\x1b[1m── 1 ")
+    assert next(table_lines(FRAME, 200, bold=True)).startswith("\x1b[1mname")
+    assert next(table_lines(FRAME, 40, bold=True)).startswith("\x1b[1m── 1 ")
 
 
 @pytest.mark.parametrize("width", [None, 80])

@@ -129,7 +129,10 @@ def test_a_roofline_without_its_metrics(run: Run) -> None:
     both = run("stats", BY_RANGE, "-r", "ncu_roofline:launch:range", status=1)
     assert "options 'launch' and 'range' are mutually exclusive\nHint: choose one of them" in both.stderr
     nothing = run("stats", "fixtures/empty.sqlite", "-r", "ncu_roofline")
-    assert (nothing.text, nothing.stderr) == ("", "ncu_roofline: no data, the capture recorded nothing for it\n")
+    assert (nothing.text, nothing.stderr) == (
+        "",
+        "ncu_roofline: no rows, because the capture contains no data for this report\n",
+    )
 
 
 def test_metrics_beside_kernels(run: Run, tmp_path: Path) -> None:
@@ -157,7 +160,10 @@ def test_of_other_programs_nothing_is_found(run: Run, tmp_path: Path) -> None:
 
 def test_what_cannot_be_joined(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "k.csv"
-    assert "--metrics needs --ncu FILE" in run("correlate", TRAIN, "--metrics", "a", "-o", out, status=2).stderr
+    assert (
+        "--metrics can only be used together with --ncu FILE"
+        in run("correlate", TRAIN, "--metrics", "a", "-o", out, status=2).stderr
+    )
     failed = run("correlate", TRAIN, "--ncu", RAW, "--metrics", "nothing", "-o", out, status=1)
     assert failed.stderr.startswith("tracekit: the Nsight Compute results lack these metrics: nothing\nHint: ")
     session = run("correlate", TRAIN, "--ncu", "fixtures/ncu/ncu_session.csv", "-o", out, status=1)

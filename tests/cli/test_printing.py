@@ -198,7 +198,7 @@ class TestStats:
         both = run("stats", TRAIN, "-r", "osrt_sum,nvtx_sum,cuda_api_sum", "--format", "csv")
         parts = [(ROOT / f"fixtures/stats/train_amp_{n}.csv").read_bytes() for n in ("nvtx_sum", "cuda_api_sum")]
         assert both.stdout == b"\n".join(parts)
-        assert both.stderr == "osrt_sum: no data, the capture recorded nothing for it\n"
+        assert both.stderr == "osrt_sum: no rows, because the capture contains no data for this report\n"
 
     def test_tables_are_titled(self, run: Run) -> None:
         text = run("stats", TRAIN, "-q").text

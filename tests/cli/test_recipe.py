@@ -80,7 +80,7 @@ def test_a_terminal_shows_the_first_rows(show: Show) -> None:
     assert len(shown) == 33
     assert shown[-1] == "(first 30 of 60 rows; -n 0 prints all)"
     narrow = show("recipe", "mpi_sum", RANKS, columns=40)
-    assert "(columns left out: " in narrow
+    assert "(omitted columns: " in narrow
 
 
 def test_all_tables_are_written(run: Run, tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_errors_are_reported_before_files_are_opened(run: Run) -> None:
         ("mpi_sum", "x", "--format", "parquet"): (2, "parquet cannot be printed: name an output folder"),
         ("mpi_sum", "x", "-o", "y", "--format", "json"): (2, "tables cannot be written to a folder as json"),
         ("mpi_sum", "x", "--table", "stats"): (2, "the recipe has no table 'stats'; did you mean"),
-        ("mpi_sum", "x", "--rank", "3"): (2, "'3' is not FILE=N, such as worker.nsys-rep=3"),
-        ("mpi_sum", "x", "--rank", "a=b"): (2, "'a=b' is not FILE=N"),
+        ("mpi_sum", "x", "--rank", "3"): (2, "'3' does not have the form FILE=N, such as worker.nsys-rep=3"),
+        ("mpi_sum", "x", "--rank", "a=b"): (2, "'a=b' does not have the form FILE=N"),
     }
     for arguments, (status, message) in wrong.items():
         assert message in run("recipe", *arguments, status=status).stderr

@@ -34,7 +34,7 @@ def test_options_of_a_format_have_a_name_and_a_value() -> None:
     assert parse_name_value("command=a=b") == ("command", "a=b")
     assert parse_name_value("user=") == ("user", "")
     for text in ("user", "=x"):
-        with pytest.raises(click.BadParameter, match="is not NAME=VALUE"):
+        with pytest.raises(click.BadParameter, match="does not have the form NAME=VALUE"):
             parse_name_value(text)
 
 

@@ -98,7 +98,7 @@ class TestStats:
     def test_what_is_left_out_is_named(self, show: Show) -> None:
         shown = show("stats", TRAIN, "-r", "cuda_gpu_kern_sum", "-q", columns=80)
         titles = shown.splitlines()[0].split("  ")
-        left_out = re.search(r"\(columns left out: (.*); widen the terminal or use --format csv\)", shown)
+        left_out = re.search(r"\(omitted columns: (.*); widen the terminal or use --format csv\)", shown)
         assert left_out is not None
         every = tk.stats(tk.load(TRAIN), "cuda_gpu_kern_sum").columns
         assert sorted([*(t.strip() for t in titles if t), *left_out[1].split(", ")]) == sorted(every)
@@ -409,9 +409,12 @@ class TestSelections:
 
     def test_an_empty_selection_is_not_taken_for_an_empty_capture(self, run: Run) -> None:
         said = run("stats", TRAIN, "-r", "cuda_gpu_kern_sum", "--time", "0:1ns").stderr
-        assert said == "cuda_gpu_kern_sum: no data, the selection excludes it or the capture recorded nothing for it\n"
+        assert (
+            said
+            == "cuda_gpu_kern_sum: no rows, because the selected part of the capture contains no data for this report\n"
+        )
         said = run("stats", FIXTURES / "cpu_only.sqlite", "-r", "cuda_gpu_kern_sum").stderr
-        assert said == "cuda_gpu_kern_sum: no data, the capture recorded nothing for it\n"
+        assert said == "cuda_gpu_kern_sum: no rows, because the capture contains no data for this report\n"
 
     def test_in_python(self) -> None:
         trace = tk.load(TRAIN)

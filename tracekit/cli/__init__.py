@@ -18,7 +18,7 @@ from tracekit.cli.output import print_error, print_message
 from tracekit.errors import TracekitError, TracekitWarning, choices_hint
 
 _GC_THRESHOLDS = (50_000, 20, 10)
-"""Garbage is collected less often than by default, because most objects are those of imported modules."""
+"""Thresholds of the garbage collector, higher than by default because most objects belong to imported modules."""
 COMMANDS = {
     "analyze": "Apply rules that find problems, such as those of nsys analyze.",
     "cache": "List or delete the stored columns of large captures.",
@@ -72,7 +72,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line and exit. The exit status is 1 after an error and 2 after wrong usage."""
+    """Run the command line and exit. The exit status is 1 after an error and 2 after a usage error."""
     gc.set_threshold(*_GC_THRESHOLDS)
     with warnings.catch_warnings():
         warnings.showwarning = _print_warning
@@ -129,4 +129,5 @@ def _is_broken_pipe(error: OSError) -> bool:
 
 
 def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning to standard error. This function replaces ``warnings.showwarning``."""
     print_message(f"tracekit: warning: {message}")

@@ -99,4 +99,4 @@ def command(
         print_reports(results, printing, selected, limit=limit)
     for name, table in results:
         if not table.rows:
-            print_message(f"{name}: nothing was found", quiet=quiet)
+            print_message(f"{name}: the rule found nothing", quiet=quiet)

@@ -91,7 +91,7 @@ def command(
     if to is None and out == STDOUT:
         raise click.UsageError("the output format is missing: add --to FORMAT")
     if metrics is not None and ncu is None:
-        raise click.UsageError("--metrics needs --ncu FILE")
+        raise click.UsageError("--metrics can only be used together with --ncu FILE")
     with contextlib.ExitStack() as stack:
         loaded = load_inputs(paths, from_)
         stack.callback(loaded.close)
@@ -114,7 +114,9 @@ def _join_ncu(trace: Traces, measured: Trace, metrics: list[str] | None) -> Trac
     from tracekit.trace import Trace
 
     if not isinstance(trace, Trace):
-        raise click.UsageError("--ncu needs a single IN; tracekit correlate without --ncu takes several")
+        raise click.UsageError(
+            "--ncu needs one capture, but IN is a set of ranks: pass one file without --rank, or omit --ncu"
+        )
     return trace.join_ncu(measured, metrics=metrics)
 
 

@@ -57,7 +57,7 @@ def kind_names() -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """The files that are being compared. No output may replace them."""
+    """The files that are being compared, so that no output replaces them."""
 
     inputs: tuple[Input, ...]
 
@@ -110,7 +110,7 @@ class _Sides:
 @click.option(
     "--to",
     type=click.Choice(["html"]),
-    help="Write a page for a browser with both sides side by side into the -o file.",
+    help="Write an HTML page that shows A and B side by side to the -o file.",
 )
 @limit_option(limit_help("kind"))
 @printing_options
@@ -251,7 +251,7 @@ def _print_tables(page: Page, diff: Diff, rows: int) -> None:
         if page.width is None:
             page.print_frame(table, "table")
         elif omitted := page.print_rows(table):
-            page.print_line(f"(columns left out: {', '.join(omitted)}; widen the terminal or use --format csv)")
+            page.print_line(f"(omitted columns: {', '.join(omitted)}; widen the terminal or use --format csv)")
         if shown.height < changed.height:
             page.print_line(f"(first {shown.height:,} of {changed.height:,} rows; -n 0 prints all)")
 
@@ -266,7 +266,7 @@ def _heading_lines(diff: Diff) -> Iterator[str]:
 
 
 def _kind_heading(diff: Diff, kind: str) -> str:
-    """Return a heading with the totals of a kind and the number of significant changes."""
+    """Return a heading with the total times of a kind on both sides, and the numbers of changes."""
     from tracekit.core.compare import KINDS
 
     frame, total = diff.frame(kind), KINDS[kind].total

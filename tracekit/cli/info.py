@@ -52,7 +52,7 @@ def command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> Non
 
 
 def collect_facts(trace: Trace) -> dict[str, Any]:
-    """Return the facts about a trace that ``tracekit info`` prints, as JSON values keyed by name."""
+    """Return the facts about a trace that ``tracekit info`` prints, as JSON values by name of the fact."""
     devices = trace.devices.select("device_id", "name", "compute_major", "compute_minor", "sm_count", "memory_bytes")
     span = trace.span()
     counts = {name: n for name, n in trace.count_all().items() if n}
@@ -100,7 +100,7 @@ def _ncu_facts(trace: Trace) -> dict[str, Any]:
 
 
 def fact_lines(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield the facts that ``collect_facts`` returns as lines of text."""
+    """Yield lines of text with the facts that ``collect_facts`` returns."""
     yield facts["path"]
     version = f"{facts.get('tool', '')} {facts.get('tool_version', '')}".strip()
     named = {"format": facts["format"], "written by": version, "schema": facts.get("schema_version")}

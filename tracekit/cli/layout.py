@@ -1,4 +1,4 @@
-"""Lay out a frame as lines of text, as a grid or as one block per row."""
+"""Format a data frame as lines of text: as a grid with one line per row, or as one block of lines per row."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 GAP = "  "
 NARROWEST_TEXT = 24  # in cells; if string columns would be narrower, the frame is printed as blocks
-NARROWEST_CUT_INSIDE = 24  # in cells; strings that are shortened to less are cut at the end, not in the middle
-NARROWEST_NAME = 36  # in cells; columns of numbers are left out before string columns become narrower
+NARROWEST_WITH_END = 24  # in cells; strings that are shortened to a smaller width lose their end, not their middle
+NARROWEST_NAME = 36  # in cells; columns of numbers are omitted before string columns become narrower
 MOST_LINES = 4  # maximum number of lines of a string in a block
 MOST_DECIMALS = 3
 _ID = re.compile(r"(_id|Id|ID)$|^[PT]id$")
@@ -49,7 +49,7 @@ class TextColumn:
         return max(cell_len(self.title), max(map(cell_len, self.cells), default=0))
 
     def fit_lines(self, text: str, width: int) -> list[str]:
-        """Return the lines of a grid cell. Prose is wrapped, and other strings are shortened to one line."""
+        """Return the lines of a grid cell. Prose is wrapped to ``width``, and other text is shortened to one line."""
         return (textwrap.wrap(text, width) or [""]) if self.is_prose else [shorten(text, width)]
 
     def block_lines(self, text: str, width: int) -> list[str]:
@@ -64,13 +64,13 @@ class TextColumn:
         return space + text if self.is_number else text + space
 
 
-def layout_lines(
+def table_lines(
     frame: pl.DataFrame, width: int | None, *, prose: Collection[str] = (), bold: bool = False
 ) -> Iterator[str]:
-    """Lay out a frame as a grid with one line per row, or as one block per row if the grid does not fit.
+    """Return the lines of a frame as a grid with one line per row, or as one block per row if the grid does not fit.
 
     Args:
-        frame: The frame to lay out.
+        frame: The frame to format.
         width: Width of the terminal in cells. If None, the width is unlimited and no value is shortened.
         prose: Names of columns that contain sentences, which are wrapped between words and never shortened.
         bold: Whether to print headings in bold.
@@ -80,13 +80,13 @@ def layout_lines(
     return _block_lines(columns, width or 0, bold=bold) if widths is None else _grid_lines(columns, widths, bold=bold)
 
 
-def layout_rows(frame: pl.DataFrame, width: int, *, bold: bool = False) -> tuple[Iterator[str], list[str]]:
-    """Lay out a frame with one line per row, without the columns that do not fit.
+def table_lines_that_fit(frame: pl.DataFrame, width: int, *, bold: bool = False) -> tuple[Iterator[str], list[str]]:
+    """Return the lines of a frame as a grid with one line per row, without the columns that do not fit.
 
     The last columns of numbers are omitted first.
 
     Args:
-        frame: The frame to lay out.
+        frame: The frame to format.
         width: Width of the terminal in cells.
         bold: Whether to print the heading in bold.
 
@@ -111,7 +111,7 @@ def shorten(text: str, width: int) -> str:
     text = _collapse_arguments(text, width)
     if cell_len(text) <= width:
         return text
-    tail = (width - 1) // 3 if width >= NARROWEST_CUT_INSIDE else 0
+    tail = (width - 1) // 3 if width >= NARROWEST_WITH_END else 0
     end = chop_cells(text[::-1], tail)[0][::-1] if tail else ""
     return chop_cells(text, width - 1 - tail)[0] + "…" + end
 

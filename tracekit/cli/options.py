@@ -198,7 +198,7 @@ def from_option(command: Command) -> Command:
             type=click.Choice(["nsys"]),
             expose_value=False,
             callback=_store_via,
-            help="Export the report IN with the nsys on the PATH, and read the export.",
+            help="Export the report IN with the program nsys on the PATH, and read the export.",
         ),
         click.option(
             "--no-cache",
@@ -247,7 +247,7 @@ def parse_rank(text: str) -> tuple[str, int]:
     """
     name, _, rank = text.rpartition("=")
     if not (name and rank.isdecimal() and rank.isascii() and len(rank) < _MAX_DIGITS):
-        raise click.BadParameter(f"{text!r} is not FILE=N, such as worker.nsys-rep=3")
+        raise click.BadParameter(f"{text!r} does not have the form FILE=N, such as worker.nsys-rep=3")
     return name, int(rank)
 
 
@@ -271,8 +271,8 @@ def _store_no_cache(context: click.Context, _: click.Parameter, no_cache: bool) 
     context.meta[_NO_CACHE] = no_cache
 
 
-def cache_argument() -> bool | None:
-    """Return whether to use the cache, according to ``--no-cache`` and ``TRACEKIT_CACHE``. The default is True."""
+def is_cache_enabled() -> bool:
+    """Return whether ``--no-cache`` and ``TRACEKIT_CACHE`` allow the use of the cache. The default is True."""
     from tracekit.trace import uses_cache
 
     return False if click.get_current_context().meta.get(_NO_CACHE) else uses_cache(None, default=True)
@@ -354,8 +354,8 @@ def rollup_options(command: Command) -> Command:
     """Add the options ``--key-op``, ``--iterations``, ``--dialect`` and ``--tensor-cores`` to a command.
 
     The command receives ``roll_up``, a function that rolls up a trace with these options. Because a roll-up takes time,
-    the function returns the trace unchanged unless one of these options is used, ``required`` is true, or one of the
-    given tables is computed by a roll-up and has no rows in the file.
+    the function returns the trace unchanged unless one of these options is used, its argument ``required`` is true, or
+    one of the tables that are passed to it is computed by a roll-up and has no rows in the file.
     """
     modes = click.Choice([EXTENDED, "dlprof"])
     options = (
@@ -421,7 +421,7 @@ def parse_name_value(text: str) -> tuple[str, str]:
     """
     name, equals, value = text.partition("=")
     if not (name and equals):
-        raise click.BadParameter(f"{text!r} is not NAME=VALUE")
+        raise click.BadParameter(f"{text!r} does not have the form NAME=VALUE, such as profile-name=run7")
     return name, value
 
 
@@ -544,7 +544,7 @@ def load_input(path: Path, from_: str | None) -> Trace:
     from tracekit.trace import load as load_trace
 
     no_pandas.hide_pandas()
-    return load_trace(path, from_, via=click.get_current_context().meta.get(_VIA), cache=cache_argument())
+    return load_trace(path, from_, via=click.get_current_context().meta.get(_VIA), cache=is_cache_enabled())
 
 
 def load_inputs(paths: Sequence[Path], from_: str | None) -> Traces:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
         @property
         def inputs(self) -> tuple[Input, ...]:
-            """The files and folders that are being read. No output may replace them."""
+            """The files and folders that are being read, so that no output replaces them."""
 
 
 STDOUT = Path("-")
@@ -92,16 +92,16 @@ class Page:
             for batch in frame.iter_slices(_BATCH_ROWS):
                 self._write(json_text(batch.write_ndjson()), end=b"")
         else:
-            from tracekit.cli.layout import layout_lines
+            from tracekit.cli.layout import table_lines
 
-            for line in layout_lines(frame, self.width, prose=prose, bold=self.bold):
+            for line in table_lines(frame, self.width, prose=prose, bold=self.bold):
                 self._write(line)
 
     def print_rows(self, frame: pl.DataFrame) -> list[str]:
         """Print a table with one line per row, and return the titles of the columns that did not fit."""
-        from tracekit.cli.layout import layout_rows
+        from tracekit.cli.layout import table_lines_that_fit
 
-        lines, omitted = layout_rows(frame, self.width or sys.maxsize, bold=self.bold)
+        lines, omitted = table_lines_that_fit(frame, self.width or sys.maxsize, bold=self.bold)
         for line in lines:
             self._write(line)
         return omitted
@@ -123,7 +123,7 @@ class Page:
 
     @property
     def _terminal(self) -> BinaryIO | None:
-        """The underlying stream of the terminal, which does not escape. None if the output is not a terminal."""
+        """The stream of the terminal, which escapes nothing. None if the output is not a terminal."""
         return self.data.terminal if isinstance(self.data, EscapingStream) else None
 
 

@@ -115,6 +115,10 @@ def _parse_condition(rows: pl.LazyFrame, where: str, known: Sequence[str], table
 
 
 def _check_column(name: str, known: Sequence[str], table: str) -> None:
-    """Raise a ``SchemaError`` if a column does not exist."""
+    """Check that a column exists.
+
+    Raises:
+        SchemaError: The column is not one of ``known``.
+    """
     if name not in known:
         raise SchemaError(f"table {table!r} has no column {name!r}", hint=choices_hint("columns", known, name))

@@ -202,7 +202,7 @@ def _check_output(style: str | None, out: Path | None, table: str, names: Sequen
         names: Names of the tables of the recipe.
 
     Raises:
-        click.UsageError: The recipe has no such table, or the format cannot be printed or written.
+        click.UsageError: The recipe does not have the table, or tables cannot be printed or written in the format.
     """
     if out is None and style not in (None, *PRINTED_STYLES):
         raise click.UsageError(f"{style} cannot be printed: name an output folder with -o")
@@ -220,7 +220,7 @@ def _print_rows(rows: pl.DataFrame, printing: Printing, limit: int | None) -> No
         if printing.style != "table" or page.width is None:
             printing.print_frame(page, listed)
         elif omitted := page.print_rows(listed):
-            page.print_line(f"(columns left out: {', '.join(omitted)}; widen the terminal or use --format csv)")
+            page.print_line(f"(omitted columns: {', '.join(omitted)}; widen the terminal or use --format csv)")
         if printing.is_terminal_table and listed.height < rows.height:
             page.print_line()
             page.print_line(f"(first {count:,} of {rows.height:,} rows; -n 0 prints all)")

@@ -62,12 +62,12 @@ def list_option(
 
 
 def print_reports(reports: Reports, printing: Printing, trace: Traces, *, limit: int | None) -> None:
-    """Print reports with their names. Several reports are printed one after the other.
+    """Print one or several reports in the order of ``reports``.
 
     Args:
         reports: The name and the rows of each report.
         printing: How and where to print.
-        trace: The trace of the reports. The output may not replace its files.
+        trace: The trace of the reports. The output must not replace its files.
         limit: Value of ``--limit``.
     """
     rows = rows_per_report(limit, printing, len(reports))
@@ -85,7 +85,7 @@ def rows_per_report(limit: int | None, printing: Printing, reports: int) -> int:
 
 
 def _limit_rows(report: Report, rows: int) -> Report:
-    """Return a report with only its first rows, per rank if it has several ranks. If ``rows`` is 0, keep all rows."""
+    """Return a report with only its first ``rows`` rows, or with the first ones of each rank. 0 keeps all rows."""
     from tracekit.sets.reports import RankedReport
 
     if not rows:
@@ -98,6 +98,7 @@ def _limit_rows(report: Report, rows: int) -> Report:
 
 
 def _print_csv(page: Page, reports: Reports, printing: Printing) -> None:
+    """Print the reports that have rows as CSV, separated by an empty line."""
     for i, (_, report) in enumerate((n, r) for n, r in reports if r.rows):
         if i:
             page.data.write(b"\n")
@@ -108,6 +109,7 @@ def _print_csv(page: Page, reports: Reports, printing: Printing) -> None:
 
 
 def _print_tables(page: Page, reports: Reports, _: Printing) -> None:
+    """Print the reports that have rows as tables, with headings if there are several reports."""
     for i, (name, report) in enumerate((n, r) for n, r in reports if r.rows):
         if i:
             page.print_line()
@@ -117,7 +119,7 @@ def _print_tables(page: Page, reports: Reports, _: Printing) -> None:
         if name in PROSE or page.width is None:
             page.print_frame(frame, "table", prose=frame.columns if name in PROSE else ())
         elif omitted := page.print_rows(frame):
-            page.print_line(f"(columns left out: {', '.join(omitted)}; widen the terminal or use --format csv)")
+            page.print_line(f"(omitted columns: {', '.join(omitted)}; widen the terminal or use --format csv)")
 
 
 def _print_row_counts(page: Page, limited: Reports, rows: int) -> None:
@@ -129,6 +131,7 @@ def _print_row_counts(page: Page, limited: Reports, rows: int) -> None:
 
 
 def _print_json(page: Page, reports: Reports, _: Printing) -> None:
+    """Print a single report as a JSON array of rows, and several reports as an object with one array per report."""
     if len(reports) == 1:
         page.print_frame(reports[0][1].frame(), "json")
     else:
@@ -136,6 +139,7 @@ def _print_json(page: Page, reports: Reports, _: Printing) -> None:
 
 
 def _print_jsonl(page: Page, reports: Reports, _: Printing) -> None:
+    """Print the rows of reports as JSON lines. If there are several reports, rows begin with the key ``report``."""
     import polars as pl
 
     for name, report in reports:
@@ -144,6 +148,11 @@ def _print_jsonl(page: Page, reports: Reports, _: Printing) -> None:
 
 
 def _print_binary(page: Page, reports: Reports, printing: Printing) -> None:
+    """Write a single report as Parquet or Arrow.
+
+    Raises:
+        click.UsageError: There are several reports.
+    """
     if len(reports) > 1:
         message = (
             f"{printing.style} output can contain only one report, but {len(reports)} are selected: choose one with -r"

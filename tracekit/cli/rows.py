@@ -88,7 +88,7 @@ def command(
     printing: Printing,
     quiet: bool,
 ) -> None:
-    """Print the rows of a TABLE of IN, in the order of the capture or sorted.
+    """Print the rows of the table TABLE of IN, in the order of the capture or sorted.
 
     For tables of ops, iterations and group nodes, the trace is rolled up first. If a table has the columns start_ns and
     end_ns, you can also use duration_ns in --columns, --where and --sort.

@@ -110,7 +110,9 @@ def command(
         selected = roll_up(select(trace))
         if graph is not None:
             if not isinstance(selected, Trace):
-                raise click.UsageError("--graph needs a single IN; tracekit stats without --graph takes several")
+                raise click.UsageError(
+                    "--graph needs one capture, but IN is a set of ranks: pass one file without --rank, or omit --graph"
+                )
             selected = selected.join_graph(stack.enter_context(load_trace(graph)))
             print_message(_graph_match_summary(selected), quiet=quiet)
         with progress_bar("computing", quiet=quiet) as progress:
@@ -121,14 +123,14 @@ def command(
         print_reports(reports, printing, selected, limit=limit)
     for name, report in reports:
         if not report.rows:
-            print_message(f"{name}: no data, {_missing_data_reason(trace, selected)}", quiet=quiet)
+            print_message(f"{name}: no rows, because {_missing_data_reason(trace, selected)}", quiet=quiet)
 
 
 def _missing_data_reason(trace: Traces, selected: Traces) -> str:
-    """Return a clause for a message that states why a report has no rows."""
+    """Return the reason why a report has no rows, as a clause that follows "because"."""
     if selected is trace:
-        return "the capture recorded nothing for it"
-    return "the selection excludes it or the capture recorded nothing for it"
+        return "the capture contains no data for this report"
+    return "the selected part of the capture contains no data for this report"
 
 
 def _graph_match_summary(joined: Trace) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from tracekit import interrupts
-from tracekit.cli.options import cache_argument, from_option
+from tracekit.cli.options import from_option, is_cache_enabled
 from tracekit.cli.output import print_message
 
 
@@ -38,7 +38,7 @@ def command(
     """
     from tracekit.view import open_viewer
 
-    viewer = open_viewer(captures, host=host, port=port, from_=from_, cache=cache_argument(), token=token)
+    viewer = open_viewer(captures, host=host, port=port, from_=from_, cache=is_cache_enabled(), token=token)
     with interrupts.cleaning_up(viewer.close):
         click.echo(viewer.url)
         print_message("Press Ctrl-C to stop the viewer.")
