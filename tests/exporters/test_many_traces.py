@@ -201,8 +201,8 @@ def test_ranks_that_cannot_be_aligned_are_not_merged(tmp_path: Path) -> None:
     with pytest.raises(ExportError) as error:
         traces.export(tmp_path / "trace.json")
     assert str(error.value) == (
-        "rank 1 cannot be drawn on one clock with rank 0: neither the UTC times of their origins nor common "
-        "collectives are recorded\nHint: export these ranks separately"
+        "rank 1: the clock cannot be aligned with that of rank 0, because neither common collectives nor the UTC "
+        "time of the trace origin are recorded\nHint: export these ranks separately"
     )
     assert not (tmp_path / "trace.json").exists()
     alone = write(traces.select(ranks=[1]), tmp_path)
@@ -213,7 +213,7 @@ def test_ranks_aligned_by_utc_alone_are_a_warning(tmp_path: Path) -> None:
     for rank in (0, 1):
         info = [{"name": "origin_utc_ns", "value": str(10**18 - 4000 * rank)}]
         write_capture(tmp_path / f"rank{rank}", kernels=[kernel(0, 5)], capture_info=info)
-    with pytest.warns(TracekitWarning, match="rank 1: their clocks are aligned by the UTC times of"):
+    with pytest.warns(TracekitWarning, match="rank 1: the clock is aligned only by the UTC time of"):
         tk.load_many([tmp_path / "rank0", tmp_path / "rank1"]).export(tmp_path / "trace.json")
     written = load(tmp_path / "trace.json")
     assert [ns(e) for e in events_of(written, "X")] == [4000, 0]

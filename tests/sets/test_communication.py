@@ -61,7 +61,7 @@ def test_an_empty_set(tmp_path: Path) -> None:
 
 
 def test_ranks_that_are_not_aligned_are_named(tmp_path: Path) -> None:
-    with pytest.warns(tk.TracekitWarning, match="^rank 1: .* by the UTC times of their origins alone"):
+    with pytest.warns(tk.TracekitWarning, match="^rank 1: .* only by the UTC time of the trace origin"):
         assert ranks(tmp_path / "a", "5", "25").communication().clocks["offset_ns"].to_list() == [0, 20]
     with pytest.warns(tk.TracekitWarning, match="^rank 1, 2: .* cannot be aligned .* their times are null$"):
         ranks(tmp_path / "b", "5", None, None).communication()

@@ -205,7 +205,7 @@ def test_a_worker_returns_warnings_and_errors() -> None:
         warnings.simplefilter("error")
         answer = pickle.loads(pickle.dumps(workers.call_with_warnings(warn_of_rank, member)))
     with pytest.warns(TracekitWarning, match="of this rank"):
-        assert answer.deliver() == os.getpid()
+        assert answer.reissue_warnings() == os.getpid()
     assert isinstance(workers.call_with_warnings(fail, member).outcome, PermissionError)
 
 
@@ -261,8 +261,10 @@ class TestDask:
 
         monkeypatch.setattr(dask_engine, "_MERGED", 3)
         received: list[Any] = []
-        deliver = workers.MemberResult.deliver
-        monkeypatch.setattr(workers.MemberResult, "deliver", lambda a: received.append(a.outcome) or deliver(a))
+        reissue = workers.MemberResult.reissue_warnings
+        monkeypatch.setattr(
+            workers.MemberResult, "reissue_warnings", lambda a: received.append(a.outcome) or reissue(a)
+        )
         for number in range(11):
             shutil.copy(RANKS / "mpi_rank0.nsys-rep", tmp_path / f"c{number}.nsys-rep")
         (tmp_path / "c4.nsys-rep").write_bytes(b"no report")

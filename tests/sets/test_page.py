@@ -54,7 +54,7 @@ def test_the_page_of_ranks(tmp_path: Path) -> None:
 def test_sections_without_data_are_left_out(tmp_path: Path) -> None:
     """Captures without UTC times are not aligned."""
     paths = [write_capture(tmp_path / f"rank{n}", kernels=[kernel(0, 10 + n)]) for n in range(2)]
-    with pytest.warns(TracekitWarning, match="rank 1: their clocks cannot be aligned") as warned:
+    with pytest.warns(TracekitWarning, match="rank 1: the clock cannot be aligned") as warned:
         text = tk.load_many(paths).export(tmp_path / "page.html").read_text("utf-8")
     assert len(warned) == 1
     assert set(sections(text)) >= {"Ranks", "Utilization over time", "Pace"}

@@ -80,8 +80,9 @@ def test_sources_must_agree() -> None:
     with pytest.raises(TracekitError) as error:
         ranks_of(recorded("rank0.nsys-rep", mpi(1)), recorded("rank1.nsys-rep", mpi(0)))
     assert str(error.value) == (
-        "/captures/rank0.nsys-rep: the sources of its rank contradict one another: MPI says 1, the file name says 0\n"
-        "Hint: state the rank: ranks={'rank0.nsys-rep': N}, or --rank rank0.nsys-rep=N"
+        "/captures/rank0.nsys-rep: the rank of this capture is contradictory: 1 according to MPI, "
+        "0 according to the file name\n"
+        "Hint: specify the rank with ranks={'rank0.nsys-rep': N} or --rank rank0.nsys-rep=N"
     )
 
 
@@ -112,7 +113,8 @@ def test_a_communicator_of_some_ranks_says_nothing() -> None:
 
 def test_a_rank_beyond_the_size_of_the_job_is_an_error() -> None:
     with pytest.raises(
-        TracekitError, match="its rank is 5 according to MPI, but the number of ranks is 2 according to MPI"
+        TracekitError,
+        match="the rank of this capture is 5 according to MPI, but the number of ranks is 2",
     ):
         ranks_of(recorded("a", mpi(5)))
 
@@ -159,7 +161,7 @@ def test_a_capture_of_several_ranks_has_the_rank_of_its_name() -> None:
         warnings.simplefilter("error")
         members = assign_ranks([recorded("rank0", Evidence("MPI", (0, 1), 4)), recorded("rank3", several)])
     assert [(m.rank, m.recorded_ranks) for m in members] == [(0, (0, 1)), (3, (2, 3))]
-    with pytest.raises(TracekitError, match="MPI says 2 and 3, the file name says 0"):
+    with pytest.raises(TracekitError, match="2 and 3 according to MPI, 0 according to the file name"):
         ranks_of(recorded("rank0", several))
 
 
@@ -226,6 +228,7 @@ def test_the_environment_of_a_capture_states_its_rank(tmp_path: Path) -> None:
     ]
     assert all(m.host and m.host not in repr(m) for m in members)
     with pytest.raises(
-        TracekitError, match=r"rank0.sqlite: .*contradict.*the variable RANK says 1, the file name says 0"
+        TracekitError,
+        match=r"rank0.sqlite: .*contradict.*1 according to the variable RANK, 0 according to the file name",
     ):
         tk.load_many(ranked(1, "rank0.sqlite"))

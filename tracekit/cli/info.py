@@ -30,7 +30,7 @@ def command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> Non
     exit status is 1.
     """
     failed = False
-    paths = tuple(path for given in paths for path in expand_folder(given))
+    paths = tuple(path for named in paths for path in expand_folder(named))
     for path in paths:
         try:
             with load_input(path, from_) as trace:

@@ -1,4 +1,4 @@
-"""Analyze the communication between the ranks of a set, opening one profile at a time."""
+"""Analyze the communication between the ranks of a set. Only one profile is open at a time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def analyze(traces: TraceSet) -> Communication:
 
 
 def clock_conversions(traces: TraceSet) -> pl.DataFrame:
-    """Return one row per rank that describes how its times are converted to the clock of the first rank."""
+    """Return one row per rank with the offset and drift that convert its times to the clock of the first rank."""
     from tracekit.core.communication import Communication, call_tables
 
     return Communication(collect_rank_tables(traces, call_tables)).clocks
@@ -57,10 +57,12 @@ def collect_rank_tables(traces: TraceSet, function: Compute) -> Tables:
 
 
 def _empty_tables(function: Compute) -> Iterable[tuple[str, pl.DataFrame]]:
+    """Return the tables that a function computes for a trace without rows, each with its name."""
     return function(Trace.from_tables({}).frame).items()
 
 
 def _compute_tables(function: Compute, trace: Trace) -> Tables:
+    """Return the tables that a function computes for a trace. Unlike a local function, this one can be pickled."""
     return compute(trace, function, key=function)
 
 
@@ -73,9 +75,9 @@ def warn_about_unaligned_clocks(clocks: pl.DataFrame) -> None:
     from tracekit.core.communication.clocks import NONE, UTC
 
     problems = {
-        NONE: "their clocks cannot be aligned with that of the first rank, because neither collectives nor the UTC "
-        "times of their origins are known; their times are null",
-        UTC: "their clocks are aligned by the UTC times of their origins alone, which may be off by milliseconds",
+        NONE: "the clock cannot be aligned with that of the first rank, because neither common collectives nor the UTC "
+        "time of the trace origin are recorded; the times are null",
+        UTC: "the clock is aligned only by the UTC time of the trace origin, which may be off by milliseconds",
     }
     for method, problem in problems.items():
         ranks = clocks.filter(method=method)[RANK].to_list()

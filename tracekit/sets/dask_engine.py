@@ -160,6 +160,11 @@ class _MergeTree:
 
 
 def _import_distributed() -> Any:
+    """Import and return the package ``distributed``.
+
+    Raises:
+        TracekitError: Dask is not installed.
+    """
     try:
         import distributed
     except ImportError as e:
@@ -194,11 +199,11 @@ def _merge_results(
 
 
 def _task_outcome(future: Any, member: Member) -> Any:
-    """Wait for a task, and return its result or error. The death of several workers is returned as an error, too."""
+    """Wait for a task, and return its result or error. If several workers died during the task, return an error."""
     from distributed.scheduler import KilledWorker
 
     try:
-        return future.result().deliver()
+        return future.result().reissue_warnings()
     except (TracekitError, OSError) as e:
         return e
     except KilledWorker:
@@ -216,7 +221,7 @@ def _merged_result(root: Any) -> Any:
     from distributed.scheduler import KilledWorker
 
     try:
-        return root.result().deliver()
+        return root.result().reissue_warnings()
     except KilledWorker as e:
         raise TracekitError(
             "several workers died while they merged results", hint="start workers with more memory"

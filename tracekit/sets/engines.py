@@ -135,7 +135,7 @@ class LocalEngine:
                 if not pending:
                     return
                 member, future = pending.popleft()
-                yield member, future.result().deliver()
+                yield member, future.result().reissue_warnings()
         except BrokenProcessPool as e:
             self._pool = None
             raise TracekitError(

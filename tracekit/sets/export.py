@@ -1,7 +1,8 @@
-"""Write a set to files, opening one member at a time.
+"""Write the members of a set to one output. Only one member is open at a time.
 
-In formats with one file per table, every table has an additional column ``rank``. CSV and Parquet files are written one
-member after another, which needs the memory of one member. The other formats need the memory of the largest table.
+In formats with one file per table, every table has an additional column ``rank``. CSV and Parquet files are extended
+with the rows of each member in turn, which needs the memory of one member. The other formats need the memory of the
+largest table.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from tracekit import exporting, registry, targets
 from tracekit.errors import ExportError
 from tracekit.sets import frames
-from tracekit.sets.page import page
-from tracekit.sets.timeline import many_traces
+from tracekit.sets.page import render_ranks_page
+from tracekit.sets.timeline import traces_to_export
 
 if TYPE_CHECKING:
     import os
@@ -49,7 +50,7 @@ def export(
         exporter: The exporter for the format of the output.
         tables: Names of the tables to write. If None, all tables are written except those declared as optional.
         overwrite: Whether to replace an existing output.
-        progress: Callback that receives the number of written members and of all members.
+        progress: Callback that receives the number of members written so far and the number of all members.
 
     Returns:
         The path of the output.
@@ -58,13 +59,13 @@ def export(
         ExportError: The format cannot hold several ranks, or the output exists or cannot be written.
     """
     if exporter.write_many is not None:
-        many = many_traces(traces)
+        many = traces_to_export(traces)
         with targets.atomic_output(path, overwrite=overwrite, inputs=traces.inputs) as new:
             exporter.write_many(many, new, progress or _ignore_progress)
         return Path(path)
     if exporter.format == HTML:
         with targets.atomic_output(path, overwrite=overwrite, inputs=traces.inputs) as new:
-            new.write_text(page(traces, progress), "utf-8", newline="\n")
+            new.write_text(render_ranks_page(traces, progress), "utf-8", newline="\n")
         return Path(path)
     if exporter.format == SQLITE:
         with targets.atomic_output(path, overwrite=overwrite, inputs=traces.inputs) as new:
@@ -140,8 +141,8 @@ class SetView:
         return self._traces.frame(name)
 
 
-def _views(traces: TraceSet, progress: Progress) -> Iterator[tuple[RankedView, int]]:
-    """Open one member after another, and yield its view and its index. A view is closed before the next is yielded."""
+def _open_views(traces: TraceSet, progress: Progress) -> Iterator[tuple[RankedView, int]]:
+    """Open each member in turn, and yield its view and its index. Each view is closed before the next one is opened."""
     from tracekit.trace import view_of
 
     for number, rank in enumerate(traces.ranks):
@@ -174,7 +175,7 @@ def _write_sqlite(traces: TraceSet, path: Path, progress: Progress) -> None:
     from tracekit.exporters.sqlite.export import write_database
     from tracekit.exporters.sqlite.keys import common_keys, valid_keys
 
-    views = (view for view, _ in _views(traces, _ignore_progress))
+    views = (view for view, _ in _open_views(traces, _ignore_progress))
     names: list[str] = []
     keys, rows = [], 0
     for ranked in views:
@@ -182,15 +183,15 @@ def _write_sqlite(traces: TraceSet, path: Path, progress: Progress) -> None:
         schemas = {name: ranked.view.schema(name) for name in names}
         keys.append(valid_keys(ranked.view, schemas))
         rows += sum(map(ranked.view.count, names))
-    tables = ((name, view.chunked_table(name)) for view, _ in _views(traces, _ignore_progress) for name in names)
+    tables = ((name, view.chunked_table(name)) for view, _ in _open_views(traces, _ignore_progress) for name in names)
     ranked_schemas = {name: traces.schema(name) for name in names}
     write_database(path, ranked_schemas, common_keys(keys).with_column(frames.RANK), tables, progress, rows=rows)
 
 
 def _write_csv(traces: TraceSet, exporter: Exporter, files: Mapping[str, Path], progress: Progress) -> None:
-    """Write each table as CSV by appending the rows of one member after another."""
+    """Write each table as CSV, by appending the rows of each member in turn."""
     write: Any = exporter.write_table
-    for view, number in _views(traces, progress):
+    for view, number in _open_views(traces, progress):
         for name, file in files.items():
             if not number:
                 write(view, name, file, _ignore_progress)
@@ -209,7 +210,7 @@ def _write_parquet(traces: TraceSet, _: Exporter, files: Mapping[str, Path], pro
 
     with contextlib.ExitStack() as stack:
         writers: dict[str, TableWriter] = {}
-        for view, _number in _views(traces, progress):
+        for view, _number in _open_views(traces, progress):
             for name, file in files.items():
                 table = view.chunked_table(name)
                 if name not in writers:

@@ -1,4 +1,4 @@
-"""Concatenate the tables of the members of a set, opening one member at a time."""
+"""Concatenate the tables of the members of a set. Only one member is open at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 RANK, RECORDED_RANK = "rank", "recorded_rank"
-"""Name of the added column with the rank of each row, and new name of a column ``rank`` of the table itself."""
+"""Name of the added column with the rank of each row, and new name of a recorded column ``rank``."""
 _RANK_COLUMN = schemas.Column(RANK, "int64", "Rank of the capture that contains the row.")
 
 
@@ -48,7 +48,7 @@ def name_in_trace(column: str) -> str:
 def scan(
     members: Sequence[Member], open_member: Callable[[Member], Trace], name: str, schema: TableSchema
 ) -> pl.LazyFrame:
-    """Return a table of all members as a LazyFrame. Collecting it opens one member after another.
+    """Return a table of all members as a LazyFrame. Collecting it opens the members one at a time.
 
     Args:
         members: The members, in the order of their rows.

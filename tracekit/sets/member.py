@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NCCL = "NCCL"
 MAX_RANK = 10_000_000
-"""Numbers that are not less than this limit are not accepted as ranks."""
+"""Ranks are numbers below this limit. Larger recorded numbers are ignored."""
 _INIT = r"^ncclCommInitRank"
 _RANK_KEYS, _SIZE_KEYS = ("rank",), ("no. of ranks", "nranks", "number of ranks")
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")

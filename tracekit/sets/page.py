@@ -96,12 +96,12 @@ _CLOCKS = {
 }
 
 
-def page(traces: TraceSet, progress: Progress | None = None) -> str:
+def render_ranks_page(traces: TraceSet, progress: Progress | None = None) -> str:
     """Return an HTML page that shows the ranks of a set side by side.
 
     Args:
         traces: The set.
-        progress: Callback that receives the number of read profiles and the number of all profiles.
+        progress: Callback that receives the number of profiles read so far and the number of all profiles.
 
     Raises:
         TracekitError: A file cannot be read, or plotly is not installed.
@@ -121,7 +121,7 @@ def page(traces: TraceSet, progress: Progress | None = None) -> str:
 
 
 def figures(tables: Mapping[str, pl.DataFrame], prefix: str = "") -> dict[str, Any]:
-    """Return the figures of a recipe as JSON objects for plotly, by name. The page itself contains their template.
+    """Return the figures of a recipe as JSON objects for plotly, by name. The page adds the template of the figures.
 
     Args:
         tables: The tables of the recipe by name.
@@ -134,11 +134,12 @@ def figures(tables: Mapping[str, pl.DataFrame], prefix: str = "") -> dict[str, A
 
 
 def _gpu_time_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
+    """Yield the section on how the GPUs of each rank spend their time, unless it would be empty."""
     recipe_tables = tables["gpu_time_sum"]
     rows = recipe_tables["gpu_time"]
     note = (
-        "The time of a GPU is that from the first to the last activity of its rank. Communication is exposed while no "
-        "other kernel runs. CUDA graphs count as computation."
+        "The time of a GPU begins with the first activity of its rank and ends with the last one. Communication is "
+        "exposed while no other kernel runs. CUDA graphs count as computation."
     )
     shown = _optional_table("GPUs of all ranks", rows, _GPU_TIME)
     if shown:
@@ -146,6 +147,7 @@ def _gpu_time_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
 
 
 def _iterations_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
+    """Yield the section on the durations of iterations and on stragglers, unless it would be empty."""
     recipe_tables = tables["iteration_spread"]
     shown = _optional_table(
         "Stragglers and the phase in which they lose time", recipe_tables["stragglers"], _STRAGGLERS
@@ -156,6 +158,7 @@ def _iterations_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
 
 
 def _communication_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
+    """Yield the section on collectives, messages and the clocks of the ranks, unless it would be empty."""
     recipe_tables = tables["comm_skew"]
     shown = _optional_table("Waits and transfers of each rank", recipe_tables["arrivals"], _ARRIVALS)
     shown += _optional_table("Collectives and messages", tables["comm_sum"]["summary"], _SUMMARY)
@@ -165,6 +168,7 @@ def _communication_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
 
 
 def _utilization_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
+    """Yield the section with heat maps of the utilization of GPUs over time, unless it would be empty."""
     kernels, nccl, *others = MAPS
     shown = [kernels if tables[nccl]["analysis"].is_empty() else nccl, *others]  # that of NCCL shows all kernels, too
     drawn = {name: drawn for recipe in shown for name, drawn in figures(tables[recipe], f"{recipe}_").items()}
@@ -185,5 +189,6 @@ def _pace_section(traces: TraceSet, tables: Mapping[str, Tables]) -> Iterator[Se
 
 
 def _optional_table(caption: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> list[Table]:
+    """Return a list with an HTML table of the first rows of a frame. The list is empty if the frame has no rows."""
     header = next(iter(columns))
     return [] if rows.is_empty() else [Table.from_frame(caption, rows, dict(columns), _ROWS, header)]

@@ -34,10 +34,10 @@ def expand_paths(paths: PathLike | Iterable[PathLike]) -> list[Path]:
         TracekitError: No capture matches, or a capture is listed twice.
         FileNotFoundError: A path does not exist.
     """
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    if not given:
+    listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not listed:
         raise TracekitError("no captures were passed", hint="pass files, a folder or a pattern")
-    captures = [file for path in given for file in _expand_path(path)]
+    captures = [file for path in listed for file in _expand_path(path)]
     seen: set[Path] = set()
     for file in captures:
         real = Path(os.path.realpath(file))
@@ -59,9 +59,9 @@ def locate_captures(paths: PathLike | Iterable[PathLike]) -> dict[Path, str | No
         TracekitError: No capture matches, a capture is listed twice, or a remote storage cannot be read.
         FileNotFoundError: A path does not exist.
     """
-    given = [remote.local_path(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
-    urls = [path for path in given if isinstance(path, str) and remote.is_url(path)]
-    local = [path for path in given if path not in urls]
+    listed = [remote.local_path(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    urls = [path for path in listed if isinstance(path, str) and remote.is_url(path)]
+    local = [path for path in listed if path not in urls]
     located: dict[Path, str | None] = dict.fromkeys(expand_paths(local) if local or not urls else ())
     suffixes = [suffix for reader in registry.built_in_readers().values() for suffix in reader.suffixes]
     for url in (url for named in urls for url in sorted(remote.expand_url(named, suffixes), key=natural_key)):
@@ -84,8 +84,8 @@ def natural_key(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(t), t) if t.isdecimal() else (1, 0, t) for t in tokens]
 
 
-def _expand_path(given: PathLike) -> list[Path]:
-    text, path = os.fspath(given), Path(given)
+def _expand_path(named: PathLike) -> list[Path]:
+    text, path = os.fspath(named), Path(named)
     if path.is_dir():
         return _captures_of_folder(path)
     if not path.exists() and glob.has_magic(text):

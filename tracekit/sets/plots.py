@@ -50,7 +50,7 @@ class SetPlots:
         return self._draw_single_figure("comm_skew", "arrivals", "collectives or messages", dark=dark)
 
     def iterations(self, *, dark: bool = False) -> Figure:
-        """Draw how much the durations of each iteration differ between ranks, with the stragglers.
+        """Draw the shortest, median and longest duration of each iteration over all ranks, and mark the stragglers.
 
         Args:
             dark: Whether to use the dark template.
@@ -157,6 +157,11 @@ class SetPlots:
         return recipes.figures(tables, dark=dark)
 
     def _draw_single_figure(self, recipe: str, name: str, what: str, *, dark: bool) -> Figure:
+        """Run a recipe and return one of its figures.
+
+        Raises:
+            MissingTableError: The ranks have no data for the figure.
+        """
         drawn = self.recipe(self._traces.recipe(recipe), dark=dark)
         if name not in drawn:
             raise MissingTableError(f"the ranks have no {what}", hint="choose captures that have them")

@@ -49,7 +49,7 @@ def varying_numbers(names: Sequence[str]) -> dict[str, int]:
     return {name: int(s[varying[0]]) for name, s in zip(names, split, strict=True)}
 
 
-def assign_ranks(captures: Sequence[RecordedFacts], given: Mapping[str, int] | None = None) -> tuple[Member, ...]:
+def assign_ranks(captures: Sequence[RecordedFacts], specified: Mapping[str, int] | None = None) -> tuple[Member, ...]:
     """Determine the rank of each capture, and return the members of the set, sorted by rank.
 
     A rank that the user specifies overrides all other sources. Otherwise, the recorded ranks and the rank in the file
@@ -58,13 +58,13 @@ def assign_ranks(captures: Sequence[RecordedFacts], given: Mapping[str, int] | N
 
     Args:
         captures: The facts that each capture records.
-        given: Ranks that the user specifies, by file name, stem of a file name, or path.
+        specified: Ranks that the user specifies, by file name, stem of a file name, or path.
 
     Raises:
-        TracekitError: The sources of a rank contradict one another, two captures have the same rank, the rank of some
+        TracekitError: The sources of a rank contradict each other, two captures have the same rank, the rank of some
             captures is unknown, or a name matches no capture.
     """
-    chosen = _specified_ranks(captures, given or {})
+    chosen = _specified_ranks(captures, specified or {})
     size = _world_size(captures, chosen)
     weak = varying_numbers([c.path.name for c in captures])
     members, unknown = [], []
@@ -90,14 +90,14 @@ def assign_ranks(captures: Sequence[RecordedFacts], given: Mapping[str, int] | N
     return tuple(sorted(members, key=lambda m: m.rank))
 
 
-def _specified_ranks(captures: Sequence[RecordedFacts], given: Mapping[str, int]) -> dict[Path, int]:
+def _specified_ranks(captures: Sequence[RecordedFacts], specified: Mapping[str, int]) -> dict[Path, int]:
     """Return the ranks that the user specified, by path of the capture.
 
     Raises:
         TracekitError: A name matches no capture or several captures, or a number is not a rank.
     """
     ranks: dict[Path, int] = {}
-    for name, rank in given.items():
+    for name, rank in specified.items():
         matches = [c.path for c in captures if name in (c.path.name, c.path.stem, str(c.path))]
         matches = matches or [c.path for c in captures if str(c.path).endswith(f"/{name}")]
         if len(matches) != 1:
@@ -133,7 +133,7 @@ def _agreed_rank(capture: RecordedFacts, size: int) -> tuple[int, str] | None:
     The rank in an NCCL communicator is used only if the communicator contains all ranks of the job.
 
     Raises:
-        TracekitError: The sources contradict one another.
+        TracekitError: The sources contradict each other.
     """
     in_name = ranks_in_name(capture.path.name)
     evidence = [*capture.evidence, *([Evidence(FILE_NAME, tuple(in_name))] if len(in_name) == 1 else [])]
@@ -143,27 +143,28 @@ def _agreed_rank(capture: RecordedFacts, size: int) -> tuple[int, str] | None:
         return None
     first = single[0]
     if any(first.ranks[0] not in e.ranks for e in evidence):
-        said = ", ".join(f"{e.source} says {' and '.join(map(str, e.ranks))}" for e in evidence)
-        message = f"the sources of its rank contradict one another: {said}"
+        ranks = ", ".join(f"{' and '.join(map(str, e.ranks))} according to {e.source}" for e in evidence)
+        message = f"the rank of this capture is contradictory: {ranks}"
         raise TracekitError(message, path=capture.path, hint=_rank_option_hint(capture.path))
     too_small = next((e for e in evidence if e.size is not None and first.ranks[0] >= e.size), None)
     if too_small is not None:
         count = f"the number of ranks is {too_small.size} according to {too_small.source}"
-        message = f"its rank is {first.ranks[0]} according to {first.source}, but {count}"
+        message = f"the rank of this capture is {first.ranks[0]} according to {first.source}, but {count}"
         raise TracekitError(message, path=capture.path, hint=_rank_option_hint(capture.path))
     return first.ranks[0], first.source
 
 
-def are_all_specified(paths: Sequence[Path], given: Mapping[str, int], remote: Container[Path] = ()) -> bool:
+def are_all_specified(paths: Sequence[Path], specified: Mapping[str, int], remote: Container[Path] = ()) -> bool:
     """Return whether the user specified the ranks of all files, so that no file has to be read to determine them.
 
     Args:
         paths: The captures.
-        given: Ranks by file name, stem of a file name, or path.
+        specified: Ranks by file name, stem of a file name, or path.
         remote: The captures that are not on this machine.
     """
     return all(
-        (path in remote or path.is_file()) and (path.name in given or path.stem in given or str(path) in given)
+        (path in remote or path.is_file())
+        and (path.name in specified or path.stem in specified or str(path) in specified)
         for path in paths
     )
 
@@ -188,6 +189,11 @@ def make_member(capture: RecordedFacts, rank: int, source: str) -> Member:
 
 
 def _check_unique(members: Iterable[Member]) -> None:
+    """Check that no two captures have the same rank.
+
+    Raises:
+        TracekitError: Several captures have the same rank.
+    """
     by_rank: dict[int, list[Member]] = defaultdict(list)
     for member in members:
         by_rank[member.rank].append(member)
@@ -195,7 +201,7 @@ def _check_unique(members: Iterable[Member]) -> None:
         if len(same) > 1:
             sources = ", ".join(f"{printable_path(m.name)} (by {m.source})" for m in same[:_LISTED])
             message = f"{len(same)} captures have rank {rank}: {sources}"
-            raise TracekitError(message, hint=f"leave one out, or {_rank_option_hint(same[1].path)}")
+            raise TracekitError(message, hint=f"omit one of them, or {_rank_option_hint(same[1].path)}")
 
 
 def _check_complete(members: Sequence[Member]) -> None:
@@ -213,13 +219,15 @@ def _check_complete(members: Sequence[Member]) -> None:
 
 
 def _format_names(captures: Sequence[RecordedFacts]) -> str:
+    """Return the file names of the first captures as a list for messages."""
     more = ", …" if len(captures) > _LISTED else ""
     return ", ".join(printable_path(c.path.name) for c in captures[:_LISTED]) + more
 
 
 def _rank_option_hint(path: Path) -> str:
+    """Return a hint that states how to specify the rank of a capture."""
     name = printable_path(path.name)
-    return f"state the rank: ranks={{{name!r}: N}}, or --rank {name}=N"
+    return f"specify the rank with ranks={{{name!r}: N}} or --rank {name}=N"
 
 
 def _stem(name: str) -> str:

@@ -45,7 +45,7 @@ _HEADERS = {
     "iterations": "iteration,rank_count,.+,delay_ns",
     "stragglers": "straggler,phase,.+,iterations",
 }
-"""Patterns of the header of CSV files, by the pattern of the name of the table."""
+"""Patterns of the first lines of CSV files, by pattern of the table name."""
 _MAX_HEADER_BYTES = 1 << 20
 DIFF = "diff"
 """Name of the recipe that compares the statistics in two folders."""
@@ -73,7 +73,7 @@ def write_folder(
         format: ``parquet``, ``csv`` or ``html``. The Parquet files declare the index of each table to pandas, as the
             files of nsys do. HTML is one page with figures and the first rows of all tables.
         overwrite: Whether to replace an existing folder, which may contain only files of recipes.
-        inputs: The files and folders that were read. They are never replaced.
+        inputs: The files and folders that were read, which are never replaced.
         spreadsheet: Whether to put an apostrophe before text in CSV that looks like a formula.
 
     Raises:
@@ -138,7 +138,7 @@ def _read_statistics(folder: str | os.PathLike[str]) -> dict[str, pl.DataFrame]:
     files = {name: _statistics_file(folder, name) for name in (*recipe_diff.TABLES, recipe_diff.FILES)}
     tables = {name: _read_table(path) for name, path in files.items() if path.is_file()}
     if not tables.keys() & set(recipe_diff.TABLES):
-        hint = "write a recipe such as cuda_gpu_kern_sum into it with -o"
+        hint = "write the tables of a recipe such as cuda_gpu_kern_sum to it with -o"
         raise MissingTableError("the folder contains no statistics of a recipe", path=folder, hint=hint)
     return tables
 
@@ -237,12 +237,12 @@ def _is_page_of_recipe(path: Path) -> bool:
 
 
 def _write_page(tables: Mapping[str, pl.DataFrame], recipe: str, path: Path) -> None:
-    from tracekit.sets.recipe_page import page
+    from tracekit.sets.recipe_page import render_recipe_page
 
     def format_rows(name: str) -> pl.DataFrame:
         return printable_rows(tables[name], index_columns(recipe, name, tables[name]))
 
-    path.write_text(page(recipe, tables, format_rows), "utf-8", newline="\n")
+    path.write_text(render_recipe_page(recipe, tables, format_rows), "utf-8", newline="\n")
 
 
 def _write_csv(rows: pl.DataFrame, path: Path, *, spreadsheet: bool) -> None:

@@ -1,4 +1,4 @@
-"""Write the page of a recipe: its figures, and the first rows of its tables."""
+"""Create an HTML page with the figures of a recipe and the first rows of its tables."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _HEAD_BYTES = 1 << 12
 _TITLE = re.compile(r"<title>Recipe (\w+)</title>")
 
 
-def page(recipe: str, tables: Mapping[str, pl.DataFrame], readable: Callable[[str], pl.DataFrame]) -> str:
-    """Return the HTML page with the figures and tables of a recipe.
+def render_recipe_page(recipe: str, tables: Mapping[str, pl.DataFrame], readable: Callable[[str], pl.DataFrame]) -> str:
+    """Return an HTML page with the figures of a recipe and the first rows of its tables.
 
     Args:
         recipe: Name of the recipe.
         tables: The tables of the recipe by name.
-        readable: Function that returns the table with a given name in the form in which it is printed.
+        readable: Function that returns a table as it is printed, given its name.
 
     Raises:
         TracekitError: plotly is not installed.
@@ -39,7 +39,7 @@ def page(recipe: str, tables: Mapping[str, pl.DataFrame], readable: Callable[[st
 
 
 def is_recipe_page(path: Path) -> bool:
-    """Return whether the title of an HTML file names the same recipe as the name of the file."""
+    """Return whether the title of an HTML file contains the name of a recipe that is also the name of the file."""
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES).decode("utf-8", "replace")
     title = _TITLE.search(head)

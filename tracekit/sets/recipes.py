@@ -1,4 +1,4 @@
-"""Run a recipe over the members of a set, one profile at a time."""
+"""Run recipes on the members of a set. Only one profile is open at a time."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _MERGED = 16
 
 
 def run(traces: TraceSet, name: str, options: Mapping[str, Value], *, progress: Progress | None = None) -> Tables:
-    """Return the tables of a recipe over the profiles of a set.
+    """Run a recipe on the profiles of a set, and return its tables.
 
     Args:
         traces: The set.
         name: Name of the recipe.
         options: Values of options of the recipe by name. Other options have their default values.
-        progress: Callback that receives the number of processed profiles and the number of all profiles.
+        progress: Callback that receives the number of profiles processed so far and the number of all profiles.
 
     Returns:
         The tables of the recipe by name, the main table first. The table ``files`` lists the file of each rank.
@@ -154,10 +154,12 @@ def _tables_merged_by_engine(
 
 
 def _tables_with_rank(name: str, function: Callable[[Member], Tables], member: Member) -> Tables:
+    """Return the tables of a recipe for one member, with columns for its rank."""
     return find_recipe(name).with_rank(function(member), member.rank)
 
 
 def _merge_tables(name: str, results: list[Tables]) -> Tables:
+    """Merge the tables of a recipe for several ranks. Unlike a method of the recipe, this function can be pickled."""
     return find_recipe(name).merge(results)
 
 
@@ -220,6 +222,11 @@ def _start_and_duration(trace: Trace) -> tuple[int | None, int]:
 
 
 def _check_start(member: Member, start: int | None) -> int:
+    """Return the UTC start of a profile unchanged, or raise an error if it is not recorded.
+
+    Raises:
+        MissingTableError: The start is None.
+    """
     if start is None:
         raise MissingTableError(
             "the UTC time of the trace origin is not recorded, so this rank cannot be aligned with the others",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LISTED = 8
 
 
-def many_traces(traces: TraceSet) -> ManyTraces:
+def traces_to_export(traces: TraceSet) -> ManyTraces:
     """Return the traces of a set for an exporter, with their clocks and with arrows between communicating ranks.
 
     All rows of the captures are used to align the clocks, including rows that the set does not select. A warning lists
@@ -42,9 +42,9 @@ def many_traces(traces: TraceSet) -> ManyTraces:
     unaligned = [rank for rank, row in clocks.items() if row["method"] == NONE]
     if unaligned:
         listed = ", ".join(map(str, unaligned[:_LISTED])) + (", …" if len(unaligned) > _LISTED else "")
-        message = f"rank {listed} cannot be drawn on one clock with rank {traces.ranks[0]}"
-        reason = "neither the UTC times of their origins nor common collectives are recorded"
-        raise ExportError(f"{message}: {reason}", hint="export these ranks separately")
+        message = f"rank {listed}: the clock cannot be aligned with that of rank {traces.ranks[0]}"
+        reason = "neither common collectives nor the UTC time of the trace origin are recorded"
+        raise ExportError(f"{message}, because {reason}", hint="export these ranks separately")
     communication.warn_about_unaligned_clocks(analysis.clocks)
     parts = [
         Part(f"rank {rank}", _RankOpener(traces, rank), clocks[rank]["offset_ns"], clocks[rank]["drift_ppm"] / 1e6)
@@ -55,7 +55,7 @@ def many_traces(traces: TraceSet) -> ManyTraces:
 
 
 class _RankOpener:
-    """A function that opens the trace of one rank for an exporter."""
+    """A callable that opens the trace of one rank for an exporter."""
 
     def __init__(self, traces: TraceSet, rank: int) -> None:
         self._traces = traces
@@ -126,7 +126,7 @@ def _message_links(members: pl.DataFrame) -> pl.DataFrame:
 
 
 def _describe_clock(row: dict[str, object]) -> str:
-    """Describe how the times of a rank were converted to the common clock, as text."""
+    """Return a text that states how the times of a rank were converted to the common clock."""
     if row["method"] == "reference":
         return "reference"
     text = f"{row['method']}, offset {row['offset_ns']} ns"

@@ -69,7 +69,7 @@ def load_many(
         The set, whose members are sorted by rank.
 
     Raises:
-        TracekitError: A rank is unknown, the sources of a rank contradict one another, two profiles have the same rank,
+        TracekitError: A rank is unknown, the sources of a rank contradict each other, two profiles have the same rank,
             or a file cannot be read.
         UnknownFormatError: The format is unknown, or no reader recognizes a file.
         CorruptTraceError: A file is damaged.
@@ -84,15 +84,15 @@ def load_many(
     chosen = find_engine(engine)
     located = path_lists.locate_captures(paths)
     files, urls = list(located), {path: url for path, url in located.items() if url is not None}
-    given = ranks or {}
+    specified = ranks or {}
     errors: list[tuple[Member, Exception]] = []
-    if rank_sources.are_all_specified(files, given, urls):
+    if rank_sources.are_all_specified(files, specified, urls):
         recorded = [RecordedFacts(path.absolute(), format or "", is_read=False) for path in files]
     else:
         members = (Member(path, n, format or "", via=via, is_read=False) for n, path in enumerate(files))
         unread = [replace(member, url=urls.get(member.path)) for member in members]
         recorded = [result for _, result in skip_unreadable(chosen, chosen.map(_read_rank, unread), errors)]
-    ranked = tuple(replace(m, via=via, url=urls.get(m.path)) for m in rank_sources.assign_ranks(recorded, given))
+    ranked = tuple(replace(m, via=via, url=urls.get(m.path)) for m in rank_sources.assign_ranks(recorded, specified))
     return TraceSet(ranked, engine=chosen, errors=[error for _, error in errors])
 
 
@@ -604,7 +604,7 @@ class TraceSet:
                 If None, all tables are written except the large tables that are declared as optional.
             overwrite: Whether to replace an existing output.
             options: Values of options of the exporter, by option name.
-            progress: Callback that receives the number of written ranks and of all ranks.
+            progress: Callback that receives the number of ranks written so far and the number of all ranks.
 
         Returns:
             The path of the output.
@@ -633,7 +633,7 @@ class TraceSet:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """Files and folders from which this set is read. No output may replace them."""
+        """Files and folders from which this set is read. An output must not replace any of them."""
         from tracekit.targets import Input
 
         return tuple(Input.from_path(member.path) for member in self.captures if member.url is None)
@@ -719,6 +719,7 @@ def _schema_after_operations(name: str, operations: Sequence[Operation]) -> sche
 
 
 def _read_table(name: str, columns: Sequence[str], trace: Trace) -> pa.Table:
+    """Return columns of a table of a trace."""
     return trace.table(name, columns)
 
 

@@ -32,7 +32,7 @@ class MemberResult(Generic[Result]):
     outcome: Result | Exception
     warnings: tuple[str, ...] = ()
 
-    def deliver(self) -> Result | Exception:
+    def reissue_warnings(self) -> Result | Exception:
         """Issue the warnings again in this process, and return the outcome."""
         for text in self.warnings:
             warnings.warn(text, TracekitWarning, stacklevel=3)

@@ -115,8 +115,8 @@ class Viewer:
 
     def _check_token(self) -> Response | None:
         """Require the token, in a cookie or in the URL. A URL with the token sets the cookie."""
-        given = request.args.get("token")
-        if given is not None and hmac.compare_digest(given.encode(), str(self.token).encode()):
+        token = request.args.get("token")
+        if token is not None and hmac.compare_digest(token.encode(), str(self.token).encode()):
             rest = urlencode([(name, value) for name, value in request.args.items(multi=True) if name != "token"])
             path = "/" + request.path.lstrip("/\\")
             answer: Any = redirect(f"{path}?{rest}" if rest else path)
