@@ -76,7 +76,7 @@ def recorded(capture: Capture | dict[str, pa.Table]) -> RecordedTables:
 
 def tables(of: RecordedTables, *steps: Step) -> Tables:
     """The tables after some steps."""
-    return tables_of(Plan(of).then(*steps))
+    return tables_of(Plan(of).with_steps(*steps))
 
 
 def test_a_column_is_read_once() -> None:
@@ -330,11 +330,11 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
 @given(data=st.data(), steps=st.lists(STEPS, max_size=6))
 def test_any_order_of_steps_is_one_plan(data: st.DataObject, steps: list[Step]) -> None:
     source = RecordedTables(InMemory({}))
-    plan = Plan(source).then(*steps)
-    other = Plan(source).then(*data.draw(st.permutations(steps)))
+    plan = Plan(source).with_steps(*steps)
+    other = Plan(source).with_steps(*data.draw(st.permutations(steps)))
     if RollUp not in map(type, steps) or JoinGraph not in map(type, steps):
         assert plan == other
-    assert plan.then(*(s for s in steps if not isinstance(s, RollUp))) == plan
+    assert plan.with_steps(*(s for s in steps if not isinstance(s, RollUp))) == plan
     assert tables_of(plan) is tables_of(dataclasses.replace(plan))
 
 
@@ -342,9 +342,9 @@ def test_a_roll_up_comes_before_the_graph_that_is_joined_with_it() -> None:
     """Joining a graph rolls up with the parameters there are; later ones replace them."""
     roll_up, graph = RollUp(Aggregation(iterations=(1, 2))), JoinGraph(GRAPH)
     source = RecordedTables(InMemory({}))
-    assert Plan(source).then(roll_up, graph) == Plan(source).then(graph, roll_up)
-    assert Plan(source).then(graph).rollup == Aggregation()
-    assert Plan(source).then(roll_up, RollUp()).rollup == Aggregation()
+    assert Plan(source).with_steps(roll_up, graph) == Plan(source).with_steps(graph, roll_up)
+    assert Plan(source).with_steps(graph).rollup == Aggregation()
+    assert Plan(source).with_steps(roll_up, RollUp()).rollup == Aggregation()
 
 
 WINDOW = {"time": (100_000_000, 300_000_000)}

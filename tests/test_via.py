@@ -114,9 +114,11 @@ def test_only_reports_are_exported_and_only_by_nsys(fake: FakeNsys) -> None:
         tk.load(TRAIN, via="nsys")
     assert str(caught.value) == (
         f"{TRAIN}: nsys can export only its own reports (nsys-rep), but the format of this file is nsys-sqlite\n"
-        "Hint: leave out via= or --via"
+        "Hint: load the file without via= or --via"
     )
-    with pytest.raises(UnknownFormatError, match="reading via 'ncu' is not supported\nHint: supported programs: nsys"):
+    with pytest.raises(
+        UnknownFormatError, match="cannot be exported with the program 'ncu'\nHint: supported programs: nsys"
+    ):
         tk.load(fake.report, via="ncu")
     with pytest.raises(FileNotFoundError):
         tk.load("nothing.nsys-rep", "nsys-rep", via="nsys")

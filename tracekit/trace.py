@@ -702,7 +702,7 @@ class Trace:
 
     def _with_steps(self, *steps: Step) -> Trace:
         """Return a trace whose plan has additional steps."""
-        return Trace(self._plan.then(*steps), path=self.path, format=self.format)
+        return Trace(self._plan.with_steps(*steps), path=self.path, format=self.format)
 
 
 def stats(trace: Trace, report: str) -> pl.DataFrame:

@@ -304,7 +304,7 @@ def test_what_tracekit_wrote_is_named_when_it_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("error", "hint"),
-    [("database or disk is full", "make room on the disk"), ("unable to open database file", "choose another folder")],
+    [("database or disk is full", "free space on the disk"), ("unable to open database file", "choose another folder")],
 )
 def test_errors_of_sqlite_are_errors_of_the_export(error: str, hint: str, tmp_path: Path) -> None:
     with (

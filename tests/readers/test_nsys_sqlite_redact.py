@@ -384,7 +384,7 @@ def test_a_disk_that_fills_up_is_the_fault_of_the_target(planted: Path, monkeypa
 
     monkeypatch.setattr(redact, "_writable_database", small)
     monkeypatch.setattr(redact._RedactedExport, "_redact_outputs", lambda self: self.db.execute(FILLED))
-    with pytest.raises(ExportError, match=r"cannot be written: No space left on device\nHint: make room on the disk"):
+    with pytest.raises(ExportError, match=r"cannot be written: No space left on device\nHint: free space on the disk"):
         tk.redact(planted, planted.with_name("out.sqlite"))
     assert [p.name for p in planted.parent.iterdir()] == [planted.name]
 

@@ -23,11 +23,11 @@ def trace_of(events: list[tuple[str | None, int]]) -> tk.Trace:
 def test_every_kind_of_comparison_is_that_of_diff() -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as one, tk.load(FIXTURES / "ddp2.sqlite") as two:
         captures = captures_of(one, two)
-        a, b = (captures.all[n].at(Aggregated(n)) for n in (0, 1))
+        a, b = (captures.all[n].aggregated_trace(Aggregated(n)) for n in (0, 1))
         for kind in KINDS:
             found = comparison.compare(captures, a, b, kind)
             assert comparison.compare(captures, a, b, kind) is found
-            frame, wanted = comparison.changes(found, kind).frame, tk.diff(one, two, by=[kind]).frame(kind)
+            frame, wanted = comparison.change_rows(found, kind).frame, tk.diff(one, two, by=[kind]).frame(kind)
             assert frame.sort("name").equals(wanted.select(frame.columns).sort("name"))
             assert set(wanted.columns) <= set(comparison.TITLES)
             same = comparison.compare(None, a, a, kind).frame(kind)
@@ -35,9 +35,9 @@ def test_every_kind_of_comparison_is_that_of_diff() -> None:
         kernels = frame_of(one, "kernels")
         found = comparison.compare(captures, a, a, "kernels")
         time = (kernels["end_ns"] - kernels["start_ns"]).sum()
-        assert comparison.totals(found, "kernels") == (time, time)
-        assert comparison.totals(comparison.compare(captures, a, b, "nvtx"), "nvtx") is None
-        groups = comparison.totals(comparison.compare(captures, a, b, "groups"), "groups")
+        assert comparison.total_times(found, "kernels") == (time, time)
+        assert comparison.total_times(comparison.compare(captures, a, b, "nvtx"), "nvtx") is None
+        groups = comparison.total_times(comparison.compare(captures, a, b, "groups"), "groups")
         root = a.frame("group_nodes").filter(pl.col("parent_id").is_null()).collect()["gpu_time_ns"][0]
         assert groups is not None
         assert groups[0] == root
@@ -52,7 +52,7 @@ def test_the_other_side_is_the_next_capture() -> None:
     assert comparison.other_side(captures, State("compare", Aggregated(1))) == Aggregated(0)
     chosen = State("compare", Aggregated(0), {"other_capture": "0", "other_iterations": "1:2", "other_key_op": "x"})
     assert comparison.other_side(captures, chosen) == Aggregated(0, 1, 2, "x")
-    trace = captures.all[0].at(Aggregated())
+    trace = captures.all[0].aggregated_trace(Aggregated())
     rows = dataset("comparison").rows(Scope(trace, {"by": "kernels", "other_capture": "1"}, captures))
     assert dict(rows.frame.select("name", "status").rows()) == {"a": "gone", "b": "new"}
     for arguments in ({}, {"by": "nope"}, {"by": "kernels", "other_capture": "7"}):

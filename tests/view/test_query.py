@@ -206,7 +206,7 @@ def test_every_table_computes_its_rows_or_says_why_not(amp: Captures) -> None:
 
 
 def test_arguments_select_rows(amp: Captures) -> None:
-    trace = amp.all[0].at(AT)
+    trace = amp.all[0].aggregated_trace(AT)
     op = frame_of(trace, "ops").sort("gpu_time_ns", descending=True)["op_id"][0]
     instances = frame_of(trace, "op_instances").filter(pl.col("op_id").cast(pl.String) == op)
     assert len(rows(amp, "op_instances", arguments=(("op_id", op),))) == instances.height > 0

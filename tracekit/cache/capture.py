@@ -1,4 +1,4 @@
-"""Read the columns of a capture from the cache if possible, and store other columns in it when they are read."""
+"""Read columns of a capture from the cache. Columns that the cache lacks are read from the file and stored."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 FORMATS = ("nsys-rep", "nsys-sqlite", "kineto")
 """Formats whose files take long to read. Plug-ins are excluded, because a change of a plug-in would not be noticed."""
 SMALLEST = 16 << 20
-"""Size in bytes from which a file is cached. Smaller files are read about as fast as their stored columns."""
+"""Minimum size of cached files in bytes. Smaller files can be read about as fast as their stored columns."""
 
 
 def open_cached(path: Path, format_name: str, open_capture: Callable[[], Capture]) -> Capture:
-    """Open a file as a capture that uses the cache, or without the cache if the file is small or quick to read.
+    """Open a file as a capture that uses the cache. Files that are small or quick to read are opened without the cache.
 
     Args:
         path: The file.
@@ -46,8 +46,8 @@ def open_cached(path: Path, format_name: str, open_capture: Callable[[], Capture
 class CachedCapture(Capture):
     """A capture that reads columns from the cache, or reads them from the file and stores them.
 
-    If the digest of the file is unknown, a thread computes it while columns are read. After reading the file has caused
-    a warning, nothing more is stored, so that later reads cause the warning again.
+    If the digest of the file is unknown, a thread computes it while columns are read. Once reading the file has caused
+    a warning, nothing is stored anymore, so that every later read of the file causes the warning again.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class CachedCapture(Capture):
         return self.read_many({name: columns})[name]
 
     def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
-        """Return columns of several tables. Those that were not stored are read together, and stored."""
+        """Return columns of several tables. Columns that the cache lacks are read together and stored."""
         stored = {name: self._stored_columns(name, names) for name, names in columns.items()}
         missing = {
             name: [column for column in names if column not in stored[name]]
@@ -118,7 +118,7 @@ class CachedCapture(Capture):
         return self._open_file().count_undecoded()
 
     def launch(self) -> Launch:
-        """Return the facts about the launch of the program. They are private and therefore not stored in the cache."""
+        """Return the facts about the launch of the profiled program, which are private and therefore not cached."""
         return self._open_file().launch()
 
     def close(self) -> None:
@@ -176,7 +176,7 @@ class CachedCapture(Capture):
         return self._folder
 
     def _stored_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, pa.ChunkedArray]:
-        """Return those of the requested columns of a table that are in the cache."""
+        """Return the requested columns of a table that are in the cache, by name."""
         if self._folder is None:
             return {}
         stored = self._cache.read_columns(self._folder, name, columns)

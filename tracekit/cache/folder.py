@@ -1,7 +1,8 @@
-"""The cache folder, which has one folder per version of tracekit that contains one entry per cached capture.
+"""The folder in which columns of captures are cached.
 
-An entry is a folder of files. The files are written atomically and never changed. An entry can be deleted while another
-process reads it, because memory-mapped files stay readable.
+It contains one folder per version of tracekit, and these contain one entry per capture. An entry is a folder of files,
+which are written atomically and never changed. An entry can be deleted while another process reads it, because
+memory-mapped files stay readable.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ LIMIT = "TRACEKIT_CACHE_SIZE"
 DEFAULT_LIMIT = 10 << 30
 """Maximum size of the cache in bytes, unless the environment variable ``TRACEKIT_CACHE_SIZE`` is set."""
 _FREE_SHARE = 20
-"""Reciprocal of the part of the disk that stays free: 20 means 5 %."""
+"""Reciprocal of the share of the disk that stays free: 20 means 5 %."""
 _KNOWN, _SOURCE, _FACTS = "known", "source.json", "facts.json"
 _COLUMNS_SUFFIX = ".columns"
 _DIGITS = 16
@@ -132,7 +133,7 @@ class CacheFolder:
         return self._current / f"{format_name}-{path.stat().st_size}-{digest}"
 
     def mark_used(self, folder: Path) -> None:
-        """Set the time of the last use of an entry to now."""
+        """Record that an entry was used now."""
         with contextlib.suppress(OSError):
             os.utime(folder)
 
@@ -149,7 +150,7 @@ class CacheFolder:
         self._write_file(folder / _FACTS, lambda new: new.write_text(json.dumps(facts), "utf-8"))
 
     def read_columns(self, folder: Path, table: str, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-        """Memory-map those of the requested columns that an entry contains, and return them by name."""
+        """Return the requested columns that an entry contains, by name. They are memory-mapped, not copied."""
         import pyarrow as pa
 
         chunked: dict[str, pa.ChunkedArray] = {}
@@ -160,7 +161,7 @@ class CacheFolder:
         return chunked
 
     def store_columns(self, folder: Path, table: str, columns: pa.Table) -> None:
-        """Store columns of a table in one file of an entry, unless the limit or the disk has too little space."""
+        """Store columns of a table in one file of an entry. Do nothing if there is too little space for them."""
         if self._has_space(columns.nbytes):
             key = hashlib.sha256(" ".join(columns.column_names).encode()).hexdigest()[:_DIGITS]
             self._write_file(folder / f"{table}.{key}{_COLUMNS_SUFFIX}", lambda new: _write_columns(columns, new))
@@ -173,7 +174,7 @@ class CacheFolder:
 
     def entries(self) -> list[Entry]:
         """Return the entries of all versions of tracekit, the most recently used one first."""
-        entries = [entry for folder in _subfolders(self._versions) for entry in self._entries_of(folder)]
+        entries = [entry for folder in _subfolders(self._versions) for entry in self._version_entries(folder)]
         return sorted(entries, key=lambda entry: entry.used, reverse=True)
 
     def trim(self) -> None:
@@ -215,7 +216,7 @@ class CacheFolder:
                 target.parent.mkdir(_MODE, parents=True, exist_ok=True)
                 new.replace(target)
 
-    def _entries_of(self, version: Path) -> Iterator[Entry]:
+    def _version_entries(self, version: Path) -> Iterator[Entry]:
         """Yield the entries in the folder of one version of tracekit."""
         for folder in _subfolders(version):
             with contextlib.suppress(OSError, ValueError):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 SETTLED_NS = 2_000_000_000
-"""Age of the last change in ns from which a file is settled: a later change has another time on any file system."""
+"""Minimum age of the last change of a settled file in ns. On any file system, later changes have another timestamp."""
 _DIGITS = 32
 _PACKAGE = Path(__file__).parents[1]
 
@@ -51,7 +51,7 @@ class FileStatus:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the last change is so old that a later change would be visible in this status."""
+        """Whether the last change is old enough that any later change would change this status."""
         return 0 <= max(self.modified_ns, self.changed_ns) < time.time_ns() - SETTLED_NS
 
     def to_list(self) -> list[int]:
@@ -60,7 +60,7 @@ class FileStatus:
 
 
 def content_digest(path: Path) -> str | None:
-    """Return the first 32 hexadecimal digits of the SHA-256 digest of a file. Return None if it changed meanwhile.
+    """Return the first 32 hexadecimal digits of the SHA-256 digest of a file, or None if the file changes meanwhile.
 
     Raises:
         OSError: The file cannot be read.

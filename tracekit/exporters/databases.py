@@ -77,5 +77,5 @@ def translate_errors(path: Path) -> Iterator[None]:
     except (dbapi.Error, sqlite3.Error) as e:
         text = str(e).splitlines()[0]
         is_full = "disk is full" in text or "I/O error" in text
-        hint = "make room on the disk, or choose another folder" if is_full else "choose another folder"
+        hint = "free space on the disk, or choose another folder" if is_full else "choose another folder"
         raise ExportError(f"cannot be written: {text}", path=path, hint=hint) from e

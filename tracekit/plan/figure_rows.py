@@ -50,7 +50,7 @@ class FigureRows:
         return overview.device_utilization(self.rollup())
 
     def time_breakdown(self) -> pl.DataFrame:
-        """Return the time that each part, such as Tensor Core kernels or I/O, takes in the aggregated iterations.
+        """Return how the time of the aggregated iterations is divided into parts, such as Tensor Core kernels and I/O.
 
         Returns:
             One row per part: ``part``, ``time_ns``, and ``percent`` of the total duration of these iterations.
@@ -216,7 +216,7 @@ class FigureRows:
         """
         from tracekit.core.figures import trees
 
-        correlated = tables_of(self.view.plan.then(Correlate()))
+        correlated = tables_of(self.view.plan.with_steps(Correlate()))
         metric, nodes = trees.range_tree(to_frame(correlated, "nvtx_ranges"), limit)
         if nodes.is_empty():
             raise self.missing_error("push/pop ranges", self.view.schema("nvtx_ranges").recorded_by)
@@ -230,7 +230,7 @@ class FigureRows:
         return [name for name in EVENTS if has_stacks(self.view, name)]
 
     def calls(self, options: Options) -> Calls:
-        """Return the call tree of the events that the options select, with the weight of each node."""
+        """Return the call tree of the events that ``options`` selects, with the weight of each node."""
         import numpy as np
         import polars as pl
 
@@ -269,6 +269,11 @@ class FigureRows:
         return MissingTableError(f"the capture has no {what}", path=self.view.path, hint=hint)
 
     def _require_gpu_activities(self) -> None:
+        """Check that the capture has GPU activities.
+
+        Raises:
+            MissingTableError: The capture has no GPU activities.
+        """
         if not any(self.view.count(table) for table in _GPU_TABLES):
             raise self.missing_error("GPU activities", _CUDA)
 

@@ -1,4 +1,4 @@
-"""Draw figures of a trace: fetch or compute the frame of each figure, and draw it with ``tracekit.plots``."""
+"""Draw figures of a trace. ``FigureRows`` computes the data frame of a figure, and ``tracekit.plots`` draws it."""
 
 from __future__ import annotations
 
@@ -393,7 +393,7 @@ FIGURES = tuple(
 
 
 def _check_choice(what: str, plural: str, name: str, known: Sequence[str]) -> None:
-    """Raise an error if a metric, direction, event or weight does not exist.
+    """Check that a metric, direction, event or weight exists.
 
     Raises:
         UnknownFormatError: The name is unknown.
@@ -413,5 +413,5 @@ def _stack_options(events: str | None, weight: str, process: int | None, thread:
 
 
 def _clip_limit(n: int) -> int:
-    """Return a requested number of rows, or the nearest number from 1 to ``MAX_BARS``."""
+    """Return the number from 1 to ``MAX_BARS`` that is nearest to a requested number of rows."""
     return max(1, min(n, MAX_BARS))

@@ -27,8 +27,8 @@ class Selection:
     """Conditions that select rows. A condition that is None selects all rows.
 
     Attributes:
-        time: Start and end of a half-open interval in ns since the trace origin. It selects the rows that overlap it.
-            A bound that is None does not restrict the selection.
+        time: Start and end of a half-open interval in ns since the trace origin. Rows that overlap the interval are
+            selected. A start or end that is None does not restrict the selection.
         devices: Ids of the selected devices, for tables of events that have a column for the device.
         domains: Names of the selected NVTX domains, for tables of ranges and marks. "" is the default domain.
         min_duration_ns: Minimum duration of selected rows, for tables with a start and an end or a duration.
@@ -51,8 +51,8 @@ class Aggregation:
     Attributes:
         key_op: Id or name of the op that delimits iterations. If None, it is the key op of the dialect, or else an op
             that repeats.
-        iterations: First and last iteration to aggregate, both inclusive. A bound that is None is the first or
-            last iteration of the capture.
+        iterations: First and last iteration to aggregate, both inclusive. None instead of either stands for the first
+            or last iteration of the capture.
         dialect: Name of the dialect of the ranges. If None, the first dialect that matches the capture is used.
         tensor_cores: ``extended`` detects all known Tensor Core kernels. ``dlprof`` computes everything as DLProf 1.8.0
             does.
@@ -126,7 +126,7 @@ class Plan:
         tables: Names of the selected tables. If None, all tables are selected.
         rows: Filters applied to the rows. A row is selected if it matches all of them.
         correlated: Whether the columns of correlation are added.
-        ncu: The join with Nsight Compute results. None if there is no such join.
+        ncu: The join with Nsight Compute results. None if no results are joined.
         rollup: Parameters of the roll-up. None if the trace is not rolled up.
         graph: Plan of the graph that is joined with ops. None if no graph is joined.
     """
@@ -139,7 +139,7 @@ class Plan:
     rollup: Aggregation | None = None
     graph: Plan | None = None
 
-    def then(self, *steps: Step) -> Plan:
+    def with_steps(self, *steps: Step) -> Plan:
         """Return this plan with additional steps, in canonical form."""
         plan = self
         for step in steps:
@@ -154,7 +154,7 @@ class Plan:
 
     @property
     def window(self) -> tuple[int | None, int | None]:
-        """The selected time window ``[start, end)`` in ns. A bound is None if no filter sets it."""
+        """The selected time window ``[start, end)`` in ns. The start or end is None if no filter sets it."""
         times = [s.time for s in self.rows if s.time is not None]
         lows = [low for low, _ in times if low is not None]
         highs = [high for _, high in times if high is not None]

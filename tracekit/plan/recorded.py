@@ -1,4 +1,4 @@
-"""The recorded tables of one file. They own the open file and the cached columns."""
+"""The recorded tables of one file, with the open file and the cached columns."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class RecordedTables(Tables):
 
     @property
     def capture(self) -> Capture:
-        """The opened capture. It is opened if it is not open yet.
+        """The opened capture. The file is opened on first use.
 
         Raises:
             TracekitError: The trace is closed, or the file has changed since it was loaded or cannot be read.
@@ -103,7 +103,7 @@ class RecordedTables(Tables):
             return {name: Undecoded(size) if isinstance(size, int) else size for name, size in listed}
 
     def launch(self) -> Launch:
-        """Return the rank variables and the host name that the file records about the profiled program."""
+        """Return the facts that the file records about the launch of the profiled program: rank variables and host."""
         with self._lock:
             return self.capture.launch()
 
@@ -167,7 +167,7 @@ class RecordedTables(Tables):
                 self._opened.close()
 
     def reopened(self) -> RecordedTables:
-        """Return separate tables with the same origin, which is opened again when they are first used.
+        """Return a separate object for the same origin, which is opened again on first use.
 
         If the origin is a capture that cannot be opened again, return this object.
         """

@@ -1,4 +1,4 @@
-"""Remote files as the origin of tables. They are downloaded with fsspec to a temporary file and read from it."""
+"""Remote files as the origin of tables. fsspec downloads them to a temporary file, from which they are read."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RemoteCapture(TemporaryExport):
             return super().count_undecoded()
 
     def launch(self) -> Launch:
-        """Return the rank variables and the host name that the capture records about the profiled program."""
+        """Return the facts that the file records about the launch of the profiled program: rank variables and host."""
         with _replace_path_in_errors(self._url, self._copy):
             return super().launch()
 

@@ -36,7 +36,7 @@ class Filtered(Tables):
         self._base.prefetch(columns)
 
     def release(self) -> None:
-        """Free the cached results."""
+        """Do nothing, because this class caches nothing. Subclasses that cache results override this method."""
 
 
 class SelectedTables(Filtered):

@@ -45,7 +45,7 @@ class Stamp:
 
     @classmethod
     def from_path(cls, path: Path) -> Self | None:
-        """Return the size and modification time of a regular file, or None if there is no such file."""
+        """Return the size and modification time of a regular file. Return None if the path is not a regular file."""
         try:
             status = path.stat()
         except OSError:
@@ -61,7 +61,7 @@ class OpenedFile:
         path: Absolute path of the file or folder.
         format: Name of the format, which selects the reader.
         via: Name of the program that exports the file before it is read. None if the reader opens it directly.
-        stamp: Stamp of the file when it was loaded. None for a folder.
+        stamp: Size and modification time of the file when it was loaded. None for a folder.
         cache: Whether columns are read from the cache and stored in it.
         can_reopen: Whether the origin can be opened again, also in another process.
     """
@@ -75,7 +75,7 @@ class OpenedFile:
 
     @classmethod
     def from_source(cls, source: Source, reader: Reader, via: str | None, *, cache: bool = False) -> Self:
-        """Return a description of the file of a source, with which the file can be opened again."""
+        """Return the data with which the file of a source can be opened again."""
         return cls(source.path.absolute(), reader.format, via, Stamp.from_path(source.path), cache)
 
     @property
@@ -190,9 +190,9 @@ class LiveCapture:
 
 
 def reader_via(via: str | None, reader: Reader, source: Source) -> Reader:
-    """Return a reader that lets another program export a source and then reads the export.
+    """Return a reader that runs another program to export a source, and reads the export.
 
-    If ``via`` is None, the reader itself is returned.
+    If ``via`` is None, ``reader`` is returned.
 
     Raises:
         UnknownFormatError: ``via`` is not the name of a supported program.
@@ -203,8 +203,9 @@ def reader_via(via: str | None, reader: Reader, source: Source) -> Reader:
     from tracekit.readers import by_nsys, nsys_rep, nsys_sqlite
 
     if via != by_nsys.TOOL:
-        raise UnknownFormatError(f"reading via {via!r} is not supported", hint=f"supported programs: {by_nsys.TOOL}")
+        message = f"files cannot be exported with the program {via!r}"
+        raise UnknownFormatError(message, hint=f"supported programs: {by_nsys.TOOL}")
     if reader.format != nsys_rep.READER.format:
         message = f"nsys can export only its own reports (nsys-rep), but the format of this file is {reader.format}"
-        raise TracekitError(message, path=source.path, hint="leave out via= or --via")
+        raise TracekitError(message, path=source.path, hint="load the file without via= or --via")
     return dataclasses.replace(nsys_sqlite.READER, open=by_nsys.open_via_nsys)

@@ -93,7 +93,7 @@ class Stage(Tables):
         return {name: counts[name] if name in counts else self.count(name) for name in names}
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return columns of a table. Columns that this stage adds are computed, and all others are read."""
+        """Return columns of a table. Columns that this stage adds are computed, and other columns are read."""
         import pyarrow as pa
 
         added = self._added_columns(name, columns)
@@ -127,7 +127,7 @@ class Stage(Tables):
             self._columns.clear()
 
     def _added_columns(self, name: str, columns: Sequence[str]) -> list[str]:
-        """Return those of the requested columns of a table that this stage computes."""
+        """Return the names of the requested columns of a table that this stage computes."""
         if name in self.computed:
             return list(dict.fromkeys(columns))
         below = set(self.base_of(name).schema(name).names)
@@ -296,8 +296,8 @@ class SharedRollup:
         Args:
             events: Tables with the events that are rolled up.
             aggregation: Parameters of the roll-up.
-            same_ops: A roll-up of the same events that differs only in key op and iterations, and whose ops are reused.
-                None if there is no such roll-up.
+            same_ops: Another roll-up of the same events, whose ops are reused. It may differ only in key op and
+                iterations. If None, the ops are computed.
         """
         self.aggregation = aggregation
         self._events = events

@@ -134,7 +134,7 @@ class TraceView:
             return run_report(rollup_of(self.plan), name)
         window = self.plan.window
         unlimited = None if window == (None, None) else functools.partial(to_frame, tables_of(self.plan.without_time()))
-        return reports.run(self.frame, name, self._prefetch_for, window=window, unlimited=unlimited)
+        return reports.run(self.frame, name, self._prefetch_used_columns, window=window, unlimited=unlimited)
 
     def analyze(self, rule: str) -> ReportTable:
         """Apply a rule of ``nsys analyze`` or of tracekit.
@@ -144,13 +144,13 @@ class TraceView:
         """
         from tracekit.core import analyze
 
-        return analyze.run(self.frame, rule, self._prefetch_for)
+        return analyze.run(self.frame, rule, self._prefetch_used_columns)
 
     def figure(self, name: str, **options: Any) -> Figure:
-        """Draw the figure that the method ``name`` of ``Trace.plot`` returns for the given options.
+        """Return the figure that the method ``name`` of ``Trace.plot`` draws with the given options.
 
         Raises:
-            UnknownFormatError: There is no such figure.
+            UnknownFormatError: The figure does not exist.
             MissingTableError: The capture has no data for the figure.
         """
         from tracekit.plan.figures import FIGURES, Plots
@@ -161,7 +161,7 @@ class TraceView:
         return figure
 
     def figure_rows(self, name: str) -> pl.DataFrame:
-        """Return the rows that a figure shows, by calling the method ``name`` of ``FigureRows``.
+        """Return the data of a figure, which the method ``name`` of ``FigureRows`` computes.
 
         Raises:
             MissingTableError: The capture has no data for the figure.
@@ -203,10 +203,10 @@ class TraceView:
             key: A value that identifies the function. The columns that the function needs are determined only once
                 per key. If None, they are determined for this call.
         """
-        self._prefetch_for(function, key)
+        self._prefetch_used_columns(function, key)
         return function(self.frame)
 
-    def _prefetch_for(
+    def _prefetch_used_columns(
         self, compute: Callable[[Callable[[str], pl.LazyFrame]], object], key: Hashable | None = None
     ) -> None:
         """Read the columns that a function is going to use, in one pass over the file if its format allows."""

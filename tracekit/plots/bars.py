@@ -1,4 +1,4 @@
-"""Bar charts: utilization, parts of the time, iterations, and the largest ops, kernels, calls and copies."""
+"""Draw bar charts of utilization, time by part, iterations, idle causes, ops, kernels, API calls and memory copies."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def gpu_utilization(devices: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def time_breakdown(parts: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the percentage of each part in the time of the aggregated iterations, as one stacked bar.
+    """Draw the shares of all parts in the time of the aggregated iterations, as one stacked bar.
 
     Args:
         parts: The columns ``part``, ``time_ns`` and ``percent``.
@@ -286,7 +286,7 @@ def _horizontal_bars(
 
 
 def copies(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the bytes and the time of memory copies by kind, and of memory sets, side by side.
+    """Draw the bytes and, next to them, the time of each kind of memory copy and of memory sets.
 
     Args:
         kinds: The columns ``name``, ``time_ns``, ``count`` and ``bytes``.

@@ -1,4 +1,4 @@
-"""Icicle charts of the trees of groups, NVTX ranges and calls."""
+"""Draw icicle charts of the trees of groups, NVTX ranges and call stacks."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def nvtx(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
 
 
 def stacks(nodes: pl.DataFrame, weight: str, *, dark: bool = False) -> Figure:
-    """Draw the tree of calls, coloured by module.
+    """Draw the tree of call stacks, coloured by module.
 
     Args:
         nodes: One row per node: ``node`` (id), ``parent`` (id, null for the root), ``name``, ``module``, ``value``

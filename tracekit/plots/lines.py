@@ -1,4 +1,4 @@
-"""Line charts over time: utilization, memory in use, and GPU metrics."""
+"""Draw line charts of utilization, memory in use and GPU metrics over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures that show the ranks of a job side by side: their GPU time, their waits, and their iterations."""
+"""Draw figures that compare the ranks of a job: their GPU time, their waiting times and their iterations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _HOVER = "%{customdata}<extra></extra>"
 _ROW_PIXELS, _MAX_PIXELS, _LABELLED = 26, 1200, 40
 FEW = 12
-"""Maximum number of occurrences or iterations for which each has a tick and a marker."""
+"""Maximum number of occurrences or iterations for which each one has a tick and a marker."""
 _PARTS = {
     "compute_ns": ("Computation", PART_COLOURS["tensor_core"]),
     "hidden_ns": ("Computation and communication", GRAPH_COLOUR),
@@ -41,7 +41,7 @@ def gpu_time(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def _gpu_names(rows: pl.DataFrame) -> list[str]:
-    """Return a label with the rank and the GPU of each row, or with the GPU only if there is a single rank."""
+    """Return the label of each row, which contains the GPU and, if there are several ranks, the rank."""
     names = rows.select(
         pl.format("GPU {}", "device_id"), pl.format("rank {}, GPU {}", "rank", "device_id").alias("both")
     )

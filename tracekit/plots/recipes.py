@@ -1,4 +1,4 @@
-"""Figures of recipes over many ranks: spreads, paces, heat maps, histograms and overlaps."""
+"""Draw the figures of recipes: box plots, occurrences over time, heat maps, histograms and overlaps."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def figures(tables: Mapping[str, pl.DataFrame], *, dark: bool = False) -> dict[s
 
 
 def spread(stats: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw one box plot per name, such as a kernel name, of its values over all ranks.
+    """Draw the distribution of values over all ranks, with one box plot per name, such as a kernel name.
 
     Only the names with the largest sums of values are drawn.
 
@@ -169,12 +169,12 @@ def pace_over_time(starts: pl.DataFrame, durations: pl.DataFrame, *, dark: bool 
 
 
 _WIDE = 50
-"""If the longest occurrence is this many times longer than the median one, the axis is logarithmic."""
+"""Ratio of the longest to the median duration above which the axis is logarithmic."""
 _SYMBOLS = ("circle", "diamond", "square", "x", "triangle-up", "star")
 
 
 def _extreme_occurrences(starts: pl.Series, durations: pl.Series) -> pl.DataFrame:
-    """Return the occurrences to draw: all, or if there are many, the shortest and longest of each consecutive group.
+    """Return all occurrences or, if there are many, the shortest and the longest of each group of consecutive ones.
 
     Returns:
         The columns ``nth``, ``start`` and ``duration``.
@@ -286,7 +286,7 @@ def _histogram_line(counts: pl.DataFrame, name: str, number: int, edges: list[fl
 
 
 def overlap(grouped: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the percentage of the time of each kernel that overlaps communication, and that overlaps computation.
+    """Draw which percentages of the time of each kernel overlap communication and computation.
 
     Args:
         grouped: The table ``grouped_trace`` of a recipe.

@@ -1,4 +1,4 @@
-"""Roofline charts of kernels."""
+"""Draw roofline charts of kernels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def drawable_rows(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the FLOP/s of each kernel over its FLOP per byte of DRAM traffic, together with the highest roofline.
+    """Draw the FLOP/s and the FLOP per byte of DRAM traffic of each kernel, together with the highest roofline.
 
     Args:
         rows: Rows of the report ``ncu_roofline``.

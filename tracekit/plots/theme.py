@@ -33,7 +33,7 @@ PART_COLOURS = {
     "cpu": "#56B4E9",
     "other": "#8A8F98",
 }
-"""Colours of these parts in all figures. They can be distinguished with any common colour vision deficiency."""
+"""Colours of the parts of iterations in all figures. People with colour vision deficiencies can distinguish them."""
 
 GRAPH_COLOUR = "#7B5EA7"
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7B5EA7", "#B3A536", "#8A8F98", "#4C7A34")
@@ -51,7 +51,7 @@ DARK_COLOURS = {
     "#8A8F98": "#979CA6",
     "#4C7A34": "#82B366",
 }
-"""The colours of the dark template by those of the light one. Their contrast to the dark background is at least 4.5."""
+"""Maps colours of the light template to colours of the dark one, whose contrast to the background is at least 4.5."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
 
 

@@ -1,4 +1,4 @@
-"""WebAssembly sandbox for parsing untrusted bytes.
+"""A sandbox that parses untrusted bytes with WebAssembly programs.
 
 In many formats, each value determines where the next value begins. Such formats must be parsed in a loop, because no
 operation on whole columns can find the values. In WebAssembly, the loop runs at the speed of compiled code and without
@@ -74,7 +74,7 @@ class Sandbox:
             raise self._out_of_bounds() from e
 
     def parameter(self, function: str, name: str) -> int:
-        """Return the value that a parameter of a function has after the function was called."""
+        """Return the value of a parameter after a function was called. Functions may change their parameters."""
         return int(self._parameters[self._names[function].index(name)])
 
     def bytes(self, offset: int, size: int) -> Bytes:
@@ -86,7 +86,7 @@ class Sandbox:
         return self.memory[offset : offset + count * np.dtype(dtype).itemsize].view(dtype)
 
 
-class _Code(NamedTuple):
+class _CompiledProgram(NamedTuple):
     engine: wasmtime.Engine
     module: wasmtime.Module
 
@@ -104,7 +104,7 @@ class _ArrayInterface:
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, False)}
 
 
-def _allocate(program: Program, pages: int) -> tuple[_Code, wasmtime.Store, wasmtime.Memory]:
+def _allocate(program: Program, pages: int) -> tuple[_CompiledProgram, wasmtime.Store, wasmtime.Memory]:
     """Compile a program, allocate memory for it, and return the code, the store and the memory.
 
     By default, gigabytes of address space around the memory are reserved as guard pages, so that the processor detects
@@ -123,7 +123,7 @@ def _allocate(program: Program, pages: int) -> tuple[_Code, wasmtime.Store, wasm
 
 
 @functools.cache
-def _compile(program: Program, *, guarded: bool) -> _Code:
+def _compile(program: Program, *, guarded: bool) -> _CompiledProgram:
     config = wasmtime.Config()
     config.parallel_compilation = False  # threads of a compiler pool would not exist after a fork
     if not guarded:
@@ -131,4 +131,4 @@ def _compile(program: Program, *, guarded: bool) -> _Code:
         config.memory_reservation_for_growth = 0
         config.memory_guard_size = 0
     engine = wasmtime.Engine(config)
-    return _Code(engine, wasmtime.Module(engine, program.text()))
+    return _CompiledProgram(engine, wasmtime.Module(engine, program.text()))

@@ -73,7 +73,7 @@
     (i32.add (i32.rotr (local.get $crc) (i32.const 15)) (i32.const 0xa282ead8)))
 
   ;; Update a checksum. Parameters: CRC-32C of the preceding bytes, or 0 if there are none; offset and size of the new bytes.
-  ;; The function replaces the first parameter by the CRC-32C that includes the new bytes. Result: this CRC-32C, masked.
+  ;; The function replaces the first parameter with the CRC-32C that includes the new bytes. Result: this CRC-32C, masked.
   (func (export "checksum") (result i32)
     (local $crc i32)
     (local.set $crc (call $crc32c

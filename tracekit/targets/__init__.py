@@ -42,7 +42,7 @@ def atomic_output(
         is_exported_file: Function that returns whether tracekit wrote a given file in an existing output folder. None
             if the output is a file.
         overwrite: Whether to replace an existing file, or a folder that contains only files that tracekit wrote.
-        inputs: The files and folders that are being read. They are never replaced.
+        inputs: The files and folders that are being read, which are never replaced.
 
     Yields:
         A path next to the target that does not exist yet.
@@ -59,7 +59,7 @@ def atomic_output(
         yield new
         target.check()
         with interrupts.completing():
-            target.put(new, workspace=folder)
+            target.rename_output(new, workspace=folder)
 
 
 @contextlib.contextmanager
@@ -75,5 +75,5 @@ def _name_target_in_errors(target: Target) -> Iterator[None]:
         is_full = e.errno in _DISK_FULL or any(
             os.strerror(n) in str(e) for n in _DISK_FULL
         )  # polars raises errors without a number
-        hint = "make room on the disk, or choose another folder" if is_full else "choose another name or folder"
+        hint = "free space on the disk, or choose another folder" if is_full else "choose another name or folder"
         raise ExportError(f"cannot be written: {e.strerror or e}", path=target.path, hint=hint) from e

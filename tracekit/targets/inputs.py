@@ -1,4 +1,4 @@
-"""The inputs of a command. They are identified by device and inode number, so that any path to them is recognized."""
+"""The inputs of a command, identified by device and inode number, because a file may have several paths."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Input:
 
     Attributes:
         path: Absolute path of the input.
-        identity: Device and inode of the input when it was opened. None if it did not exist.
+        identity: Device and inode number of the input when it was opened. None if it did not exist.
     """
 
     path: Path

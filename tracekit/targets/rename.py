@@ -1,4 +1,4 @@
-"""Rename a path without replacing another, and exchange two paths, atomically if the system supports it."""
+"""Rename a file without replacing another one, and exchange two files, atomically if the system supports it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def rename_without_replacing(source: Path, target: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Exchange two paths atomically. If the system does not support this, change nothing and return False."""
+    """Exchange two files or folders atomically, and return True. If the system does not support this, return False."""
     return _rename_with_flag(one, other, "exchange")
 
 
 def _rename_with_flag(source: Path, target: Path, flag: str) -> bool:
-    """Rename a path with a flag of the system call. Return False if the flag is not supported."""
+    """Rename a file with a flag of the system call, and return True. If the flag is not supported, return False."""
     rename = _rename_function()
     if rename is None:
         return False
@@ -53,7 +53,7 @@ def _rename_with_flag(source: Path, target: Path, flag: str) -> bool:
 
 @functools.cache
 def _rename_function() -> Callable[[bytes, bytes, str], int] | None:
-    """Return the function of the C library that renames with flags. Return None if the library has no such function."""
+    """Return the function of the C library that renames files with flags, or None if the library does not have it."""
     try:
         library = ctypes.CDLL(None, use_errno=True)
         if sys.platform == "darwin":

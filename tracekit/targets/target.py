@@ -60,7 +60,7 @@ class Target:
         else:
             self._check_file(existing)
 
-    def put(self, new: Path, *, workspace: Path) -> None:
+    def rename_output(self, new: Path, *, workspace: Path) -> None:
         """Rename the complete output to this path.
 
         Args:
@@ -72,9 +72,9 @@ class Target:
         elif self._is_exported_file is None or self._status() is None:
             new.replace(self.resolved)
         elif not exchange(new, self.resolved):
-            self._put_in_two_renames(new, workspace)
+            self._replace_in_two_renames(new, workspace)
 
-    def _put_in_two_renames(self, new: Path, workspace: Path) -> None:
+    def _replace_in_two_renames(self, new: Path, workspace: Path) -> None:
         """Move the old folder into the workspace and then rename the output.
 
         If the second rename fails, the old folder is moved back at once or when the workspace is cleaned up.
@@ -115,7 +115,7 @@ class Target:
             raise self._error(message, "choose another name, or delete the folder yourself")
 
     def _foreign_names(self, is_exported_file: Callable[[Path], bool]) -> list[str]:
-        """Return the names of entries of the folder that tracekit did not write, up to a limit."""
+        """Return the names of files and folders in the folder that tracekit did not write, up to a limit."""
         with os.scandir(self.resolved) as entries:
             foreign = (
                 e.name for e in entries if not (e.is_file(follow_symlinks=False) and is_exported_file(Path(e.path)))
@@ -123,7 +123,11 @@ class Target:
             return sorted(itertools.islice(foreign, _MAX_NAMES))
 
     def _check_overwrite(self) -> None:
-        """Raise an error if the user did not allow an existing target to be replaced."""
+        """Check that the user allowed an existing target to be replaced.
+
+        Raises:
+            ExportError: The user did not allow it.
+        """
         if not self._overwrite:
             raise self._error("exists already", "overwrite it with -f or overwrite=True")
 

@@ -39,8 +39,8 @@ _PAUSE_S = 0.01
 def workspace(parent: Path) -> Iterator[Path]:
     """Create a temporary folder, and delete it at the end, even if a signal ends the program.
 
-    Workspaces that killed processes left in the same parent are deleted first. They are distinguished from workspaces
-    in use by a lock, which the system releases when the process ends.
+    Workspaces that killed processes left behind in the same parent are deleted first. A workspace in use is locked, and
+    the system releases the lock when the process ends.
 
     Args:
         parent: The folder in which the workspace is created.

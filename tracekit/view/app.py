@@ -13,7 +13,7 @@ from dash import ClientsideFunction, Input, Output, State, dcc, html, no_update
 
 from tracekit.errors import TracekitError
 from tracekit.view import components, grid, pages
-from tracekit.view.state import make_url, parse_aggregated, parse_url
+from tracekit.view.state import make_url, parse_aggregation, parse_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ MAX_BOUND = 2**53
 THEME = {"primaryColor": "teal", "primaryShade": 9, "fontFamily": "system-ui, sans-serif"}
 
 
-def make_app(captures: Captures) -> dash.Dash:
+def create_app(captures: Captures) -> dash.Dash:
     """Return the Dash application that shows captures."""
     app = dash.Dash(
         "tracekit.view.app",
@@ -170,8 +170,8 @@ def _register_forms(app: dash.Dash, captures: Captures) -> None:
             state = parse_url("/iterations", search or "", len(captures))
             bounds = f"{_iteration_text(first)}:{_iteration_text(last)}"
             values = {"capture": str(state.at.capture), "iterations": bounds, "key_op": str(key_op or "")}
-            at = parse_aggregated(values, len(captures))
-            captures[at].at(at).count("iterations")
+            at = parse_aggregation(values, len(captures))
+            captures[at].aggregated_trace(at).count("iterations")
         except TracekitError as error:
             return no_update, grid.error_message(error)
         return make_url("iterations", at), None

@@ -103,7 +103,7 @@ class Capture:
     _traces: Cache[Aggregated, Trace] = field(default_factory=lambda: Cache(MAX_TRACES))
     _counts: dict[str, int] = field(default_factory=dict)
 
-    def at(self, aggregated: Aggregated) -> Trace:
+    def aggregated_trace(self, aggregated: Aggregated) -> Trace:
         """Return the correlated trace of this capture, rolled up with an aggregation.
 
         If the capture contains a roll-up, as DLProf databases do, the default aggregation is that roll-up.
@@ -127,7 +127,7 @@ class Capture:
         """Return the number of rows of a table, which is 0 if it cannot be computed."""
         if name not in self._counts:
             try:
-                self._counts[name] = self.at(Aggregated(self.index)).count(name)
+                self._counts[name] = self.aggregated_trace(Aggregated(self.index)).count(name)
             except TracekitError:
                 self._counts[name] = 0
         return self._counts[name]

@@ -9,7 +9,7 @@ import polars as pl
 from tracekit.comparison import diff
 from tracekit.core.compare import EVIDENCE, KINDS
 from tracekit.view.captures import Rows
-from tracekit.view.state import Aggregated, parse_aggregated
+from tracekit.view.state import Aggregated, parse_aggregation
 
 if TYPE_CHECKING:
     from tracekit.core.compare import Diff
@@ -61,14 +61,14 @@ def compare(captures: Captures | None, a: Trace, b: Trace, by: str) -> Diff:
     return result  # type: ignore[no-any-return]
 
 
-def changes(differences: Diff, by: str) -> Rows:
+def change_rows(differences: Diff, by: str) -> Rows:
     """Return the differences of one kind as rows of a table, the largest changes first."""
     frame = differences.frame(by)
     frame = frame.select([c for c in TITLES if c in frame.columns])
     return Rows(frame, {c: TITLES[c] for c in frame.columns}, {c: DESCRIPTIONS.get(c, "") for c in frame.columns})
 
 
-def totals(differences: Diff, by: str) -> tuple[int, int] | None:
+def total_times(differences: Diff, by: str) -> tuple[int, int] | None:
     """Return the total times of both traces in ns, or None if rows are nested, so that their times cannot be added."""
     name, frame = KINDS[by].total, differences.frame(by)
     if name is None:
@@ -85,4 +85,4 @@ def other_side(captures: Captures, state: State) -> Aggregated:
     values = {name.removeprefix("other_"): state.get(name) for name in OTHER if state.get(name)}
     if "capture" not in values:
         values["capture"] = str((state.at.capture + 1) % len(captures))
-    return parse_aggregated(values, len(captures))
+    return parse_aggregation(values, len(captures))

@@ -12,7 +12,7 @@ import polars as pl
 
 from tracekit.errors import TracekitError, choices_hint
 from tracekit.view import query as queries
-from tracekit.view.state import parse_aggregated
+from tracekit.view.state import parse_aggregation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -74,7 +74,7 @@ def _selected_rows(captures: Captures, values: Mapping[str, str]) -> tuple[queri
             "tables cannot be downloaded in the requested format",
             hint=choices_hint("formats", FORMATS, values.get("format", "")),
         )
-    at = parse_aggregated(dict(parse_qsl(values.get("at", ""))), len(captures))
+    at = parse_aggregation(dict(parse_qsl(values.get("at", ""))), len(captures))
     sort = [{"colId": n, "sort": d} for n, _, d in (s.partition(":") for s in values.get("sort", "").split(",") if s)]
     query = queries.Query(
         values.get("table", ""),

@@ -14,7 +14,7 @@ from dash import MATCH, ClientsideFunction, Dash, Input, Output, Patch, State, d
 from tracekit.errors import TracekitError
 from tracekit.view import query as queries
 from tracekit.view.datasets import dataset
-from tracekit.view.state import parse_aggregated
+from tracekit.view.state import parse_aggregation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -379,7 +379,7 @@ def parse_table_id(id_: Mapping[str, str], captures: int, **values: str) -> quer
     """
     if not isinstance(id_, dict) or not all(isinstance(each, str) for each in (*id_.values(), *values.values())):
         raise TracekitError("the component id in the request does not identify a table")
-    at = parse_aggregated(dict(parse_qsl(id_.get("at", ""))), captures)
+    at = parse_aggregation(dict(parse_qsl(id_.get("at", ""))), captures)
     arguments = tuple(sorted(parse_qsl(id_.get("arguments", ""), keep_blank_values=True)))
     return queries.Query(id_.get("table", ""), at, arguments, **values)
 

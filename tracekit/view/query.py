@@ -87,7 +87,7 @@ class Page(NamedTuple):
 
 def load_rows(captures: Captures, query: Query) -> Rows:
     """Return all rows of the table that a query names, from the cache if possible."""
-    scope = Scope(captures[query.at].at(query.at), dict(query.arguments), captures, captures[query.at])
+    scope = Scope(captures[query.at].aggregated_trace(query.at), dict(query.arguments), captures, captures[query.at])
     return captures.rows(query.rows_key(), lambda: dataset(query.table).rows(scope))
 
 

@@ -21,7 +21,7 @@ from tracekit.sets.communication import collect_rank_tables
 from tracekit.sets.trace_set import TraceSet
 from tracekit.sets.workers import call_or_return_error
 from tracekit.view.captures import Rows
-from tracekit.view.sources import slug, title_of
+from tracekit.view.sources import name_from_title, title_from_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -85,7 +85,7 @@ class OpenSet(TraceSet):
             yield member, call_or_return_error(lambda each: function(self._traces[each.rank]), member)
 
 
-def job(captures: Captures) -> OpenSet | None:
+def ranks_of_job(captures: Captures) -> OpenSet | None:
     """Return all captures as a set of ranks, or None if they are not the ranks of one job. The result is cached."""
     return captures.cached("job", lambda: _find_job(captures.all))  # type: ignore[no-any-return]
 
@@ -93,7 +93,7 @@ def job(captures: Captures) -> OpenSet | None:
 def _find_job(captures: Sequence[Capture]) -> OpenSet | None:
     if len(captures) < 2:  # noqa: PLR2004
         return None
-    recorded = [_read_recorded(each) for each in captures]
+    recorded = [_read_recorded_facts(each) for each in captures]
     try:
         with warnings.catch_warnings(record=True) as problems:
             warnings.simplefilter("always", TracekitWarning)
@@ -106,22 +106,22 @@ def _find_job(captures: Sequence[Capture]) -> OpenSet | None:
     return OpenSet(found, [traces[member.path] for member in found])
 
 
-def _read_recorded(capture: Capture) -> members.RecordedFacts:
+def _read_recorded_facts(capture: Capture) -> members.RecordedFacts:
     return members.read_recorded_facts(capture.trace, capture.trace.path or Path(capture.name))
 
 
-def ranks_of(captures: Captures, capture: Capture) -> OpenSet:
+def ranks_of_job_or_capture(captures: Captures, capture: Capture) -> OpenSet:
     """Return the ranks of the job, or else a set with the given capture as its only rank."""
-    return job(captures) or captures.cached(("rank", capture.index), lambda: _single_rank(capture))
+    return ranks_of_job(captures) or captures.cached(("rank", capture.index), lambda: _set_of_one_rank(capture))
 
 
 def _ranks_key(captures: Captures, capture: Capture) -> int | None:
     """Return the part of a cache key that identifies the ranks: None for a job, or else the index of the capture."""
-    return None if job(captures) else capture.index
+    return None if ranks_of_job(captures) else capture.index
 
 
-def _single_rank(capture: Capture) -> OpenSet:
-    return OpenSet([rank_sources.make_member(_read_recorded(capture), 0, "given")], [capture.trace])
+def _set_of_one_rank(capture: Capture) -> OpenSet:
+    return OpenSet([rank_sources.make_member(_read_recorded_facts(capture), 0, "given")], [capture.trace])
 
 
 def recipe(captures: Captures, capture: Capture, name: str, options: Mapping[str, Value] | None = None) -> Tables:
@@ -136,7 +136,7 @@ def recipe(captures: Captures, capture: Capture, name: str, options: Mapping[str
         name: Name of the recipe.
         options: Options of the recipe.
     """
-    ranks = ranks_of(captures, capture)
+    ranks = ranks_of_job_or_capture(captures, capture)
     values = dict(options or {})
     if "align" in find_recipe(name).options and not _have_origins(ranks):
         values["align"] = "no"
@@ -160,7 +160,7 @@ def communication(captures: Captures, capture: Capture) -> Communication:
     Raises:
         TracekitError: A capture cannot be read.
     """
-    ranks = ranks_of(captures, capture)
+    ranks = ranks_of_job_or_capture(captures, capture)
     key = ("communication", _ranks_key(captures, capture))
     return captures.cached(key, lambda: Communication(collect_rank_tables(ranks, rank_tables)))  # type: ignore[no-any-return]
 
@@ -182,7 +182,7 @@ def gpu_time(captures: Captures, capture: Capture) -> Rows:
     The result has one row per rank and GPU, with the name of the capture.
     """
     frame = recipe(captures, capture, "gpu_time_sum")["gpu_time"]
-    names = {m.rank: m.name for m in ranks_of(captures, capture).members}
+    names = {m.rank: m.name for m in ranks_of_job_or_capture(captures, capture).members}
     named = frame.with_columns(pl.col("rank").replace_strict(names, return_dtype=pl.String).alias("capture"))
     return with_titles(named.select("rank", "capture", pl.exclude("rank", "capture")))
 
@@ -197,7 +197,7 @@ def utilization(captures: Captures, capture: Capture, name: str, bins: int) -> R
         bins: Number of bins.
     """
     frame = recipe(captures, capture, name, {"bins": bins})["analysis"]
-    values = {c: slug(f"{c}_percent") for c in frame.columns if c not in ("Duration", _INDEX, *_PLACES)}
+    values = {c: name_from_title(f"{c}_percent") for c in frame.columns if c not in ("Duration", _INDEX, *_PLACES)}
     start = pl.col("Duration")
     length = start.filter(start > 0).min().fill_null(0)
     table = frame.select(
@@ -237,7 +237,7 @@ def _with_rank_titles(captures: Captures, frame: pl.DataFrame) -> Rows:
     the start of the first capture or, if the start of any capture is not recorded, from the start of the capture of the
     rank. Otherwise, there is only one rank, and the column ``rank`` is dropped.
     """
-    ranks = job(captures)
+    ranks = ranks_of_job(captures)
     if ranks is None:
         return with_titles(frame.drop("rank"))
     return with_titles(frame, _SINCE_FIRST if _have_origins(ranks) else _SINCE_OWN)
@@ -257,5 +257,5 @@ def with_titles(frame: pl.DataFrame, other_clock: Mapping[str, str] | None = Non
             None, no column is renamed.
     """
     frame = frame.rename({old: new for old, new in (other_clock or {}).items() if old in frame.columns})
-    titles = {c: _TITLES.get(c) or title_of(c) for c in frame.columns}
+    titles = {c: _TITLES.get(c) or title_from_name(c) for c in frame.columns}
     return Rows(frame, titles, dict.fromkeys(titles, ""))

@@ -25,7 +25,7 @@ from tracekit.errors import TracekitError
 from tracekit.targets import workspace
 from tracekit.view import app as application
 from tracekit.view import downloads, windows
-from tracekit.view.state import parse_aggregated
+from tracekit.view.state import parse_aggregation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +66,7 @@ class Viewer:
         self._captures = captures
         self.token = secrets.token_urlsafe(24) if token or not is_loopback(host) else None
         with _open_socket(host, port) as listening:
-            self._dash = application.make_app(captures)
+            self._dash = application.create_app(captures)
             self._policy = PAGE_POLICY.format(scripts=" ".join(self._dash.csp_hashes()))
             self._add_routes(self._dash.server)
             self._server = _make_server(self._dash.server, listening)
@@ -185,8 +185,8 @@ class _Timelines:
         file that is read while the response is sent would stay open if the browser disconnects, and might be deleted
         meanwhile.
         """
-        at = parse_aggregated(values, len(self._captures))
-        trace = self._captures[at].at(at)
+        at = parse_aggregation(values, len(self._captures))
+        trace = self._captures[at].aggregated_trace(at)
         window = windows.choose_window(trace, values.get("start", ""), values.get("end", ""))
         start, end = int(values.get("start") or window.span[0]), int(values.get("end") or window.span[1])
         key = (at.capture, start, end)

@@ -13,7 +13,7 @@ from tracekit.plan.figure_rows import FigureRows
 from tracekit.trace import view_of
 from tracekit.view import recorded, stacks
 from tracekit.view.captures import Rows
-from tracekit.view.state import parse_aggregated
+from tracekit.view.state import parse_aggregation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -57,13 +57,13 @@ class Scope:
     capture: Capture | None = None
 
 
-def slug(title: str) -> str:
+def name_from_title(title: str) -> str:
     """Convert a column title to a column name: ``Total GPU Time (ns)`` becomes ``total_gpu_time_ns``."""
     name = title.replace("%", "percent").replace("#", "number").lower()
     return re.sub(r"[^a-z0-9]+", "_", name).strip("_") or "column"
 
 
-def title_of(name: str) -> str:
+def title_from_name(name: str) -> str:
     """Convert a column name to a title: ``gpu_time_ns`` becomes ``GPU time (ns)``."""
     base, unit = name, ""
     for suffix, text in (("_ns", "ns"), ("_bytes", "bytes"), ("_percent", "%")):
@@ -107,14 +107,14 @@ def table_rows(trace: Trace, name: str, columns: Sequence[str] | None = None, wh
     if columns is None and rows.height:
         rows = rows.select([c.name for c in rows if c.null_count() < rows.height or c.name in schema.names[:1]])
     docs = {column.name: column.doc for column in schema.columns}
-    return Rows(rows, {c: title_of(c) for c in rows.columns}, {c: docs.get(c, "") for c in rows.columns})
+    return Rows(rows, {c: title_from_name(c) for c in rows.columns}, {c: docs.get(c, "") for c in rows.columns})
 
 
 def report_rows(frame: pl.DataFrame) -> Rows:
     """Return the rows of a report, with string columns first. Titles become column names, which are part of URLs."""
     names: dict[str, str] = {}
     for title in frame.columns:
-        name = slug(title)
+        name = name_from_title(title)
         names[title] = name if name not in names.values() else f"{name}_{len(names)}"
     titles = {name: title for title, name in names.items()}
     frame = frame.rename(names)
@@ -273,7 +273,7 @@ def _kernels_with_ops(trace: Trace) -> Rows:
 
 def _with_derived_titles(frame: pl.DataFrame) -> Rows:
     """Return rows together with titles that are derived from the column names."""
-    return Rows(frame, {c: title_of(c) for c in frame.columns}, dict.fromkeys(frame.columns, ""))
+    return Rows(frame, {c: title_from_name(c) for c in frame.columns}, dict.fromkeys(frame.columns, ""))
 
 
 def _triple_expr(prefix: str) -> pl.Expr:
@@ -380,8 +380,10 @@ def comparison(scope: Scope) -> Rows:
             "captures cannot be compared by the requested kind of rows", hint=f"kinds: {', '.join(KINDS)}"
         )
     values = {name.removeprefix("other_"): value for name, value in scope.arguments.items() if name != "by"}
-    other = parse_aggregated(values, len(captures))
-    return comparison.changes(comparison.compare(captures, scope.trace, captures[other].at(other), kind), kind)
+    other = parse_aggregation(values, len(captures))
+    return comparison.change_rows(
+        comparison.compare(captures, scope.trace, captures[other].aggregated_trace(other), kind), kind
+    )
 
 
 def launch_shapes(scope: Scope) -> Rows:
@@ -408,7 +410,7 @@ def launch_shapes(scope: Scope) -> Rows:
     order = ("short_name", "grid", "block", "launches", "total_time_ns", "average_ns", "median_ns")
     kernels = kernels.select(*order, *(c for c in kernels.columns if c not in order))
     kernels = kernels.with_row_index("shape_id").cast({"shape_id": pl.Int64})
-    titles = {c: title_of(c) for c in kernels.columns} | {"name": "Full name", "short_name": "Kernel"}
+    titles = {c: title_from_name(c) for c in kernels.columns} | {"name": "Full name", "short_name": "Kernel"}
     return with_share(Rows(kernels, titles, dict.fromkeys(titles, "")), "total_time_ns")
 
 

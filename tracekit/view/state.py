@@ -99,11 +99,11 @@ def parse_url(path: str, query: str, captures: int) -> State:
         raise TracekitError(f"the query string of the URL has more than {MAX_QUERY:,} characters")
     values = dict(parse_qsl(query.removeprefix("?"), keep_blank_values=True))
     return State(
-        path.strip("/"), parse_aggregated(values, captures), {n: v for n, v in values.items() if n not in _OWN}
+        path.strip("/"), parse_aggregation(values, captures), {n: v for n, v in values.items() if n not in _OWN}
     )
 
 
-def parse_aggregated(values: Mapping[str, str], captures: int) -> Aggregated:
+def parse_aggregation(values: Mapping[str, str], captures: int) -> Aggregated:
     """Parse URL parameters into a capture and an aggregation.
 
     Raises:

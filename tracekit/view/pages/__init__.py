@@ -71,7 +71,7 @@ class Context:
             options: Options of the figure.
         """
         key = (name, self.state.at, self.dark, key, tuple(sorted(options.items())))
-        trace = of or self.capture.at(self.state.at)
+        trace = of or self.capture.aggregated_trace(self.state.at)
         compute = partial(components.figure, trace, name, title, dark=self.dark, **options)
         return self.captures.cached(key, compute)
 
@@ -103,7 +103,7 @@ class Context:
         Raises:
             TracekitError: The report cannot be computed.
         """
-        trace = self.capture.at(self.state.at)
+        trace = self.capture.aggregated_trace(self.state.at)
         return self.captures.rows(("report", name, self.state.at), lambda: Rows(trace.stats(name), {}, {})).frame
 
     def table(self, name: str, arguments: Mapping[str, str] | None = None, **options: Any) -> Any:
@@ -259,7 +259,7 @@ def available_pages(captures: Captures, capture: Capture) -> list[Page]:
         page
         for page in PAGES.values()
         if (not page.needs or capture.has(*page.needs))
-        and not (page.needs_ranks and sets_of_ranks.job(captures) is None)
+        and not (page.needs_ranks and sets_of_ranks.ranks_of_job(captures) is None)
     ]
 
 
@@ -275,7 +275,7 @@ def build(context: Context) -> list[Any]:
     if page.needs and not context.capture.has(*page.needs):
         reason = TracekitError("this capture has no data for this page", hint=_missing_data_hint(page))
         return [html.H1(page.title), grid.error_message(reason)]
-    if page.needs_ranks and sets_of_ranks.job(context.captures) is None:
+    if page.needs_ranks and sets_of_ranks.ranks_of_job(context.captures) is None:
         reason = TracekitError("the captures are not the ranks of one job", hint="open the captures of all its ranks")
         return [html.H1(page.title), grid.error_message(reason)]
     return page.content(context)

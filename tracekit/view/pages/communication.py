@@ -23,7 +23,7 @@ def build(context: Context) -> list[Any]:
     figure = None
     try:
         analysis = ranks.communication(context.captures, context.capture)
-        elsewhere = ranks.OF_ITERATIONS if ranks.job(context.captures) else ()
+        elsewhere = ranks.OF_ITERATIONS if ranks.ranks_of_job(context.captures) else ()
         names = [*(f"ranks_{name}" for name in ranks.nonempty_tables(analysis) if name not in elsewhere), *names]
         figure = context.recipe("comm_skew", "arrivals")
     except TracekitError:

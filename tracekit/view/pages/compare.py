@@ -31,7 +31,7 @@ def build(context: Context) -> list[Any]:
     )
     chosen = [components.panel("Compare with", [form]), dmc.Group([kinds], className="controls")]
     try:
-        sides = context.capture.at(context.state.at), context.captures[other].at(other)
+        sides = context.capture.aggregated_trace(context.state.at), context.captures[other].aggregated_trace(other)
         differences = comparison.compare(context.captures, *sides, by)
     except TracekitError as error:
         return [*chosen, grid.error_message(error)]
@@ -41,7 +41,7 @@ def build(context: Context) -> list[Any]:
     arguments["other_capture"] = str(other.capture)
     parts = [
         *chosen,
-        _totals_panel(context, other, comparison.totals(differences, by)),
+        _totals_panel(context, other, comparison.total_times(differences, by)),
         components.panel("Notes", [html.Ul([html.Li(note) for note in differences.notes])])
         if differences.notes
         else None,

@@ -20,7 +20,7 @@ MAX_DEPTH = 8
 
 def build(context: Context) -> list[Any]:
     """Return the components of the page "Groups"."""
-    groups = context.capture.at(context.state.at).frame("group_nodes")
+    groups = context.capture.aggregated_trace(context.state.at).frame("group_nodes")
     nodes = groups.select(pl.col("direction").cast(pl.String), "level").unique().collect()
     directions = sorted(nodes["direction"].drop_nulls().unique())
     deepest = min(max(nodes["level"].to_list(), default=0), MAX_DEPTH)

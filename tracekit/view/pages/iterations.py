@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def build(context: Context) -> list[Any]:
     """Return the components of the page "Iterations"."""
-    trace = context.capture.at(context.state.at)
+    trace = context.capture.aggregated_trace(context.state.at)
     iterations = trace.frame("iterations").select("iteration", "is_aggregated", "key_op").collect()
     used = iterations.filter("is_aggregated")["iteration"]
     first, last = iterations["iteration"].min(), iterations["iteration"].max()
@@ -77,7 +77,7 @@ def _aggregation_form(context: Context, first: Any, last: Any) -> Any:
 
 def _key_op_choices(context: Context) -> list[dict[str, str]]:
     """Return the choices of key ops: the automatic choice, followed by ops in descending order of calls."""
-    ops = context.capture.at(context.state.at).frame("ops").select("op_id", "op_name", "instance_count")
+    ops = context.capture.aggregated_trace(context.state.at).frame("ops").select("op_id", "op_name", "instance_count")
     ops = ops.sort("instance_count", descending=True).head(500)
     choices = [{"value": "", "label": "automatic"}]
     for op, name, count in ops.collect().iter_rows():

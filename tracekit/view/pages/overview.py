@@ -27,7 +27,7 @@ EVIDENCE = {
 
 def build(context: Context) -> list[Any]:
     """Return the components of the page "Overview"."""
-    trace = context.capture.at(context.state.at)
+    trace = context.capture.aggregated_trace(context.state.at)
     small = [
         context.figure("gpu_utilization", "GPU utilization", compact=True),
         context.figure("time_breakdown", "Time of the iterations", compact=True),

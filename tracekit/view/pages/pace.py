@@ -81,5 +81,5 @@ def _default_name(context: Context, names: Mapping[str, Total]) -> str:
 
     Names that occur only once per rank are skipped if there are others.
     """
-    number = len(ranks.ranks_of(context.captures, context.capture))
+    number = len(ranks.ranks_of_job_or_capture(context.captures, context.capture))
     return next((name for name, total in names.items() if total.occurrences > number), next(iter(names)))

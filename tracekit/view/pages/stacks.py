@@ -19,7 +19,7 @@ MAX_THREADS = 200
 
 def build(context: Context) -> list[Any]:
     """Return the components of the page "Call stacks"."""
-    trace = context.capture.at(context.state.at)
+    trace = context.capture.aggregated_trace(context.state.at)
     values = {name: context.state.get(name) for name in stacks.PARAMETERS if context.state.get(name)}
     selection = stacks.parse_selection(
         trace, {name: text for name, text in values.items() if name in ("events", "weight")}
@@ -48,7 +48,7 @@ def _controls(context: Context, selection: stacks.Selection, values: dict[str, s
         kept = {name: text for name, text in values.items() if "events" not in changed or name != "thread"}
         return context.state.url(**{name: text for name, text in {**kept, **changed}.items() if text})
 
-    known = context.capture.at(context.state.at).plot.stack_events()
+    known = context.capture.aggregated_trace(context.state.at).plot.stack_events()
     events = [(stacks.EVENTS[name], url(events=name)) for name in known]
     weights = [(label, url(weight=name)) for name, label in stacks.WEIGHTS.items()]
     controls = [

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def build(context: Context) -> list[Any]:
     """Return the components of the page "Tables"."""
-    trace = context.capture.at(context.state.at)
+    trace = context.capture.aggregated_trace(context.state.at)
     names = [name for name in trace.tables if context.capture.has(name)]
     if not names:
         return [html.P("No table of this capture has rows.", className="dimmed")]

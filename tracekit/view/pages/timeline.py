@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def build(context: Context) -> list[Any]:
     """Return the components of the page "Timeline"."""
     window = windows.choose_window(
-        context.capture.at(context.state.at), context.state.get("start"), context.state.get("end")
+        context.capture.aggregated_trace(context.state.at), context.state.get("start"), context.state.get("end")
     )
     start, end = window.converted
     parameters = {"start": str(start), "end": str(end)}
