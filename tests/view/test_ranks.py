@@ -86,7 +86,7 @@ def test_heat_maps_and_paces_of_a_job() -> None:
             assert one["since_first_start_ns"].to_list() == tables["pace_start"][rank].to_list()
             assert one["duration_ns"].to_list() == tables["pace_duration"][rank].to_list()
             assert one["occurrence"].to_list() == list(range(one.height))
-        assert "There are no occurrences of this name." in page_texts(viewer, "/pace", "?kind=nvtx_pace&name=none")
+        assert "No kernel or range has this name." in page_texts(viewer, "/pace", "?kind=nvtx_pace&name=none")
 
 
 @pytest.mark.thorough
@@ -154,7 +154,7 @@ def test_a_capture_without_a_file() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "problem"),
     [
-        ("utilization", {"map": "mpi_sum", "bins": "30"}, "names no heat map"),
+        ("utilization", {"map": "mpi_sum", "bins": "30"}, "the requested heat map does not exist"),
         ("utilization", {"map": next(iter(MAPS)), "bins": "301"}, "cannot have 301 bins"),
         ("utilization", {"map": next(iter(MAPS)), "bins": "x"}, "must be an integer of at most 18 digits"),
         ("utilization", {"map": next(iter(MAPS)), "bins": "30"}, "need the captures"),

@@ -438,7 +438,7 @@ def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "dash" else find(name))
     assert "dash" in PACKAGES
-    with pytest.raises(TracekitError, match="the viewer needs dash") as error:
+    with pytest.raises(TracekitError, match="the viewer needs packages that are not installed: dash") as error:
         open_viewer([EMPTY])
     assert "tracekit[view]" in str(error.value.hint)
 

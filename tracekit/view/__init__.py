@@ -25,14 +25,15 @@ def open_viewer(
     cache: bool | None = None,
     token: bool = False,
 ) -> Viewer:
-    """Return a web server that shows captures. Call its method ``serve`` to answer requests.
+    """Open captures, and return a web server that shows them in the browser. Call ``serve`` to answer requests.
 
     Args:
         paths: Files or folders of the captures to show.
-        host: Address to listen on. If it is not a loopback address, the URL contains a token that requests must have.
+        host: Address to listen on. If it is not a loopback address, the URL contains a token, without which requests
+            are rejected.
         port: Port to listen on. If None, it is 8000 or the next free port.
         from_: Format of the captures. If None, it is detected.
-        cache: Whether columns come from the cache, as in ``tracekit.load``.
+        cache: Whether columns are read from the cache and stored in it, as in ``tracekit.load``.
         token: Whether the URL contains a token even if the address is a loopback address.
 
     Raises:
@@ -40,7 +41,8 @@ def open_viewer(
     """
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise TracekitError(f"the viewer needs {', '.join(missing)}", hint="pip install 'tracekit[view]'")
+        message = f"the viewer needs packages that are not installed: {', '.join(missing)}"
+        raise TracekitError(message, hint="pip install 'tracekit[view]'")
     from tracekit.view.captures import open_captures
     from tracekit.view.server import Viewer
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tracekit.view.state import State as PageState
 
 MAX_BOUND = 2**53
-"""Upper limit (exclusive) of the iteration numbers in input fields."""
+"""Iteration numbers in input fields must be less than this limit."""
 THEME = {"primaryColor": "teal", "primaryShade": 9, "fontFamily": "system-ui, sans-serif"}
 
 
@@ -40,25 +40,25 @@ def create_app(captures: Captures) -> dash.Dash:
     app.logger.setLevel(logging.WARNING)
     app.index_string = app.index_string.replace("<html>", '<html lang="en">', 1)
     app.layout = _layout()
-    _register(app, captures)
+    _register_callbacks(app, captures)
     grid.register_callbacks(app, captures, lambda id_, row, search: _detail_tables(captures, id_, row, search))
     return app
 
 
 def _show_failure(error: Exception) -> None:
-    """Show on the page that a request failed. Only the server prints the details, which may contain private names."""
+    """Show on the page that a request failed. The details are printed only in the terminal, as they may be private."""
     if isinstance(error, TracekitError):
         reason = error
     else:
         reason = TracekitError(
-            "the viewer failed to answer the request", hint="see the error in the terminal of tracekit view"
+            "the viewer could not answer the request", hint="the terminal in which tracekit view runs shows the error"
         )
         traceback.print_exception(error)
     dash.set_props("failure", {"children": grid.error_message(reason)})
 
 
 def _layout() -> Any:
-    """Return the layout of the application: header, navigation, and the container of the current page."""
+    """Return the layout of the application: the header, the navigation, and the element that contains the page."""
     toggle = dmc.Button("Dark or light", id="scheme-toggle", variant="subtle", size="xs")
     return dmc.MantineProvider(
         [
@@ -87,7 +87,7 @@ def _layout() -> Any:
     )
 
 
-def _register(app: dash.Dash, captures: Captures) -> None:
+def _register_callbacks(app: dash.Dash, captures: Captures) -> None:
     """Register the callbacks of the layout, the forms and the tables."""
 
     @app.callback(
@@ -118,13 +118,13 @@ def _register(app: dash.Dash, captures: Captures) -> None:
             _document_title(captures, state),
         )
 
-    _register_scheme(app)
-    _register_forms(app, captures)
-    _register_stacks(app, captures)
+    _register_browser_callbacks(app)
+    _register_form_callbacks(app, captures)
+    _register_stack_callback(app, captures)
 
 
-def _register_scheme(app: dash.Dash) -> None:
-    """Register the callbacks that switch the colour scheme, set the document title, and follow links of controls."""
+def _register_browser_callbacks(app: dash.Dash) -> None:
+    """Register callbacks that run in the browser: colour scheme, document title, zoom of the timeline, and controls."""
     app.clientside_callback(
         ClientsideFunction("tracekit", "scheme"),
         Output("mantine", "forceColorScheme"),
@@ -149,7 +149,7 @@ def _register_scheme(app: dash.Dash) -> None:
     )
 
 
-def _register_forms(app: dash.Dash, captures: Captures) -> None:
+def _register_form_callbacks(app: dash.Dash, captures: Captures) -> None:
     """Register the callbacks of the forms that select the iterations to aggregate and the captures to compare."""
 
     @app.callback(
@@ -199,7 +199,7 @@ def _register_forms(app: dash.Dash, captures: Captures) -> None:
         return state.url("compare", **other, **({"by": state.get("by")} if state.get("by") else {}))
 
 
-def _register_stacks(app: dash.Dash, captures: Captures) -> None:
+def _register_stack_callback(app: dash.Dash, captures: Captures) -> None:
     """Register the callback of the form that restricts call stacks to a time window."""
 
     @app.callback(

@@ -1,4 +1,4 @@
-"""Cache the opened captures of a server: one trace per aggregation, and the rows of tables."""
+"""The opened captures of a server, with caches of their aggregated traces, table rows, row orders and figures."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 MAX_TRACES = 8
-"""Number of aggregations of each capture whose results stay in memory."""
+"""Maximum number of aggregated traces per capture in the cache."""
 MAX_ROW_ORDERS = 64
-"""Number of filtered and sorted row orders that stay in memory."""
+"""Maximum number of row orders in the cache. A row order contains the row numbers that match a query, sorted."""
 MAX_FIGURES = 64
-"""Number of figures that stay in memory."""
+"""Maximum number of figures and similar results in the cache."""
 MAX_CACHED_BYTES = 512 * 1024 * 1024
-"""Size of the cached rows in bytes. The rows that are being used are cached even if they are larger."""
+"""Maximum size of the cached rows in bytes. The rows that were computed last are cached even if they are larger."""
 
 
 class Rows(NamedTuple):
@@ -79,7 +79,7 @@ class Cache(Generic[K, V]):
         return value
 
     def _evict(self) -> None:
-        """Remove the least recently used values until the cache is small enough. The newest value always stays."""
+        """Remove the least recently used values until the cache is within its limits. The newest value always stays."""
         sizes = [self._size(value) for value in self._values.values()]
         total = sum(sizes)
         while len(self._values) > 1 and (len(self._values) > self._items or total > self._max_bytes > 0):
@@ -94,7 +94,7 @@ class Capture:
     Attributes:
         index: Index of the capture, in the order of the command line.
         name: Name of the file, without its folder.
-        trace: The capture as recorded.
+        trace: The trace of the capture, neither correlated nor rolled up.
     """
 
     index: int
@@ -104,14 +104,14 @@ class Capture:
     _counts: dict[str, int] = field(default_factory=dict)
 
     def aggregated_trace(self, aggregated: Aggregated) -> Trace:
-        """Return the correlated trace of this capture, rolled up with an aggregation.
+        """Return the correlated trace of this capture, rolled up with the iterations and key op of an aggregation.
 
         If the capture contains a roll-up, as DLProf databases do, the default aggregation is that roll-up.
         """
         return self._traces.get(aggregated, lambda: self._roll_up(aggregated))
 
     def _roll_up(self, aggregated: Aggregated) -> Trace:
-        """Compute the correlated trace of this capture, rolled up with an aggregation."""
+        """Correlate the trace of this capture, and roll it up with the iterations and key op of an aggregation."""
         if aggregated.is_default and self.trace.count("ops"):
             return self.trace.correlate()
         bounds = (aggregated.first, aggregated.last)
@@ -120,11 +120,11 @@ class Capture:
         )
 
     def has(self, *tables: str) -> bool:
-        """Return whether any of the given tables has rows when all iterations are aggregated."""
+        """Return whether any of several tables has rows if all iterations are aggregated."""
         return any(self._count(name) > 0 for name in tables)
 
     def _count(self, name: str) -> int:
-        """Return the number of rows of a table, which is 0 if it cannot be computed."""
+        """Return the number of rows of a table, or 0 if the table cannot be computed."""
         if name not in self._counts:
             try:
                 self._counts[name] = self.aggregated_trace(Aggregated(self.index)).count(name)
@@ -175,7 +175,7 @@ def open_captures(paths: Iterable[Path], from_: str | None = None, *, cache: boo
     Args:
         paths: The files or folders. All captures in a folder of captures are opened.
         from_: Format of the captures. If None, it is detected.
-        cache: Whether columns come from the cache, as in ``tracekit.load``.
+        cache: Whether columns are read from the cache and stored in it, as in ``tracekit.load``.
 
     Raises:
         TracekitError: A capture cannot be read.

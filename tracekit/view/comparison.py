@@ -1,4 +1,4 @@
-"""Compare two traces, and distinguish real differences from the usual variation."""
+"""Compare two traces for the page "Compare", and cache the result."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ TITLES = {
 }
 """Titles of the columns, in the order in which they are shown."""
 DESCRIPTIONS = {
-    "is_significant": "Whether the sides differ by more than their iterations do, and by more than two runs may.",
+    "is_significant": "Whether A and B differ by more than the iterations of one side do, and by more than two runs of "
+    "the same program may differ.",
     "evidence": " ".join(f"{name}: {text}" for name, text in EVIDENCE.items()),
-    "p_value": "Probability that the sides differ at least as much by chance, for all rows together.",
+    "p_value": "Probability that A and B differ this much by chance, adjusted for the number of compared values.",
 }
 
 

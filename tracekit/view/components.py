@@ -35,7 +35,7 @@ def figure(trace: Trace, name: str, title: str, *, dark: bool, compact: bool = F
         name: Name of the figure.
         title: Heading of the panel.
         dark: Whether to use the dark template.
-        compact: Whether the panel is smaller, because it is one of several in a row.
+        compact: Whether to return a smaller panel, which is shown next to others.
         options: Options of the figure.
     """
     try:
@@ -51,7 +51,7 @@ def figure_panel(drawn: Figure, title: str, *, compact: bool = False) -> Any:
     Args:
         drawn: The figure.
         title: Heading of the panel.
-        compact: Whether the panel is smaller, because it is one of several in a row.
+        compact: Whether to return a smaller panel, which is shown next to others.
     """
     drawn.update_layout(title=None, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", margin={"t": 16})
     height = COMPACT_HEIGHT if compact else int(drawn.layout.height or HEIGHT)

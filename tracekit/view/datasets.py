@@ -1,4 +1,4 @@
-"""Declarations of the tables on the pages: how their rows are computed, sorted, linked and shown.
+"""The declarations of the tables on pages of the viewer: how their rows are computed, sorted, linked and shown.
 
 To add a table to a page, add a ``Dataset`` to ``DATASETS`` and name it in ``pages.PAGES``.
 """
@@ -26,8 +26,8 @@ class Link:
     Attributes:
         page: Name of the page.
         label: Text of the link.
-        filters: Maps columns of the table on the linked page to columns of the row. The linked page shows the rows
-            whose values in the former equal the values of this row in the latter.
+        filters: Maps columns of the linked table to columns of this table. The linked page shows the rows whose values
+            in the former columns equal the values of the clicked row in the latter columns.
         table: Name of the table on the linked page.
     """
 
@@ -48,13 +48,13 @@ class Dataset:
         sort: The initial sort order: a column and ``desc`` or ``asc``, such as ``total_time_ns:desc``.
         first: Columns that are shown before the others.
         hidden: Columns that are hidden until the user selects them.
-        key: Column that identifies a row, for tables with details of the selected row.
-        select: Maps the names of the arguments that a selected row passes to its detail tables to the columns of the
-            row that contain their values.
+        key: Column that identifies a row, for tables with detail tables below them.
+        select: Arguments that detail tables receive when a row is selected. Maps the name of each argument to the
+            column of the row that contains its value.
         has_sums: Whether the sums of the columns are meaningful and shown.
         link: Link from each row to another page.
         note: Sentence above the table.
-        tree: Columns that define the tree that the rows form. None if they do not form a tree.
+        tree: Columns that define a tree of rows. None if the rows do not form a tree.
     """
 
     name: str
@@ -261,11 +261,11 @@ DATASETS: Mapping[str, Dataset] = {
             "Collectives and messages across ranks, by size",
             sources.ranks_table("summary"),
             "time_ns:desc",
-            note="Waiting ends when the last rank arrives; the rest is transfer.",
+            note="A rank waits until the last rank arrives. The remaining time is the transfer.",
         ),
         Dataset(
             "ranks_arrivals",
-            "How late each rank arrives",
+            "Delays and waiting times by rank",
             sources.ranks_table("arrivals"),
             "delay_ns:desc",
             first=("rank", "kind", "communicator", "count", "last_count"),
@@ -339,8 +339,8 @@ DATASETS: Mapping[str, Dataset] = {
             "comparison",
             "By name",
             sources.comparison,
-            note="Sorted by the size of the change. A change is significant if the sides differ by more than their "
-            "iterations do, and by more than two runs of one program may.",
+            note="Sorted by the size of the change. A change is significant if A and B differ by more than the "
+            "iterations of one side do, and by more than two runs of the same program may differ.",
             hidden=("p_value",),
         ),
         Dataset("advise", "Advice", sources.report("advise")),

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from tracekit.view.captures import Captures
 
 FORMULA = r"^[=+\-@\t\r]"
-"""First characters that a spreadsheet interprets as the start of a formula."""
+"""Pattern of strings that a spreadsheet would interpret as formulas, because of their first character."""
 MAX_SHEET_ROWS = 1_048_575
-"""Largest number of rows of an Excel sheet, without the heading."""
+"""Maximum number of rows of an Excel sheet, without the heading."""
 MAX_CELL_TEXT = 32_767
-"""Largest number of characters of a cell of an Excel sheet."""
+"""Maximum number of characters in a cell of an Excel sheet."""
 
 
 class Download(NamedTuple):
@@ -53,7 +53,7 @@ def export(captures: Captures, values: Mapping[str, str]) -> Download:
 
 
 def check_export(captures: Captures, values: Mapping[str, str]) -> None:
-    """Check whether rows can be exported, so that a page can show an error before the browser requests the file.
+    """Check that rows can be exported, so that a page can show an error before the browser requests the file.
 
     Raises:
         TracekitError: A parameter is not valid, or the format cannot hold the rows.
@@ -169,7 +169,11 @@ def _to_excel(frame: pl.DataFrame) -> bytes:
 
 
 def _check_row_count(frame: pl.DataFrame) -> None:
-    """Raise an error if a frame has more rows than an Excel sheet can have."""
+    """Check that a frame does not have more rows than an Excel sheet can have.
+
+    Raises:
+        TracekitError: The frame has too many rows.
+    """
     if frame.height > MAX_SHEET_ROWS:
         message = f"{frame.height:,} rows match, but an Excel sheet has at most {MAX_SHEET_ROWS:,} rows"
         raise TracekitError(message, hint="export the table as CSV or Parquet")

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 MAX_FILTERS = 200
 """Maximum number of columns in a filter, of conditions per column, and of columns to sort by."""
 MAX_TEXT = 32_768
-"""Maximum length of a text in a filter. Names of C++ functions have many thousands of characters."""
+"""Maximum number of characters of a text in a filter. Names of C++ functions may have thousands of characters."""
 
 
 def filter_expr(model: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
-    """Return an expression for a filter model of AG Grid, or None if the model has no filters.
+    """Return an expression that is true for rows that match a filter model of AG Grid, or None if it has no filters.
 
     Args:
         model: The filter of each column: a condition with ``type`` and ``filter``, or several ``conditions`` and their
@@ -28,7 +28,7 @@ def filter_expr(model: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> 
         schema: Types of the columns by name.
 
     Raises:
-        TracekitError: A filter names an unknown column or an unknown comparison.
+        TracekitError: A filter names an unknown column or an unsupported comparison.
     """
     if not isinstance(model, dict) or len(model) > MAX_FILTERS:
         raise TracekitError(f"the filter must be an object with at most {MAX_FILTERS} columns")
@@ -50,7 +50,7 @@ def search_expr(text: str, schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
 
 
 def sort_columns(model: Sequence[Any], schema: Mapping[str, pl.DataType]) -> list[tuple[str, bool]]:
-    """Return the columns of a sort model of AG Grid, each with a flag that is true for descending order.
+    """Return the names of the columns of a sort model of AG Grid, each with whether its order is descending.
 
     Raises:
         TracekitError: The sort model is not valid or names an unknown column.
@@ -66,7 +66,7 @@ def sort_columns(model: Sequence[Any], schema: Mapping[str, pl.DataType]) -> lis
 
 
 def _column_filter_expr(name: object, model: object, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Return an expression for the filter of one column."""
+    """Return an expression that is true for rows that match the filter of one column."""
     column = _known_column(name, schema)
     if not isinstance(model, dict):
         raise TracekitError(f"the filter of column {column!r} must be an object")
@@ -80,7 +80,7 @@ def _column_filter_expr(name: object, model: object, schema: Mapping[str, pl.Dat
 
 
 def _condition_expr(column: str, model: object, kind: pl.DataType) -> pl.Expr:
-    """Return an expression for a single condition on a column."""
+    """Return an expression that is true for rows that meet a single condition on a column."""
     if not isinstance(model, dict):
         raise TracekitError(f"each condition on column {column!r} must be an object")
     comparison, value = model.get("type"), model.get("filter")
@@ -97,7 +97,7 @@ def _condition_expr(column: str, model: object, kind: pl.DataType) -> pl.Expr:
         or comparison not in _TEXT
     ):
         raise TracekitError(
-            f"the filter of column {column!r} needs a known comparison and a text of at most {MAX_TEXT} characters"
+            f"the filter of column {column!r} must be a supported comparison with at most {MAX_TEXT} characters"
         )
     return _TEXT[comparison](_displayed_strings_expr(col, kind), value)
 
@@ -106,10 +106,10 @@ def _number_comparison_expr(column: str, comparison: str, value: Any, upper: Any
     """Return an expression that compares a numeric column with a value, or with a range of values."""
     if comparison == "inRange":
         if not (_is_number(value) and _is_number(upper)):
-            raise TracekitError(f"the filter of column {column!r} needs two numbers")
+            raise TracekitError(f"the filter of column {column!r} is a range, which needs two numbers")
         return pl.col(column).is_between(pl.lit(value), pl.lit(upper))
     if comparison not in _NUMBERS or not _is_number(value):
-        raise TracekitError(f"the filter of column {column!r} needs a number")
+        raise TracekitError(f"the filter of column {column!r} must be a supported comparison with a number")
     return _NUMBERS[comparison](pl.col(column), value)
 
 
@@ -124,7 +124,7 @@ def _is_string_type(kind: pl.DataType) -> bool:
 
 
 def _displayed_strings_expr(col: pl.Expr, kind: pl.DataType) -> pl.Expr:
-    """Return an expression for the values of a non-numeric column as the page shows them."""
+    """Return an expression for the strings with which a page displays the values of a non-numeric column."""
     if kind == pl.Boolean:
         return pl.when(col).then(pl.lit("yes")).when(~col).then(pl.lit("no")).otherwise(None)
     return col.cast(pl.String)
@@ -136,7 +136,7 @@ def _contains_expr(col: pl.Expr, text: str) -> pl.Expr:
 
 
 def _known_column(name: object, schema: Mapping[str, pl.DataType]) -> str:
-    """Return the name of a column unchanged, or raise an error if the table has no such column."""
+    """Return a column name unchanged, or raise an error if the table does not have this column."""
     if not isinstance(name, str) or name not in schema:
         raise TracekitError("the filter or the sort order names a column that the table does not have")
     return name

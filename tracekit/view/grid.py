@@ -1,4 +1,4 @@
-"""Build tables of pages: an AG Grid that requests rows from the server, with search, filters, columns and downloads."""
+"""Build the tables of pages. Each is an AG Grid that requests rows from the server, with filters and downloads."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ GRID_THEME = {
     "fontFamily": "inherit",
     "cellHorizontalPadding": 10,
 }
-"""Colours of the grid, which view.css defines for both schemes."""
+"""Appearance of the grid. The file view.css defines these colours for the light and the dark scheme."""
 MENU_BUTTON = {"component": "button", "type": "button", "className": "menu-button"}
 """The element that opens a menu. It must be a button, as it has the attribute aria-expanded."""
 FORMATS = {"csv": "CSV", "json": "JSON", "xlsx": "Excel", "parquet": "Parquet"}
@@ -75,8 +75,8 @@ def table(
         captures: The captures of the server.
         name: Name of the table.
         state: State of the page, with the filters of the table.
-        arguments: Values of the selected row in the table above, for detail tables.
-        heading: Element of the heading, ``h2`` or ``h3``.
+        arguments: For a detail table, values of the selected row in the table above it.
+        heading: HTML element of the heading, ``h2`` or ``h3``.
         condition: Whether the input field for an SQL condition is initially open.
         below: Function that returns the detail tables of a selected row, given the values of the row.
     """
@@ -198,7 +198,7 @@ def _condition_field(ids: Any, name: str, rows: Rows, state: PageState, *, opene
 
 
 def _shown_columns(described: Dataset, rows: Rows, state: PageState) -> list[str]:
-    """Return the names of the visible columns, which the URL or else the declaration of the table determines."""
+    """Return the names of the visible columns according to the URL or, by default, the declaration of the table."""
     chosen = state.get(f"{described.name}.columns")
     if chosen:
         wanted = set(chosen.split(","))
@@ -378,7 +378,7 @@ def parse_table_id(id_: Mapping[str, str], captures: int, **values: str) -> quer
         TracekitError: The id is not valid.
     """
     if not isinstance(id_, dict) or not all(isinstance(each, str) for each in (*id_.values(), *values.values())):
-        raise TracekitError("the component id in the request does not identify a table")
+        raise TracekitError("the component id in the request is not the id of a table")
     at = parse_aggregation(dict(parse_qsl(id_.get("at", ""))), captures)
     arguments = tuple(sorted(parse_qsl(id_.get("arguments", ""), keep_blank_values=True)))
     return queries.Query(id_.get("table", ""), at, arguments, **values)
@@ -501,7 +501,7 @@ def _requested_row_range(request: Mapping[str, Any]) -> tuple[int, int]:
     """Return the start and the end (exclusive) of the requested range of rows."""
     start, stop = request.get("startRow"), request.get("endRow")
     if not isinstance(start, int) or not isinstance(stop, int) or max(abs(start), abs(stop)) > MAX_ROWS:
-        raise TracekitError(f"the request must contain the numbers startRow and endRow, which are at most {MAX_ROWS:,}")
+        raise TracekitError(f"the request must contain the integers startRow and endRow, at most {MAX_ROWS:,}")
     return start, stop
 
 
@@ -514,7 +514,7 @@ def _compact_json(value: Any) -> str:
 
 
 def _row_count_text(page: queries.Page) -> str:
-    """Return a text that states how many of all rows match the filters."""
+    """Return a text with the number of rows that match the filters and the number of all rows."""
     rows = "row" if page.matching == 1 else "rows"
     if page.matching == page.total:
         return f"{page.total:,} {rows}"
@@ -524,7 +524,14 @@ def _row_count_text(page: queries.Page) -> str:
 
 
 def plain_table(frame: pl.DataFrame, titles: Mapping[str, str], caption: str, links: Sequence[Any] = ()) -> Any:
-    """Return a short HTML table without controls. Its numbers are exact and right-aligned."""
+    """Return an HTML table of a frame without controls. Numbers are right-aligned.
+
+    Args:
+        frame: The rows, all of which are shown.
+        titles: Heading of each column to show, by column name.
+        caption: Caption of the table.
+        links: Component in the last cell of each row. If it is empty, there is no such column.
+    """
     names = list(titles)
     head = html.Tr(
         [html.Th(titles[c], scope="col", className=_alignment_class(frame, c)) for c in names]

@@ -1,4 +1,4 @@
-"""Filter, search and sort tables on the server, and return them page by page with the sums of the matching rows."""
+"""Filter, search and sort the rows of tables on the server, and return single pages of rows with sums."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_INT64 = 2**63 - 1
 MAX_PAGE = 1000
-"""Largest number of rows that a page requests at once."""
+"""Maximum number of rows per request."""
 ADDITIVE = re.compile(
     r"(?!(wall|avg|average|med|median|min|minimum|max|maximum|stddev|proj_avg)_)(total_\w+|in_\w+_ns|(\w+_)?(time|duration|overhead|idle)_ns|(instance|kernel|op|gpu_op|copy)_count"
     r"|tensor_core_kernel_count|count(_[ab])?|time_[ab]_ns|change_ns|bytes_[ab]|num_calls|instances|launches|gaps|bytes|size_bytes"
@@ -40,7 +40,7 @@ class Query:
         table: Name of the table.
         at: The capture and its aggregation.
         arguments: Names and values of the arguments of the table, such as values of the selected row in the table
-            above.
+            above it.
         filter: Filter model of AG Grid, as JSON.
         sort: Sort model of AG Grid, as JSON.
         search: String that a column of a matching row contains.
@@ -59,7 +59,7 @@ class Query:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the rows are neither filtered nor sorted. Otherwise, a tree is shown as a flat table."""
+        """Whether the rows are neither filtered nor sorted. If they are, a tree is shown as a flat table."""
         return (self.filter, self.sort, self.search, self.condition) == ("{}", "[]", "", "")
 
     def rows_key(self) -> Hashable:
@@ -72,10 +72,10 @@ class Page(NamedTuple):
 
     Attributes:
         rows: The requested rows as dictionaries, each with an additional key ``_id`` that identifies the row.
-        matching: Number of rows that match the filters, or that are visible in a tree.
+        matching: Number of rows that match the filters. For a tree, the number of visible rows.
         total: Number of rows of the table.
         sums: Rows below the table: the sums over the matching rows, and their percentages of the sums over all rows.
-        is_tree: Whether the rows are shown as a tree, so that rows inside collapsed rows are missing.
+        is_tree: Whether the rows are shown as a tree, which hides the descendants of collapsed rows.
     """
 
     rows: list[dict[str, Any]]
@@ -127,7 +127,7 @@ def _compute_matching_order(frame: pl.DataFrame, query: Query) -> pl.Series:
 
 
 def _sort_key_expr(name: str, kind: pl.DataType) -> pl.Expr:
-    """Return an expression by which to sort a column. Strings are sorted by code points."""
+    """Return an expression for the sort keys of a column. Strings are sorted by code points."""
     return pl.col(name).cast(pl.String) if kind in (pl.Categorical, pl.Enum) else pl.col(name)
 
 

@@ -1,4 +1,4 @@
-"""The ranks of a job: all captures of the server if they are the ranks of one job, or else one capture.
+"""Data about the ranks of a job: of all captures of the server if they belong to one job, and otherwise of one capture.
 
 Recipes and the analysis of the communication are computed once, from the captures that the server has opened.
 """
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 TABLES = ("summary", "arrivals", "stragglers", "iterations", "operations", "clocks")
 """Tables of the analysis of the communication that are shown on pages."""
 OF_ITERATIONS = ("stragglers", "iterations")
-"""Tables of this analysis that are shown on the page "Ranks"."""
+"""Tables of the analysis of the communication that are shown on the page "Ranks"."""
 _OF_SEVERAL_RANKS = (*OF_ITERATIONS, "clocks")
 """Tables that are only meaningful for several ranks."""
 _COMMON = {"start_ns": "common_start_ns", "end_ns": "common_end_ns", "last_start_ns": "common_last_start_ns"}
-"""New names of times on the clock of the first rank. They prevent links to the timeline of another rank."""
+"""Names of columns with times on the clock of the first rank. Other names prevent links to the wrong timeline."""
 _SINCE_FIRST = {"start_ns": "since_first_start_ns", "end_ns": "since_first_end_ns"}
-"""New names of times since the start of the first capture, which are aligned by UTC."""
+"""Names of columns with times since the start of the first capture, which are aligned by UTC."""
 _SINCE_OWN = {"start_ns": "since_own_start_ns", "end_ns": "since_own_end_ns"}
-"""New names of times since the start of the capture of each rank, if the start of any capture is not recorded."""
+"""Names of columns with times since the start of the capture of each rank, if a capture lacks its UTC start."""
 _TITLES = {
     "since_first_start_ns": "Start since the first capture (ns)",
     "since_first_end_ns": "End since the first capture (ns)",
@@ -111,12 +111,12 @@ def _read_recorded_facts(capture: Capture) -> members.RecordedFacts:
 
 
 def ranks_of_job_or_capture(captures: Captures, capture: Capture) -> OpenSet:
-    """Return the ranks of the job, or else a set with the given capture as its only rank."""
+    """Return the ranks of the job. If the captures are not the ranks of one job, return a set of ``capture`` alone."""
     return ranks_of_job(captures) or captures.cached(("rank", capture.index), lambda: _set_of_one_rank(capture))
 
 
 def _ranks_key(captures: Captures, capture: Capture) -> int | None:
-    """Return the part of a cache key that identifies the ranks: None for a job, or else the index of the capture."""
+    """Return a cache key for results about ranks: None for the ranks of a job, or else the index of the capture."""
     return None if ranks_of_job(captures) else capture.index
 
 
@@ -125,7 +125,7 @@ def _set_of_one_rank(capture: Capture) -> OpenSet:
 
 
 def recipe(captures: Captures, capture: Capture, name: str, options: Mapping[str, Value] | None = None) -> Tables:
-    """Return the tables of a recipe over the ranks of the job, or else of one capture. The result is cached.
+    """Return the tables of a recipe for the ranks of the job or, without a job, for one capture. They are cached.
 
     If the start time of any capture is not recorded, the times of each rank are relative to the start of its own
     capture.
@@ -151,7 +151,7 @@ def _run_recipe(ranks: OpenSet, name: str, options: Mapping[str, Value]) -> Tabl
 
 
 def communication(captures: Captures, capture: Capture) -> Communication:
-    """Return the analysis of the communication between the ranks of the job. The result is cached.
+    """Return the analysis of the communication between the ranks of the job. The analysis is cached.
 
     Args:
         captures: The captures of the server. If they are the ranks of a job, all of them are analyzed.
@@ -166,7 +166,7 @@ def communication(captures: Captures, capture: Capture) -> Communication:
 
 
 def nonempty_tables(analysis: Communication) -> list[str]:
-    """Return the names of the communication tables that have rows and are meaningful for the number of ranks."""
+    """Return the names of the tables of ``TABLES`` that have rows and are meaningful for the number of ranks."""
     several = (analysis.iterations["rank_count"].max() or 0) > 1  # type: ignore[operator]
     return [name for name in TABLES if getattr(analysis, name).height and (several or name not in _OF_SEVERAL_RANKS)]
 
@@ -217,7 +217,7 @@ def pace(captures: Captures, capture: Capture, name: str, of: str) -> Rows:
         captures: The captures of the server.
         capture: The capture to analyze if the captures are not the ranks of a job.
         name: Name of the recipe.
-        of: Name of the kernel or range.
+        of: Name of the kernel or range whose occurrences are returned.
     """
     tables = recipe(captures, capture, name, {"name": of})
     occurrences = [

@@ -1,4 +1,4 @@
-"""Read the kernels of captures that contain a roll-up, such as DLProf databases, with the ops of this roll-up."""
+"""Join the kernels and ops of captures that contain a roll-up, such as DLProf databases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def has_recorded_rollup(trace: Trace) -> bool:
 
 
 def iteration_kernels(trace: Trace) -> pl.DataFrame:
-    """Return the kernels with their ops, in the columns of the report ``iteration``.
+    """Return the kernels with their ops, with the columns of the report ``iteration``.
 
     Returns:
         One row per kernel launch: the iteration, op, kernel, device, times in ns, grid and block. The op is the one
@@ -61,7 +61,7 @@ def iteration_kernels(trace: Trace) -> pl.DataFrame:
 
 
 def op_kernels(trace: Trace) -> pl.DataFrame:
-    """Return one row per op and kernel name, in the columns of the report ``kernel``."""
+    """Return one row per op and kernel name, with the columns of the report ``kernel``."""
     time, api = pl.col("gpu_duration_ns"), pl.col("api_call_time_ns")
     return (
         iteration_kernels(trace)

@@ -1,4 +1,4 @@
-"""The web server: access checks, the content security policy, and the files that are not part of the application."""
+"""The web server of the viewer, which checks requests, sets security headers, and sends downloads and traces."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COOKIE = "tracekit-token"
 CALLBACKS = "/_dash-update-component"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 MAX_TRACES = 4
-"""Number of converted windows of the timeline that stay on disk."""
+"""Maximum number of time windows whose Perfetto traces are cached on disk."""
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "font-src 'self' data:; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -50,7 +50,7 @@ PERFETTO_POLICY = (
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self' data: blob:; worker-src 'self' blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
-"""Perfetto's page compiles WebAssembly and starts workers. It may connect to this server only."""
+"""Policy for the page of Perfetto, which compiles WebAssembly, starts workers, and connects only to this server."""
 
 
 class Viewer:
@@ -105,12 +105,12 @@ class Viewer:
         """Reject requests from other sites, requests for other hosts, and requests without the token."""
         host = urlsplit(f"//{request.host}").hostname or ""
         if self.token is None and f"[{host}]" not in LOOPBACK_NAMES and host not in (*LOOPBACK_NAMES, self.host):
-            abort(403, "This server answers requests for its own address only.")
+            abort(403, "The host name in the URL is not that of this server. Open the URL that tracekit printed.")
         if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-            abort(403, "This server does not answer requests of other sites.")
+            abort(403, "This server rejects requests that pages of other sites send.")
         origin = request.headers.get("Origin")
         if origin is not None and origin.partition("://")[2] != request.host:
-            abort(403, "This server does not answer requests of other sites.")
+            abort(403, "This server rejects requests that pages of other sites send.")
         return None if self.token is None else self._check_token()
 
     def _check_token(self) -> Response | None:
@@ -123,18 +123,18 @@ class Viewer:
             answer.set_cookie(COOKIE, str(self.token), httponly=True, samesite="Strict")
             return answer  # type: ignore[no-any-return]
         if not hmac.compare_digest(request.cookies.get(COOKIE, "").encode(), str(self.token).encode()):
-            abort(403, "Open the URL that tracekit printed; it contains a token.")
+            abort(403, "The token is missing or wrong. Open the URL that tracekit printed, which contains the token.")
         return None
 
     def _check_callback(self) -> None:
-        """Reject callback requests that are not structured like the requests of the page."""
+        """Reject callback requests that do not have the form of requests that the page sends."""
         if request.path == CALLBACKS and request.method == "POST":
             try:
                 body = request.get_json()
             except RecursionError:
                 abort(400, "The request is nested too deeply.")
             if not is_valid_callback_request(body, self._dash.callback_map):
-                abort(400, "The request is not a call of a callback of this page.")
+                abort(400, "The request does not have the form of a request of this page.")
 
     def _add_headers(self, answer: Response) -> Response:
         """Add the headers that restrict the resources that the page may load."""
@@ -155,7 +155,7 @@ class Viewer:
         return answer
 
     def _check_download(self) -> tuple[str, int]:
-        """Check whether the filtered rows of a table can be written as a file, and respond with an error if not."""
+        """Return an empty response if the filtered rows of a table can be written as a file, or else an error."""
         downloads.check_export(self._captures, request.args)
         return "", 204
 
@@ -259,7 +259,7 @@ def _open_socket(host: str, port: int) -> socket.socket:
 
 
 def _make_server(flask: Flask, listening: socket.socket) -> BaseWSGIServer:
-    """Return a server that listens on a copy of a socket. If werkzeug opened the socket, it would print its errors."""
+    """Return a server that listens on an open socket. If werkzeug opened the socket, it would print errors itself."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     address, port = listening.getsockname()[:2]
     number = listening.fileno()
@@ -280,7 +280,7 @@ def _send_perfetto_file(name: str) -> Response:
 
 def _not_found_response(_: DependencyException) -> tuple[str, int]:
     """Return the response to a request for a file that Dash does not provide."""
-    return "There is no such file.", 404
+    return "This file does not exist.", 404
 
 
 def _error_text(error: TracekitError) -> tuple[str, int]:

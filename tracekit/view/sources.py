@@ -31,11 +31,11 @@ MAPS = {
     "ucx_gpu_time_util_map": "UCX",
     "gpu_metric_util_map": "GPU metrics",
 }
-"""The recipes of heat maps, each with its title."""
+"""Titles of heat maps, by recipe."""
 MAX_BINS = 300
-"""Largest number of bins of a heat map."""
+"""Maximum number of bins of a heat map."""
 PACES = {"cuda_gpu_kern_pace": "Kernels", "nvtx_pace": "NVTX ranges", "nvtx_gpu_proj_pace": "NVTX ranges on the GPU"}
-"""The recipes of paces, each with the title of the kind of occurrences."""
+"""Titles of the kinds of occurrences on the page "Pace", by recipe."""
 MAX_EXACT = 2**53
 """Largest integer that a browser represents exactly."""
 
@@ -97,7 +97,14 @@ _ABBREVIATIONS = {
 
 
 def table_rows(trace: Trace, name: str, columns: Sequence[str] | None = None, where: pl.Expr | None = None) -> Rows:
-    """Return rows of a declared table. Columns that are null in every row are omitted unless they are named."""
+    """Return rows of a declared table.
+
+    Args:
+        trace: The trace.
+        name: Name of the table.
+        columns: Names of the columns to return. If None, all columns that are not null in every row are returned.
+        where: Expression that is true for the rows to return. If None, all rows are returned.
+    """
     schema = trace.schema(name)
     frame = trace.frame(name)
     if where is not None:
@@ -111,7 +118,7 @@ def table_rows(trace: Trace, name: str, columns: Sequence[str] | None = None, wh
 
 
 def report_rows(frame: pl.DataFrame) -> Rows:
-    """Return the rows of a report, with string columns first. Titles become column names, which are part of URLs."""
+    """Return the rows of a report, string columns first. Columns get names that can be used in URLs."""
     names: dict[str, str] = {}
     for title in frame.columns:
         name = name_from_title(title)
@@ -264,7 +271,7 @@ def iteration_kernels(scope: Scope) -> Rows:
 def _kernels_with_ops(trace: Trace) -> Rows:
     """Return one row per kernel launch, with its iteration and op.
 
-    They are those of the roll-up in the capture or, if the capture contains none, of the computed roll-up.
+    If the capture contains a roll-up, iterations and ops are read from it. Otherwise, they are computed.
     """
     if recorded.has_recorded_rollup(trace):
         return _with_derived_titles(recorded.iteration_kernels(trace))
@@ -282,7 +289,7 @@ def _triple_expr(prefix: str) -> pl.Expr:
 
 
 def iteration_ops(scope: Scope) -> Rows:
-    """Return the ops that launched kernels in the selected iteration, with the total time of these kernels."""
+    """Return the ops that launched kernels in the selected iteration, with the total durations of these kernels."""
     frame = _kernels_with_ops(scope.trace).frame
     frame = frame.filter(pl.col("iteration") == _parse_integer(scope.arguments.get("iteration", "0")))
     time = pl.col("gpu_duration_ns")
@@ -377,7 +384,7 @@ def comparison(scope: Scope) -> Rows:
     kind = scope.arguments.get("by", "")
     if captures is None or kind not in KINDS:
         raise TracekitError(
-            "captures cannot be compared by the requested kind of rows", hint=f"kinds: {', '.join(KINDS)}"
+            "captures cannot be compared by the requested kind of events", hint=f"kinds: {', '.join(KINDS)}"
         )
     values = {name.removeprefix("other_"): value for name, value in scope.arguments.items() if name != "by"}
     other = parse_aggregation(values, len(captures))
@@ -455,7 +462,7 @@ def _captures_of(scope: Scope) -> tuple[Captures, Capture]:
         TracekitError: The scope does not contain the captures.
     """
     if scope.captures is None or scope.capture is None:
-        raise TracekitError("tables about ranks need the captures of the server")
+        raise TracekitError("tables about ranks can only be computed on pages of the server")
     return scope.captures, scope.capture
 
 
@@ -472,7 +479,7 @@ def utilization(scope: Scope) -> Rows:
 
     recipe, bins = scope.arguments.get("map", ""), _parse_integer(scope.arguments.get("bins", ""))
     if recipe not in MAPS:
-        raise TracekitError("the request names no heat map", hint=f"heat maps: {', '.join(MAPS)}")
+        raise TracekitError("the requested heat map does not exist", hint=f"heat maps: {', '.join(MAPS)}")
     if not 1 <= bins <= MAX_BINS:
         raise TracekitError(f"a heat map cannot have {bins} bins", hint=f"use 1 to {MAX_BINS} bins")
     return ranks.utilization(*_captures_of(scope), recipe, bins)
@@ -527,7 +534,7 @@ def metric_summary(scope: Scope) -> Rows:
 
 
 def ncu_launches(scope: Scope) -> Rows:
-    """Return the launches that Nsight Compute profiled, with the share of each launch in the total duration."""
+    """Return the launches that Nsight Compute profiled, each with its share of the total duration."""
     rows = table_rows(scope.trace, "ncu_launches")
     return with_share(rows, "duration_ns") if "duration_ns" in rows.frame.columns else rows
 

@@ -1,7 +1,7 @@
 """Translate SQL conditions, which users type above a table, into polars expressions.
 
-The text is parsed by sqlglot. Only the constructs below are translated, so that a condition cannot read files, run
-functions that allocate memory without bounds, or refer to other tables. ``polars.sql_expr`` would allow all of these.
+sqlglot parses the condition. Only the constructs in this module are translated, so that a condition cannot read files,
+call functions that allocate unlimited memory, or refer to other tables. ``polars.sql_expr`` would allow all of these.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 MAX_LENGTH = 4096
-"""Longest condition in characters."""
+"""Maximum number of characters of a condition."""
 MAX_NODES = 500
-"""Largest number of nodes of the syntax tree of a condition."""
+"""Maximum number of nodes in the syntax tree of a condition."""
 HINT = "use columns, numbers, 'text', = <> < <= > >=, + - * / %, AND, OR, NOT, IN, BETWEEN, LIKE, ILIKE, IS NULL"
 
 
@@ -52,7 +52,7 @@ def where_expr(condition: str, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     if any(node.comments for node in tree.walk()):
         raise TracekitError("the condition contains a comment", hint=HINT)
     if sum(1 for _ in clause.walk()) > MAX_NODES:
-        raise TracekitError(f"the condition has more than {MAX_NODES} parts")
+        raise TracekitError(f"the condition has more than {MAX_NODES} columns, values and operators")
     expression = _translate(clause.this, schema)
     try:
         kind = pl.DataFrame(schema=dict(schema)).select(expression.alias("condition")).schema["condition"]
@@ -92,7 +92,7 @@ def _widen_integer(operand: pl.Expr, schema: Mapping[str, pl.DataType]) -> pl.Ex
     except pl.exceptions.PolarsError as error:
         raise TracekitError("the condition compares values of different types", hint=HINT) from error
     if not kind.is_numeric():
-        raise TracekitError("the condition computes with values that are not numbers", hint=HINT)
+        raise TracekitError("the condition uses arithmetic with values that are not numbers", hint=HINT)
     if not kind.is_integer():
         return operand
     return (operand.cast(pl.Int64, strict=True) if kind == pl.Int128 else operand).cast(pl.Int128)
@@ -185,7 +185,7 @@ _ARGUMENTS: Mapping[str, set[str]] = {
     "Like": {"this", "expression", "negate"},
     "Literal": {"this", "is_string"},
 }
-"""Supported arguments of nodes that have other arguments than ``this`` and ``expression``."""
+"""Supported arguments of sqlglot nodes, by node class, if they are not ``this`` and ``expression``."""
 _BINARY: Mapping[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     "And": operator.and_,
     "Or": operator.or_,

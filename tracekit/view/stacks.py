@@ -1,4 +1,4 @@
-"""Read the call stacks of the events, the thread and the time that URL parameters select."""
+"""Read the call stacks of the events, thread and time window that URL parameters select."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVENTS = {
     "python_samples": "Python samples",
     "python_calls": "Python stacks of CUDA calls",
 }
-"""Titles of the events with call stacks."""
+"""Titles of the kinds of events that have call stacks."""
 WEIGHTS = {"samples": "Number", "time": "Time"}
 PARAMETERS = ("events", "weight", "thread", "start", "end")
 """URL parameters of the page, which are also the arguments of its tables."""
@@ -64,7 +64,11 @@ class Selection:
         return frame.filter(pl.col("stack_id").is_not_null())
 
     def threads(self) -> pl.DataFrame:
-        """Return the threads with call stacks: their ids, ``thread_name`` and ``count``, sorted by descending count."""
+        """Return the threads whose events have call stacks, in descending order of their number of such events.
+
+        Returns:
+            One row per thread: ``process_id``, ``thread_id``, ``thread_name`` (null if unknown) and ``count``.
+        """
         counts = self.rows().group_by(_THREAD).agg(count=pl.len().cast(pl.Int64))
         named = counts.join(_thread_names(self.trace), on=_THREAD, how="left", nulls_equal=True)
         return named.drop_nulls(_THREAD).sort("count", *_THREAD, descending=[True, False, False]).collect()
@@ -85,7 +89,7 @@ def parse_selection(trace: Trace, arguments: Mapping[str, str]) -> Selection:
     events, weight = arguments.get("events", ""), arguments.get("weight", "")
     process, _, thread = arguments.get("thread", "").partition(":")
     if arguments.get("thread") and not all(_is_id(each) for each in (process, thread)):
-        raise TracekitError("the URL parameter 'thread' must be PROCESS:THREAD with two ids")
+        raise TracekitError("the URL parameter 'thread' must consist of two ids, PROCESS:THREAD")
     return Selection(
         trace,
         events if events in known else known[0],
@@ -101,9 +105,10 @@ def _is_id(text: str) -> bool:
 
 
 def functions(selection: Selection) -> Rows:
-    """Return one row per function in the selected call stacks, with the number or total time of its events.
+    """Return one row per function in the selected call stacks, with the numbers or the times of its events.
 
-    One column counts the events whose innermost function it is. Another one counts all events whose call stack has it.
+    The first number counts the events whose innermost function it is. The second number counts all events whose call
+    stack contains the function.
     """
     frame = selection.trace.plot.functions(**selection.options())
     unit = "_time_ns" if selection.weight == "time" else "_count"
@@ -123,8 +128,9 @@ def functions(selection: Selection) -> Rows:
         "in_stack_percent": "Total (%)",
     }
     docs = {
-        f"self{unit}": "Events in which it was the innermost function.",
-        f"in_stack{unit}": "Events in whose call stack it was. Each counts once, also if the function calls itself.",
+        f"self{unit}": "Events in which the function was the innermost one.",
+        f"in_stack{unit}": "Events whose call stack contains the function. Each event counts once, even if the "
+        "function calls itself.",
     }
     return Rows(frame, titles, dict.fromkeys(titles, "") | docs)
 
@@ -183,6 +189,6 @@ def frames_of(trace: Trace, stack_id: int) -> Rows:
 
 
 def _thread_names(trace: Trace) -> pl.LazyFrame:
-    """Return the last recorded name of each thread."""
+    """Return the ids and the last recorded name of each thread."""
     names = trace.frame("threads").select(*_THREAD, pl.col("name").cast(pl.String).alias("thread_name"))
     return names.unique(_THREAD, keep="last", maintain_order=True)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_QUERY = 64 * 1024
-"""Longest query string in characters that is parsed."""
+"""Maximum number of characters of a query string."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,9 @@ class Aggregated:
 
     Attributes:
         capture: Index of the capture, in the order of the command line.
-        first: First aggregated iteration, or None for the first of the capture.
-        last: Last aggregated iteration, or None for the last of the capture.
-        key_op: Id of the op that delimits iterations. None selects it automatically.
+        first: First aggregated iteration. None stands for the first iteration of the capture.
+        last: Last aggregated iteration. None stands for the last iteration of the capture.
+        key_op: Id of the op that delimits iterations. If None, it is chosen automatically.
     """
 
     capture: int = 0
@@ -32,7 +32,7 @@ class Aggregated:
     key_op: str | None = None
 
     def parameters(self) -> dict[str, str]:
-        """Return the URL parameters that differ from their default values."""
+        """Return the URL parameters of this capture and aggregation. Parameters with default values are omitted."""
         values: dict[str, str] = {"capture": str(self.capture)} if self.capture else {}
         if self.first is not None or self.last is not None:
             values["iterations"] = ":".join("" if bound is None else str(bound) for bound in (self.first, self.last))
@@ -42,7 +42,7 @@ class Aggregated:
 
     @property
     def is_default(self) -> bool:
-        """Whether all iterations are aggregated and the key op is selected automatically."""
+        """Whether all iterations are aggregated and the key op is chosen automatically."""
         return self == Aggregated(self.capture)
 
 

@@ -44,7 +44,7 @@ class Expansion(NamedTuple):
 
 
 def parse_expansion(arguments: Mapping[str, str], toggled: str) -> Expansion:
-    """Return the set of expanded rows, given the arguments of a table and the keys of toggled rows.
+    """Parse which rows of a tree are expanded from the arguments of the table and the keys of toggled rows.
 
     Raises:
         TracekitError: The depth is not a number, or there are too many keys.
@@ -59,7 +59,7 @@ def parse_expansion(arguments: Mapping[str, str], toggled: str) -> Expansion:
 
 
 def row_states(frame: pl.DataFrame, tree: Tree, expansion: Expansion) -> pl.DataFrame:
-    """Return for each row of a tree whether it is visible, and whether it is expanded.
+    """Return whether each row of a tree is visible, and whether it is expanded.
 
     Returns:
         The columns ``visible``, and ``expanded``, which is null for rows without children.

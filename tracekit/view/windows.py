@@ -1,4 +1,4 @@
-"""Choose the time window that is converted for the timeline, so that large captures open quickly."""
+"""Choose the time window whose events the timeline shows, so that it opens quickly even for large captures."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 MAX_EVENTS = 250_000
-"""Approximate maximum number of events that are converted."""
+"""Approximate maximum number of events on the timeline."""
 TABLES = ("kernels", "memcpys", "memsets", "api_calls", "nvtx_ranges", "osrt_calls")
 MIN_WINDOW = 1_000_000
-"""Shortest window around an event, in ns."""
+"""Minimum duration of the time window around a selected event, in ns."""
 
 
 class Window(NamedTuple):
@@ -24,8 +24,8 @@ class Window(NamedTuple):
 
     Attributes:
         span: First and last time of the events of the capture.
-        converted: Window whose events the timeline contains.
-        shown: Window to which the timeline zooms.
+        converted: Start and end of the events on the timeline, which are converted for Perfetto.
+        shown: Start and end of the time to which the timeline zooms.
     """
 
     span: tuple[int, int]
@@ -49,7 +49,7 @@ class Window(NamedTuple):
 
 
 def choose_window(trace: Trace, start: str, end: str) -> Window:
-    """Return the time window that is converted for the timeline, so that it shows a requested time window.
+    """Return the time window whose events the timeline contains, so that it shows a requested time window.
 
     Args:
         trace: The capture.
@@ -107,7 +107,7 @@ def _event_starts(trace: Trace) -> np.ndarray:
 
 
 def parse_time(text: str) -> int:
-    """Parse an integer number of ns in a URL, or raise an error."""
+    """Parse a time in ns from a URL parameter, or raise an error."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()) or len(text) > len(str(2**62)):
         raise TracekitError("the time in the URL must be an integer number of ns")

@@ -23,7 +23,7 @@ window.dash_clientside = window.dash_clientside || {};
     if (params.node && params.node.rowPinned) return params.data._label;
     return typeof params.value === "number" ? integer.format(params.value) : params.value;
   };
-  /* Tab leaves the rows, in which the arrow keys move. */
+  /* The Tab key leaves the grid. The arrow keys move from cell to cell. */
   functions.tracekitLeaveGrid = () => false;
 
   /* Enter expands or collapses a row of a tree, and opens the link of a cell. Ctrl-C or Cmd-C copies the complete value of
@@ -48,7 +48,7 @@ window.dash_clientside = window.dash_clientside || {};
     if (node) node.setSelected(true);
   };
 
-  /* Rows whose state is not that of the chosen depth. */
+  /* Expand or collapse a row. The rows whose state differs from the default of the chosen depth are stored. */
   const toggle = (api, node) => {
     const { table } = api.getGridOption("context") || {};
     if (!table || !node || !node.data || typeof node.data._expanded !== "boolean") return;
@@ -69,7 +69,7 @@ window.dash_clientside = window.dash_clientside || {};
       tabIndex: -1,
       "aria-expanded": expanded,
       "aria-label": `${expanded ? "Collapse" : "Expand"} ${name}`,
-      /* The grid, which would select the row, listens below the element at which React does. */
+      /* The click must not reach the grid, which would select the row. React handles clicks only after the grid. */
       ref: (element) => {
         if (!element) return;
         element.onclick = (event) => {
@@ -107,7 +107,7 @@ window.dash_clientside = window.dash_clientside || {};
     return link(addParameters(props.url, { [`${props.table}.filter`]: JSON.stringify(filter) }), props.label, props.label);
   };
 
-  /* The text of an answer of the server. If the server refuses, its reason is the message of the error. */
+  /* Request a URL and return the text of the response. If the server reports an error, this text is the error message. */
   const request = (url) => fetch(url).then((answer) => answer.text().then((text) => (answer.ok ? text : Promise.reject(new Error(text)))));
 
   /* The state of each table, for the URL and for downloads. */
@@ -226,7 +226,7 @@ window.dash_clientside = window.dash_clientside || {};
       return String(clicks);
     },
 
-    /* The scheme is the one that was chosen last, or that of the system. The button changes it. */
+    /* The colour scheme is the one that the user chose last or, by default, the scheme of the system. */
     scheme: (clicks, stored) => {
       const system = window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
       const now = stored === "dark" || stored === "light" ? stored : system;
@@ -260,21 +260,21 @@ window.dash_clientside = window.dash_clientside || {};
       return "zooming";
     },
 
-    /* The values of these controls are URLs. A control whose value is no longer its first one was changed. */
+    /* The values of these controls are URLs. If a value differs from the initial one, open this URL. */
     navigate: (hrefs, initials) => {
       const changed = hrefs.findIndex((href, index) => href && href !== initials[index]);
       return changed < 0 ? window.dash_clientside.no_update : hrefs[changed];
     },
   };
 
-  /* The link to the content must not change the URL, because the page would be built again. */
+  /* The link to the content must not change the URL, because a new URL would reload the page. */
   document.addEventListener("click", (event) => {
     if (!(event.target instanceof Element) || !event.target.closest("a.skip")) return;
     event.preventDefault();
     document.getElementById("page").focus();
   });
 
-  /* Messages are read aloud, and are visible for some seconds. */
+  /* Screen readers read these messages aloud. The messages are visible for 15 seconds. */
   let clearing = 0;
   const announce = (text) => {
     const region = document.getElementById("announcement");

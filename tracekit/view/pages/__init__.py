@@ -61,7 +61,7 @@ class Context:
         return self.captures[self.state.at]
 
     def figure(self, name: str, title: str, *, of: Trace | None = None, key: Any = None, **options: Any) -> Any:
-        """Return a panel with a figure of ``trace.plot``, or None if the capture lacks its data.
+        """Return a panel with a figure of ``trace.plot``, or None if the capture has no data for the figure.
 
         Args:
             name: Name of the figure.
@@ -78,7 +78,8 @@ class Context:
     def recipe(self, recipe: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
         """Return a panel with a figure of a recipe, or None if there is no data for it.
 
-        The recipe is applied to all ranks of the job, or else to the capture of the page.
+        The recipe is applied to all ranks of the job or, if the captures are not the ranks of one job, to the capture
+        of the page.
 
         Args:
             recipe: Name of the recipe.
@@ -88,7 +89,7 @@ class Context:
         return self.recipe_figures(recipe, options).get(name)
 
     def recipe_figures(self, recipe: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return panels with all figures of a recipe, by the name of the figure."""
+        """Return panels with the figures of a recipe, by name of the figure."""
         key = ("figures", recipe, self.state.at.capture, self.dark, tuple(sorted((options or {}).items())))
         return self.captures.cached(key, lambda: self._draw_recipe_figures(recipe, options))  # type: ignore[no-any-return]
 
@@ -98,7 +99,7 @@ class Context:
         return {name: components.figure_panel(each, each.layout.title.text) for name, each in drawn.items()}
 
     def report(self, name: str) -> pl.DataFrame:
-        """Return the rows of a report. The column names are the titles of its columns.
+        """Return the rows of a report, with the titles of the report as column names.
 
         Raises:
             TracekitError: The report cannot be computed.
@@ -127,7 +128,7 @@ class Page:
         figures: Names of figures of ``trace.plot``, each with its heading.
         tables: Names of the tables of the page, in the order in which they are shown.
         details: Names of the detail tables of a selected row, by the name of the table that contains this row.
-        build: Function that builds the page instead of the declared figures and tables.
+        build: Function that returns the components of the page, instead of the declared figures and tables.
         needs_ranks: Whether the page is hidden if the captures are not the ranks of a job.
         about: Sentence below the heading.
         without_figures: Sentence that is shown instead of the figures if the capture has no data for them.
@@ -188,7 +189,7 @@ PAGES: Mapping[str, Page] = {
             ("kernels", "graph_launches", "mpi_calls"),
             build=ranks.build,
             needs_ranks=True,
-            about="All captures, which are the ranks of a job, side by side.",
+            about="A comparison of all captures, which are the ranks of a job.",
         ),
         Page("maps", "Utilization over time", ("kernels", "gpu_metrics"), build=maps.build),
         Page("pace", "Pace", ("kernels", "nvtx_ranges"), build=pace.build),
@@ -224,7 +225,7 @@ PAGES: Mapping[str, Page] = {
             "Communication",
             ("kernels", "mpi_calls"),
             build=communication.build,
-            about="If the captures are the ranks of a job, the tables across ranks are those of all captures.",
+            about="If the captures are the ranks of a job, tables across ranks contain the data of all captures.",
         ),
         Page(
             "stacks",
@@ -232,7 +233,7 @@ PAGES: Mapping[str, Page] = {
             ("stacks",),
             build=stacks.build,
             details={"stack_events": ("stack_frames",)},
-            about="Where threads of the CPU were when they were sampled or made calls.",
+            about="Functions that CPU threads were executing when they were sampled, or from which they made calls.",
         ),
         Page("metrics", "GPU metrics", ("gpu_metrics",), {"metrics": "GPU metrics over time"}, ("metrics",)),
         Page(
@@ -271,7 +272,7 @@ def build(context: Context) -> list[Any]:
     """
     page = PAGES.get(context.state.page)
     if page is None:
-        raise TracekitError("the requested page does not exist", hint="choose one in the navigation")
+        raise TracekitError("the requested page does not exist", hint="choose a page in the navigation")
     if page.needs and not context.capture.has(*page.needs):
         reason = TracekitError("this capture has no data for this page", hint=_missing_data_hint(page))
         return [html.H1(page.title), grid.error_message(reason)]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 METRICS = {"gpu_time_ns": "GPU time", "cpu_time_ns": "CPU time", "api_time_ns": "API time", "gpu_idle_ns": "GPU idle"}
 DIRECTIONS = {"fprop": "Forward", "bprop": "Backward"}
 MAX_DEPTH = 8
-"""Largest depth that can be chosen. A deeper tree can still be shown completely."""
+"""Maximum depth that the control offers. The choice "All levels" also shows deeper trees completely."""
 
 
 def build(context: Context) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The page "Iterations": a chart of their parts, and a form that selects other iterations or another key op."""
+"""The page "Iterations": a chart of the iterations, and a form to aggregate other iterations or choose a key op."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def build(context: Context) -> list[Any]:
 
 
 def _aggregation_form(context: Context, first: Any, last: Any) -> Any:
-    """Return the form that selects the iterations to aggregate, within the iterations ``first`` to ``last``."""
+    """Return the form that selects which of the iterations ``first`` to ``last`` are aggregated."""
     at = context.state.at
     bounds = {"first": (at.first, first), "last": (at.last, last)}
     fields = [

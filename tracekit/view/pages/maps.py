@@ -21,7 +21,7 @@ def build(context: Context) -> list[Any]:
     """Return the components of the page "Utilization over time"."""
     names = [name for name in MAPS if _has_rows(context, name)]
     if not names:
-        return [html.P("This capture contains no kernels and no metrics of GPUs.", className="dimmed")]
+        return [html.P("This capture contains neither kernels nor GPU metrics.", className="dimmed")]
     name = context.state.get("map")
     name = name if name in names else names[0]
     bins = next((each for each in BINS if str(each) == context.state.get("bins")), BINS[0])

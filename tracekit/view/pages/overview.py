@@ -1,4 +1,4 @@
-"""The page "Overview": utilization, iterations, top ops and kernels, the system, and advice with evidence."""
+"""The page "Overview": utilization, iterations, the longest ops and kernels, advice, and facts about the system."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVIDENCE = {
     "variation": "iterations",
     "copies": "memory",
 }
-"""Pages with the evidence of findings, by rule."""
+"""Name of the page that shows the evidence of a finding, by rule."""
 
 
 def build(context: Context) -> list[Any]:

@@ -22,7 +22,7 @@ _SUMS = {
     "nvtx_pace": ("nvtx_sum", "Text"),
     "nvtx_gpu_proj_pace": ("nvtx_gpu_proj_sum", "Text"),
 }
-"""Recipes that sum up the occurrences of each name, each with its column of names, by recipe of paces."""
+"""For each recipe of ``PACES``, the recipe that sums up the occurrences of each name, and its column of names."""
 
 
 def build(context: Context) -> list[Any]:
@@ -56,7 +56,7 @@ def build(context: Context) -> list[Any]:
             className="controls",
         ),
         *drawn.values(),
-        html.P("There are no occurrences of this name.", className="dimmed") if not drawn else None,
+        html.P("No kernel or range has this name.", className="dimmed") if not drawn else None,
         context.table("pace", {"kind": kind, "name": name}),
     ]
 

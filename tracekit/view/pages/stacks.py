@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tracekit.view.pages import Context
 
 MAX_THREADS = 200
-"""Largest number of threads that can be chosen: those with the most events."""
+"""Maximum number of threads that the control offers. The threads with the most events are offered."""
 
 
 def build(context: Context) -> list[Any]:
