@@ -61,16 +61,16 @@ def test_a_baseline_replaces_no_capture(tmp_path: Path) -> None:
     copy = tmp_path / "train.sqlite"
     copy.write_bytes(TRAIN.read_bytes())
     for side in (copy, tk.load(copy)):
-        with pytest.raises(ExportError, match="is the file being read"):
+        with pytest.raises(ExportError, match="this file is being read, so it cannot be replaced"):
             tk.save_baseline(side, copy, overwrite=True)
     ranks = tmp_path / "ranks"
     ranks.mkdir()
     for path in RANKS.glob("*.nsys-rep"):
         (ranks / path.name).write_bytes(path.read_bytes())
-    with pytest.raises(ExportError, match="is the file being read"):
+    with pytest.raises(ExportError, match="this file is being read, so it cannot be replaced"):
         tk.save_baseline(tk.load_many(ranks), ranks / "mpi_rank0.nsys-rep", overwrite=True)
     target = tk.save_baseline(made.run(1), tmp_path / "a.json")
-    with pytest.raises(ExportError, match="exists already"):
+    with pytest.raises(ExportError, match="the output already exists"):
         tk.save_baseline(made.run(1), target)
     before = target.read_bytes()
     assert tk.save_baseline(made.run(2), target, overwrite=True).read_bytes() != before
@@ -101,7 +101,7 @@ def test_large_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(comparison, "MAX_BASELINE_BYTES", path.stat().st_size)
     assert comparison.read_baseline(path).iterations == 40
     monkeypatch.setattr(comparison, "MAX_BASELINE_BYTES", path.stat().st_size - 1)
-    with pytest.raises(CorruptTraceError, match="the baseline has more than"):
+    with pytest.raises(CorruptTraceError, match="the baseline exceeds the limit"):
         comparison.read_baseline(path)
 
 

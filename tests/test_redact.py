@@ -172,7 +172,7 @@ def test_plug_ins_can_offer_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path.write_bytes(b"MADE by alice")
     assert tk.redact(path, tmp_path / "b.made") == {"user name": 1}
     assert (tmp_path / "b.made").read_bytes() == b"MADE by "
-    with pytest.raises(ExportError, match="exists already"):
+    with pytest.raises(ExportError, match="the output already exists"):
         tk.redact(path, tmp_path / "b.made")
     assert tk.redact(path, tmp_path / "b.made", overwrite=True)
 

@@ -100,13 +100,14 @@ class TestFiles:
         (tmp_path / "out").write_text("old")
         with pytest.raises(ExportError) as caught:
             write_file(tmp_path / "out")
-        refused(caught.value, tmp_path / "out", "exists already\nHint: overwrite it with -f or overwrite=True")
+        message = "the output already exists\nHint: overwrite it with -f or overwrite=True"
+        refused(caught.value, tmp_path / "out", message)
         write_file(tmp_path / "out", overwrite=True)
         assert contents(tmp_path) == {"out": "new"}
 
     def test_a_file_that_appears_meanwhile_is_not_lost(self, tmp_path: Path) -> None:
         path = tmp_path / "out"
-        with pytest.raises(ExportError, match="exists already"):
+        with pytest.raises(ExportError, match="the output already exists"):
             write_while(path, lambda _: path.write_text("of another program"))
         assert contents(tmp_path) == {"out": "of another program"}
 
@@ -116,7 +117,7 @@ class TestFiles:
     ) -> None:
         path = tmp_path / "out"
         monkeypatch.setattr(target_module.Target, "check", lambda _: None)
-        with pytest.raises(ExportError, match="cannot be written: File exists"):
+        with pytest.raises(ExportError, match="the output cannot be written: File exists"):
             write_while(path, lambda _: path.write_text("of another program"))
         assert contents(tmp_path) == {"out": "of another program"}
 
@@ -131,7 +132,7 @@ class TestFiles:
         folder = old_folder(tmp_path / "d", "kernels.csv")
         with pytest.raises(ExportError) as caught:
             write_file(folder, overwrite=overwrite)
-        refused(caught.value, folder, "is a folder, but the output is a file\nHint: pass the name of a file")
+        refused(caught.value, folder, "this is a folder, but the output is a file\nHint: pass the name of a file")
         assert contents(folder) == {"kernels.csv": "old"}
 
     @pytest.mark.parametrize("overwrite", [False, True])
@@ -151,11 +152,11 @@ class TestFiles:
             path.symlink_to("pipe")
         with pytest.raises(ExportError) as caught:
             write_file(path, overwrite=overwrite)
-        refused(caught.value, path, "is a named pipe, but only regular files are replaced")
+        refused(caught.value, path, "this is a named pipe, but only regular files can be replaced")
         assert (tmp_path / "pipe").is_fifo()
 
     def test_a_device_is_never_replaced(self) -> None:
-        with pytest.raises(ExportError, match="/dev/null: is a device, but only regular files are replaced"):
+        with pytest.raises(ExportError, match="/dev/null: this is a device, but only regular files can be replaced"):
             write_file(Path("/dev/null"), overwrite=True)
         assert Path("/dev/null").is_char_device()
 
@@ -177,7 +178,7 @@ class TestFiles:
         (tmp_path / "link").symlink_to("missing/out")
         with pytest.raises(ExportError) as caught:
             write_file(tmp_path / "link")
-        refused(caught.value, tmp_path / "link", "its folder does not exist")
+        refused(caught.value, tmp_path / "link", "the folder of the output does not exist")
 
     def test_a_link_to_itself(self, tmp_path: Path) -> None:
         (tmp_path / "link").symlink_to("link")
@@ -187,7 +188,7 @@ class TestFiles:
     def test_there_is_no_such_folder(self, tmp_path: Path) -> None:
         with pytest.raises(ExportError) as caught:
             write_file(tmp_path / "missing" / "out")
-        refused(caught.value, tmp_path / "missing" / "out", "its folder does not exist\nHint: create ")
+        refused(caught.value, tmp_path / "missing" / "out", "the folder of the output does not exist\nHint: create ")
 
     @pytest.mark.parametrize("name", ["x" * 300, "🚀" * 62 + ".json"])
     def test_a_long_name(self, tmp_path: Path, name: str) -> None:
@@ -213,7 +214,7 @@ class TestFiles:
     def test_a_folder_that_vanishes(self, tmp_path: Path) -> None:
         folder = tmp_path / "d"
         folder.mkdir()
-        with pytest.raises(ExportError, match="its folder does not exist"):
+        with pytest.raises(ExportError, match="the folder of the output does not exist"):
             write_while(folder / "out", lambda _: shutil.rmtree(folder))
         assert not folder.exists()
 
@@ -254,7 +255,7 @@ class TestInputs:
             targets.atomic_output(other, overwrite=overwrite, inputs=[known]) as new,
         ):
             new.write_text("new")
-        refused(caught.value, other, "is the file being read\nHint: choose another name")
+        refused(caught.value, other, "this file is being read, so it cannot be replaced\nHint: choose another name")
         assert other.read_text() == "input"
 
     @pytest.mark.parametrize("overwrite", [False, True])
@@ -262,7 +263,7 @@ class TestInputs:
         for name in ("a", "b", "c"):
             (tmp_path / name).write_text(name)
         for name in ("a", "b", "c"):
-            with pytest.raises(ExportError, match="is the file being read"):
+            with pytest.raises(ExportError, match="this file is being read, so it cannot be replaced"):
                 write_file(
                     tmp_path / name, overwrite=overwrite, inputs=(tmp_path / "a", tmp_path / "b", tmp_path / "c")
                 )
@@ -277,7 +278,7 @@ class TestInputs:
         for path in (folder / name, (folder / name).resolve()):
             with pytest.raises(ExportError) as caught:
                 write_file(path, overwrite=True, inputs=(folder,))
-            refused(caught.value, path, "is part of the input")
+            refused(caught.value, path, "this file is part of the input, so it cannot be replaced")
             assert path.read_text() == "old"
 
     def test_a_new_file_beside_those_that_are_read(self, tmp_path: Path) -> None:
@@ -296,7 +297,7 @@ class TestInputs:
             for read in (folder / where, tmp_path / "link" / where):
                 with pytest.raises(ExportError) as caught:
                     write_folder(path, overwrite=overwrite, inputs=(read,))
-                refused(caught.value, path, "contains the input")
+                refused(caught.value, path, "this folder contains the input, so it cannot be replaced")
         assert contents(folder) == {"kernels.csv": "old", "sub/kernels.csv": "old"}
 
     def test_an_input_that_is_gone_protects_nothing_else(self, tmp_path: Path) -> None:
@@ -313,7 +314,7 @@ class TestFolders:
     @pytest.mark.usefixtures("swap")
     def test_a_folder_of_ours_is_replaced_if_asked_for(self, tmp_path: Path) -> None:
         folder = old_folder(tmp_path / "d", "kernels.csv", "memcpys.csv")
-        with pytest.raises(ExportError, match="exists already"):
+        with pytest.raises(ExportError, match="the output already exists"):
             write_folder(folder)
         write_folder(folder, overwrite=True)
         assert contents(tmp_path) == {"d/kernels.csv": "new"}
@@ -339,7 +340,9 @@ class TestFolders:
         with pytest.raises(ExportError) as caught:
             write_folder(folder, overwrite=True)
         refused(
-            caught.value, folder, f"is a folder with files that tracekit did not write: {foreign.partition('/')[0]}\n"
+            caught.value,
+            folder,
+            f"this folder contains files that tracekit did not write: {foreign.partition('/')[0]}\n",
         )
         assert os.path.lexists(path)
         assert (folder / "kernels.csv").read_text() == "old"
@@ -353,7 +356,7 @@ class TestFolders:
         (tmp_path / "d").write_text("old")
         with pytest.raises(ExportError) as caught:
             write_folder(tmp_path / "d", overwrite=True)
-        refused(caught.value, tmp_path / "d", "is a file, but the output is a folder")
+        refused(caught.value, tmp_path / "d", "this is a file, but the output is a folder")
         assert contents(tmp_path) == {"d": "old"}
 
     @pytest.mark.usefixtures("swap")
@@ -397,7 +400,7 @@ class TestFolders:
             return -1
 
         monkeypatch.setattr(rename, "_rename_function", lambda: fail)
-        with pytest.raises(ExportError, match=f"cannot be written: {os.strerror(number)}"):
+        with pytest.raises(ExportError, match=f"the output cannot be written: {os.strerror(number)}"):
             write_folder(folder, overwrite=True)
         assert contents(tmp_path) == {"d/kernels.csv": "old"}
 

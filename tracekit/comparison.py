@@ -157,7 +157,7 @@ def read_baseline(path: str | os.PathLike[str]) -> Summary:
     with Path(path).open("rb") as file:
         content = file.read(MAX_BASELINE_BYTES + 1)
     if len(content) > MAX_BASELINE_BYTES:
-        raise CorruptTraceError(f"the baseline has more than {MAX_BASELINE_BYTES:,} bytes, the limit", path=path)
+        raise CorruptTraceError(f"the baseline exceeds the limit of {MAX_BASELINE_BYTES:,} bytes", path=path)
     try:
         return baseline.from_json(json.loads(content))
     except TracekitError as e:

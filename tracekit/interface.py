@@ -110,7 +110,7 @@ class Capture(ABC):
         return {}
 
     def launch(self) -> Launch:
-        """Return the facts that the file records about the launch of its program.
+        """Return the facts that the file records about the launch of the profiled program.
 
         Override this method if the format records such facts.
         """

@@ -63,7 +63,7 @@ class cleaning_up:  # noqa: N801 - used like a function
 
 
 class completing:  # noqa: N801 - used like a function
-    """Context manager for moving a complete output to its target. From its start on, signals are ignored."""
+    """Context manager for moving a complete output to its target. Signals are ignored unless an error is raised."""
 
     def __enter__(self) -> None:
         global _complete

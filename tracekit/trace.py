@@ -803,7 +803,7 @@ def write_table(
 
 
 def launch_of(trace: Trace) -> Launch:
-    """Return the facts that a capture records about the launch of its program."""
+    """Return the facts that a capture records about the launch of the profiled program."""
     return trace._plan.source.launch()  # noqa: SLF001 - the plan is for functions of this package
 
 

@@ -108,7 +108,8 @@ def test_what_is_there_is_not_replaced_without_force(run: Run, tmp_path: Path) -
     out = tmp_path / "out.json"
     out.write_text("precious")
     result = run("convert", TRAIN, out, status=1)
-    assert result.stderr == f"tracekit: {out}: exists already\nHint: overwrite it with -f or overwrite=True\n"
+    hint = "overwrite it with -f or overwrite=True"
+    assert result.stderr == f"tracekit: {out}: the output already exists\nHint: {hint}\n"
     assert out.read_text() == "precious"
     run("convert", TRAIN, out, "-f")
     assert len(events(out.read_bytes())) > 2000
@@ -117,13 +118,13 @@ def test_what_is_there_is_not_replaced_without_force(run: Run, tmp_path: Path) -
 def test_the_input_is_never_written_on(run: Run, tmp_path: Path) -> None:
     shutil.copy(ROOT / TRAIN, tmp_path / "x.json")
     result = run("convert", tmp_path / "x.json", "--to", "chrome-trace", "-f", status=1)
-    assert "is the file being read" in result.stderr
+    assert "this file is being read, so it cannot be replaced" in result.stderr
     assert (tmp_path / "x.json").read_bytes() == (ROOT / TRAIN).read_bytes()
 
 
 def test_a_missing_folder_is_named(run: Run, tmp_path: Path) -> None:
     result = run("convert", TRAIN, tmp_path / "no" / "out.json", status=1)
-    assert f"its folder does not exist\nHint: create {tmp_path / 'no'}" in result.stderr
+    assert f"the folder of the output does not exist\nHint: create {tmp_path / 'no'}" in result.stderr
 
 
 def test_the_format_of_the_input_can_be_named(run: Run, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_selected_kernels_keep_the_ranges_around_them(run: Run, tmp_path: Path) 
 def test_force(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "k.parquet"
     out.write_text("precious")
-    assert "exists already" in run("correlate", TRAIN, "-o", out, status=1).stderr
+    assert "the output already exists" in run("correlate", TRAIN, "-o", out, status=1).stderr
     assert out.read_text() == "precious"
     run("correlate", TRAIN, "-o", out, "-f")
     assert pl.read_parquet(out).height == 334

@@ -122,7 +122,7 @@ def test_baselines(run: Run, tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == (b"", f"wrote {path}\n")
     done = run("diff", path, TRAIN, "--fail-if", "gpu_time > 0%", "--fail-if", "gpu_time < 0%")
     assert sum(line.endswith(" rows changed, 0 significant") for line in done.text.splitlines()) == len(KINDS)
-    assert "exists already" in run("diff", TRAIN, "--save", path, status=1).stderr
+    assert "the output already exists" in run("diff", TRAIN, "--save", path, status=1).stderr
     both = run("diff", TRAIN, DDP, "--by", "kernels", "--save", path, "-f", "-q")
     assert both.stderr == ""
     assert both.text == run("diff", path, DDP, "--by", "kernels").text
@@ -136,7 +136,7 @@ def test_wrong_usage(run: Run, tmp_path: Path) -> None:
     copy = tmp_path / "train.sqlite"
     copy.write_bytes(TRAIN.read_bytes())
     for arguments in (("diff", copy, TRAIN, "-o", copy), ("diff", copy, "--save", copy)):
-        assert "is the file being read" in run(*arguments, "-f", status=1).stderr
+        assert "this file is being read, so it cannot be replaced" in run(*arguments, "-f", status=1).stderr
 
 
 def test_options(run: Run, runs: tuple[Path, Path]) -> None:
@@ -166,8 +166,8 @@ def test_folders_of_statistics(run: Run, tmp_path: Path) -> None:
     run("diff", a, a, "-o", out, "--format", "csv", "-f")
     assert sorted(file.name for file in out.iterdir()) == ["all_stats.csv", "files.csv", "rank_stats.csv"]
     run("diff", a, a, "-o", out, "-f")
-    assert "contains the input" in run("diff", a, a, "-o", a, "-f", status=1).stderr
-    assert "exists already" in run("diff", a, a, "-o", out, status=1).stderr
+    assert "this folder contains the input" in run("diff", a, a, "-o", a, "-f", status=1).stderr
+    assert "the output already exists" in run("diff", a, a, "-o", out, status=1).stderr
 
 
 def test_a_page(run: Run, runs: tuple[Path, Path], tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ def with_full_disk(*args: str | Path) -> subprocess.CompletedProcess[str]:
 def test_a_full_disk_leaves_nothing(tmp_path: Path, name: str, options: list[str]) -> None:
     result = with_full_disk("convert", TRAIN, tmp_path / name, *options)
     assert result.returncode == 1, result
-    assert result.stderr.startswith(f"tracekit: {tmp_path / name}: cannot be written: ")
+    assert result.stderr.startswith(f"tracekit: {tmp_path / name}: the output cannot be written: ")
     assert result.stderr.count("\n") == 2, "a message and a hint"
     assert not list(tmp_path.iterdir())
 

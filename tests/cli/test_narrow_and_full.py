@@ -77,6 +77,6 @@ def test_a_full_disk_is_told_alike(error: OSError, run: Run, tmp_path: Path, mon
 
     monkeypatch.setattr("polars.DataFrame.write_csv", fails)
     said = run("stats", TRAIN, "-r", "nvtx_sum", "--format", "csv", "-o", tmp_path / "o.csv", status=1).stderr
-    assert "cannot be written: No space left on device" in said
+    assert "the output cannot be written: No space left on device" in said
     assert said.endswith("\nHint: free space on the disk, or choose another folder\n")
     assert list(tmp_path.iterdir()) == []

@@ -69,7 +69,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 def test_the_folder_of_the_input_is_not_replaced(run: Run, folder: Path, format: str, force: list[str]) -> None:
     before = files(folder)
     said = run("convert", folder / "in.sqlite", folder, "--to", format, *force, status=1).stderr
-    assert said == f"tracekit: {folder}: contains the input\nHint: choose another name\n"
+    problem = "this folder contains the input, so it cannot be replaced"
+    assert said == f"tracekit: {folder}: {problem}\nHint: choose another name\n"
     assert files(folder) == before
 
 
@@ -77,7 +78,7 @@ def test_the_folder_of_the_input_is_not_replaced(run: Run, folder: Path, format:
 def test_a_folder_of_the_user_is_not_replaced(run: Run, folder: Path, format: str) -> None:
     before = files(folder)
     said = run("convert", SMALL, folder, "--to", format, "-f", status=1).stderr
-    assert f"{folder}: is a folder with files that tracekit did not write: in.sqlite, thesis.txt\n" in said
+    assert f"{folder}: this folder contains files that tracekit did not write: in.sqlite, thesis.txt\n" in said
     assert files(folder) == before
 
 
@@ -99,7 +100,7 @@ def test_a_folder_of_the_user_is_not_replaced(run: Run, folder: Path, format: st
 def test_a_folder_is_not_replaced_by_a_file(run: Run, folder: Path, command: list[str | Path]) -> None:
     before = files(folder)
     said = run(*(folder if a == "OUT" else a for a in command), status=1).stderr
-    assert f"tracekit: {folder}: is a folder, but the output is a file\nHint: pass the name of a file\n" in said
+    assert f"tracekit: {folder}: this is a folder, but the output is a file\nHint: pass the name of a file\n" in said
     assert files(folder) == before
 
 
@@ -109,7 +110,8 @@ def test_a_table_of_a_folder_that_is_read_is_not_replaced(run: Run, tmp_path: Pa
     run("convert", SMALL, tables, "--to", "parquet")
     before = files(tables)
     said = run("correlate", tables, "-o", tables / name, "-f", status=1).stderr
-    assert said == f"tracekit: {tables / name}: is part of the input\nHint: choose another name\n"
+    problem = "this file is part of the input, so it cannot be replaced"
+    assert said == f"tracekit: {tables / name}: {problem}\nHint: choose another name\n"
     assert files(tables) == before
 
 
@@ -128,7 +130,8 @@ def test_the_second_input_is_not_replaced(run: Run, tmp_path: Path, verb: str) -
         if out != second:
             out.symlink_to(second)
         said = run(*command, "-o", out, "-f", status=1).stderr
-        assert f"tracekit: {out}: is the file being read\nHint: choose another name\n" in said
+        problem = "this file is being read, so it cannot be replaced"
+        assert f"tracekit: {out}: {problem}\nHint: choose another name\n" in said
     assert second.read_bytes() == before
 
 
@@ -145,9 +148,9 @@ def test_only_files_are_replaced(run: Run, tmp_path: Path, kind: str) -> None:
     before = path.lstat()
     for command in (["convert", SMALL, path, "--to", "chrome-trace"], ["rows", SMALL, "kernels", "-o", path]):
         said = run(*command, "-f", status=1).stderr
-        assert said.startswith(f"tracekit: {path}: is a ")
+        assert said.startswith(f"tracekit: {path}: this is a ")
         assert said.endswith(
-            ", but only regular files are replaced\nHint: choose another name, or - for standard output\n"
+            ", but only regular files can be replaced\nHint: choose another name, or - for standard output\n"
         )
     assert (path.lstat().st_ino, path.lstat().st_mode) == (before.st_ino, before.st_mode)
 
@@ -264,7 +267,7 @@ class TestNames:
         name = f"🚀{EMOJI}.nsys-rep"
         shutil.copy(TRAIN.with_suffix(".nsys-rep"), tmp_path / name)
         said = run("convert", tmp_path / name, "--to", "dlprof-db", status=1).stderr
-        assert "cannot be written: File name too long\nHint: choose another name or folder\n" in said
+        assert "the output cannot be written: File name too long\nHint: choose another name or folder\n" in said
         assert [p.name for p in tmp_path.iterdir()] == [name]
 
 
@@ -360,7 +363,7 @@ def test_a_path_that_is_too_long_for_sqlite(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / ("d" * 250) / ("e" * 250)
     folder.mkdir(parents=True)
     said = run("convert", TRAIN, folder / "out", "--to", "dlprof-db", status=1).stderr
-    assert said.startswith(f"tracekit: {folder / 'out'}: cannot be written: the path has ")
+    assert said.startswith(f"tracekit: {folder / 'out'}: the output cannot be written: the path has ")
     assert "but SQLite paths have at most 504 bytes" in said
     assert said.endswith("\nHint: choose a shorter path\n")
     assert list(folder.iterdir()) == []

@@ -136,7 +136,7 @@ class TestRows:
         out = tmp_path / "rows.csv"
         run("rows", TRAIN, "kernels", "--format", "csv", "-n", "0", "-o", out)
         assert len(pl.read_csv(out)) == 334
-        assert "exists already" in run("rows", TRAIN, "kernels", "-o", out, status=1).stderr
+        assert "the output already exists" in run("rows", TRAIN, "kernels", "-o", out, status=1).stderr
         run("rows", TRAIN, "memcpys", "--format", "csv", "-o", out, "-f", "-q")
         assert len(pl.read_csv(out)) == 20
         assert [p.name for p in tmp_path.iterdir()] == ["rows.csv"]
@@ -144,7 +144,7 @@ class TestRows:
     def test_the_input_is_never_written_on(self, run: Run, tmp_path: Path) -> None:
         path = tmp_path / "x.sqlite"
         path.write_bytes((ROOT / TRAIN).read_bytes())
-        assert "is the file being read" in run("rows", path, "kernels", "-f", "-o", path, status=1).stderr
+        assert "this file is being read" in run("rows", path, "kernels", "-f", "-o", path, status=1).stderr
 
     def test_a_dash_is_standard_output(self, run: Run) -> None:
         assert run("rows", TRAIN, "contexts", "-o", "-").text == run("rows", TRAIN, "contexts").text

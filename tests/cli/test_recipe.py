@@ -99,7 +99,7 @@ def test_the_inputs_are_not_replaced(run: Run, tmp_path: Path) -> None:
     for file in RANKS.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     done = run("recipe", "mpi_sum", tmp_path, "-o", tmp_path, "-f", status=1)
-    assert "contains the input" in done.stderr
+    assert "this folder contains the input, so it cannot be replaced" in done.stderr
     assert len(list(tmp_path.iterdir())) == 2
 
 

@@ -87,14 +87,14 @@ def test_the_key_is_not_replaced(run: Run, tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_bytes(b"0123456789abcdef")
     said = run("redact", TRAIN, key, "--key-file", key, "--force", status=1).stderr
-    assert said == f"tracekit: {key}: is the file being read\nHint: choose another name\n"
+    assert said == f"tracekit: {key}: this file is being read, so it cannot be replaced\nHint: choose another name\n"
     assert key.read_bytes() == b"0123456789abcdef"
 
 
 def test_what_exists_is_replaced_only_by_force(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "a.sqlite"
     out.write_text("precious")
-    assert run("redact", TRAIN, out, status=1).stderr.startswith(f"tracekit: {out}: exists already\nHint: ")
+    assert run("redact", TRAIN, out, status=1).stderr.startswith(f"tracekit: {out}: the output already exists\nHint: ")
     assert out.read_text() == "precious"
     run("redact", TRAIN, out, "-f")
     assert out.read_bytes().startswith(b"SQLite format 3")
@@ -119,7 +119,7 @@ def test_a_full_disk_leaves_nothing_and_keeps_what_was_there(path: str, tmp_path
     out.write_text("precious")
     result = with_full_disk("redact", path, out, "-f")
     assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"tracekit: {out}: cannot be written: ")
+    assert result.stderr.startswith(f"tracekit: {out}: the output cannot be written: ")
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     assert out.read_text() == "precious"
 

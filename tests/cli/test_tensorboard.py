@@ -27,7 +27,7 @@ def test_a_capture_becomes_a_run(run: Run, run_folder: Path) -> None:
     facts = json.loads(run("info", "--json", run_folder).text)
     assert facts["format"] == "tfevents"
     again = run("convert", TRAIN, run_folder, status=1)
-    assert "exists already" in again.stderr
+    assert "the output already exists" in again.stderr
 
 
 def test_options_say_what_is_written(run: Run, tmp_path: Path) -> None:

@@ -308,7 +308,7 @@ def test_what_tracekit_wrote_is_named_when_it_is_read(tmp_path: Path) -> None:
 )
 def test_errors_of_sqlite_are_errors_of_the_export(error: str, hint: str, tmp_path: Path) -> None:
     with (
-        pytest.raises(ExportError, match=f"cannot be written: {error}\nHint: {hint}"),
+        pytest.raises(ExportError, match=f"the output cannot be written: {error}\nHint: {hint}"),
         databases.translate_errors(tmp_path),
     ):
         raise sqlite3.OperationalError(error)

@@ -365,9 +365,9 @@ def test_a_name_that_is_no_unicode_can_be_written_to(tmp_path: Path) -> None:
 def test_a_target_that_exists_is_kept(planted: Path) -> None:
     out = planted.with_name("there.sqlite")
     out.write_text("precious")
-    with pytest.raises(ExportError, match="exists already"):
+    with pytest.raises(ExportError, match="the output already exists"):
         tk.redact(planted, out)
-    with pytest.raises(ExportError, match="is the file being read"):
+    with pytest.raises(ExportError, match="this file is being read, so it cannot be replaced"):
         tk.redact(planted, planted, overwrite=True)
     assert out.read_text() == "precious"
 

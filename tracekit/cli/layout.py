@@ -48,14 +48,14 @@ class TextColumn:
         """Width of the title or of the widest value, whichever is greater, in terminal cells."""
         return max(cell_len(self.title), max(map(cell_len, self.cells), default=0))
 
-    def fit_lines(self, text: str, width: int) -> list[str]:
+    def cell_lines(self, text: str, width: int) -> list[str]:
         """Return the lines of a grid cell. Prose is wrapped to ``width``, and other text is shortened to one line."""
         return (textwrap.wrap(text, width) or [""]) if self.is_prose else [shorten(text, width)]
 
     def block_lines(self, text: str, width: int) -> list[str]:
         """Return the lines of a value in a block. Values that are not prose are shortened to ``MOST_LINES`` lines."""
         if self.is_prose:
-            return self.fit_lines(text, width)
+            return self.cell_lines(text, width)
         return chop_cells(shorten(text, MOST_LINES * width), width) or [""]
 
     def pad(self, text: str, width: int) -> str:
@@ -206,7 +206,7 @@ def _grid_lines(columns: Sequence[TextColumn], widths: Sequence[int], *, bold: b
         else join_cells([c.title for c in columns])
     )
     for row in zip(*(c.cells for c in columns), strict=True):
-        fitted = [c.fit_lines(t, w) for c, t, w in zip(columns, row, widths, strict=True)]
+        fitted = [c.cell_lines(t, w) for c, t, w in zip(columns, row, widths, strict=True)]
         for texts in zip_longest(*fitted, fillvalue=""):
             yield join_cells(texts)
 

@@ -67,7 +67,7 @@ _OPTIONS = (
         "--kernel-name", type=click.Choice(["short", "full", "mangled"]), help="Form of kernel names. [default: short]"
     ),
     click.option("--metrics", type=click.Choice(["util", "all"]), help="GPU metrics to summarize. [default: util]"),
-    click.option("--no-align", "align", flag_value="no", help="Count the times of each rank from its own start."),
+    click.option("--no-align", "align", flag_value="no", help="Measure the times of each rank from its own start."),
     click.option(
         "--delay",
         metavar="US",

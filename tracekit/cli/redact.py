@@ -65,15 +65,15 @@ def command(
 
 
 def _reject_inputs(others: tuple[str, ...]) -> None:
-    """Raise an error if there are more arguments than IN and OUT.
+    """Check that there are no more arguments than IN and OUT.
 
     Raises:
         click.UsageError: There are more arguments.
     """
     if others:
         raise click.UsageError(
-            "redact copies one IN to one OUT: run it for each input, with the same --key-file for equal pseudonyms; "
-            "tracekit convert and tracekit stats take several inputs"
+            "redact accepts one IN and one OUT, but there are more arguments: run it once per input, with the same "
+            "--key-file if equal values must have equal pseudonyms in all outputs"
         )
 
 

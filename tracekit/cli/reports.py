@@ -78,14 +78,14 @@ def print_reports(reports: Reports, printing: Printing, trace: Traces, *, limit:
 
 
 def rows_per_report(limit: int | None, printing: Printing, reports: int) -> int:
-    """Return the maximum number of rows to print for each report. 0 prints all rows."""
+    """Return the maximum number of rows to print of each report. 0 means all rows."""
     if limit is not None:
         return limit
     return 0 if not printing.is_terminal_table else ROWS_OF_ONE if reports == 1 else ROWS_OF_SEVERAL
 
 
 def _limit_rows(report: Report, rows: int) -> Report:
-    """Return a report with only its first ``rows`` rows, or with the first ones of each rank. 0 keeps all rows."""
+    """Return a report with only its first rows, at most ``rows`` per rank. If ``rows`` is 0, return all rows."""
     from tracekit.sets.reports import RankedReport
 
     if not rows:

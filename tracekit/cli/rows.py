@@ -110,5 +110,5 @@ def command(
 
 
 def _max_rows(limit: int | None, printing: Printing) -> int:
-    """Return the maximum number of rows to print. 0 prints all rows."""
+    """Return the maximum number of rows to print. 0 means all rows."""
     return limit if limit is not None else ROWS_ON_A_TERMINAL if printing.is_terminal_table else 0

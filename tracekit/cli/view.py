@@ -21,9 +21,9 @@ from tracekit.cli.output import print_message
     type=click.IntRange(0, 65535),
     help="Port to listen on. 0 chooses a free port. The default is 8000 or the next free port.",
 )
-@click.option("--no-browser", is_flag=True, help="Only print the URL.")
+@click.option("--no-browser", is_flag=True, help="Print the URL without opening a browser.")
 @click.option(
-    "--token", is_flag=True, help="Also require the token of the URL on 127.0.0.1, for machines with several users."
+    "--token", is_flag=True, help="Require a token in the URL even on 127.0.0.1, for machines with several users."
 )
 @from_option
 def command(

@@ -33,7 +33,7 @@ class Database(contextlib.AbstractContextManager["Database"]):
         length = len(os.fsencode(os.path.realpath(path)))
         if length > LONGEST_SQLITE_PATH:
             limit = f"SQLite paths have at most {LONGEST_SQLITE_PATH} bytes"
-            message = f"cannot be written: the path has {length} bytes, but {limit}"
+            message = f"the output cannot be written: the path has {length} bytes, but {limit}"
             raise ExportError(message, path=path, hint="choose a shorter path")
         with translate_errors(path):
             self.connection = dbapi.connect(path.absolute().as_uri(), autocommit=True)
@@ -78,4 +78,4 @@ def translate_errors(path: Path) -> Iterator[None]:
         text = str(e).splitlines()[0]
         is_full = "disk is full" in text or "I/O error" in text
         hint = "free space on the disk, or choose another folder" if is_full else "choose another folder"
-        raise ExportError(f"cannot be written: {text}", path=path, hint=hint) from e
+        raise ExportError(f"the output cannot be written: {text}", path=path, hint=hint) from e

@@ -38,7 +38,7 @@ class FigureRows:
     view: TraceView
 
     def gpu_utilization(self) -> pl.DataFrame:
-        """Return the percentage of the time of the aggregated iterations during which each GPU ran kernels.
+        """Return the utilization of each GPU: the share of the aggregated iterations in which it ran kernels.
 
         Returns:
             One row per GPU, in ascending order of ``device_id``: ``device_id``, ``name`` (null if unknown), ``busy_ns``

@@ -39,7 +39,7 @@ class Plots:
         self._rows = FigureRows(view)
 
     def gpu_utilization(self, *, dark: bool = False) -> Figure:
-        """Draw the percentage of the time of the aggregated iterations during which each GPU ran kernels.
+        """Draw the utilization of each GPU: the share of the aggregated iterations in which it ran kernels.
 
         Args:
             dark: Whether to use the dark template.
@@ -76,7 +76,7 @@ class Plots:
         return self._rows.gpu_utilization()
 
     def time_breakdown(self, *, dark: bool = False) -> Figure:
-        """Draw the percentage of each part in the time of the aggregated iterations, averaged over the used GPUs.
+        """Draw how the time of the aggregated iterations is divided into parts, averaged over the used GPUs.
 
         Each moment is attributed to the first of these parts that is active: Tensor Core kernels, kernels without
         Tensor Cores, memory operations, the data loader, I/O, ops on the CPU. Time in which none of them is active is

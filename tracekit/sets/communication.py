@@ -62,7 +62,7 @@ def _empty_tables(function: Compute) -> Iterable[tuple[str, pl.DataFrame]]:
 
 
 def _compute_tables(function: Compute, trace: Trace) -> Tables:
-    """Return the tables that a function computes for a trace. Unlike a local function, this one can be pickled."""
+    """Return the tables that a function computes for a trace."""
     return compute(trace, function, key=function)
 
 

@@ -159,7 +159,7 @@ def _tables_with_rank(name: str, function: Callable[[Member], Tables], member: M
 
 
 def _merge_tables(name: str, results: list[Tables]) -> Tables:
-    """Merge the tables of a recipe for several ranks. Unlike a method of the recipe, this function can be pickled."""
+    """Merge the tables of a recipe for several ranks."""
     return find_recipe(name).merge(results)
 
 

@@ -704,7 +704,7 @@ def _with_recorded_facts(member: Member) -> Member:
 
 
 def call_with_trace(function: Callable[[Trace], Result], operations: Sequence[Operation], member: Member) -> Result:
-    """Open the trace of a member, return the result of a function for this trace, and close it."""
+    """Call a function with the trace of a member, and return its result. The trace is closed after the call."""
     with open_member(member, operations) as trace:
         return function(trace)
 

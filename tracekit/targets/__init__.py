@@ -76,4 +76,4 @@ def _name_target_in_errors(target: Target) -> Iterator[None]:
             os.strerror(n) in str(e) for n in _DISK_FULL
         )  # polars raises errors without a number
         hint = "free space on the disk, or choose another folder" if is_full else "choose another name or folder"
-        raise ExportError(f"cannot be written: {e.strerror or e}", path=target.path, hint=hint) from e
+        raise ExportError(f"the output cannot be written: {e.strerror or e}", path=target.path, hint=hint) from e

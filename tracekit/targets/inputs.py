@@ -45,7 +45,7 @@ class Input:
 
 
 def _identity(path: Path) -> Identity | None:
-    """Return the device and inode of a path. Return None if the path cannot be accessed."""
+    """Return the device and inode number of the file at a path. Return None if the path cannot be accessed."""
     try:
         status = path.stat()
     except OSError:
@@ -54,7 +54,7 @@ def _identity(path: Path) -> Identity | None:
 
 
 def _file_identities(folder: Path) -> Iterator[Identity]:
-    """Yield the device and inode of every file in a folder at any depth. Symbolic links to files are followed."""
+    """Yield the device and inode number of every file in a folder at any depth. Links to files are followed."""
     for parent, _, names in os.walk(folder):
         for name in names:
             identity = _identity(Path(parent, name))

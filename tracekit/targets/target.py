@@ -54,7 +54,7 @@ class Target:
         existing = self._status()
         if existing is None:
             if not self.resolved.parent.is_dir():
-                raise self._error("its folder does not exist", f"create {self.resolved.parent}")
+                raise self._error("the folder of the output does not exist", f"create {self.resolved.parent}")
         elif stat.S_ISDIR(existing.st_mode):
             self._check_folder(existing)
         else:
@@ -93,25 +93,27 @@ class Target:
         """Check that the output may replace an existing file."""
         if (kind := special_file_kind(existing.st_mode)) is not None:
             raise self._error(
-                f"is {kind}, but only regular files are replaced", "choose another name, or - for standard output"
+                f"this is {kind}, but only regular files can be replaced",
+                "choose another name, or - for standard output",
             )
         if (read := next((i for i in self._inputs if i.is_or_contains(existing)), None)) is not None:
             is_input = read.identity == (existing.st_dev, existing.st_ino)
-            raise self._error("is the file being read" if is_input else "is part of the input", _OTHER_NAME)
+            reason = "this file is being read" if is_input else "this file is part of the input"
+            raise self._error(f"{reason}, so it cannot be replaced", _OTHER_NAME)
         self._check_overwrite()
         if self._is_exported_file is not None:
-            raise self._error("is a file, but the output is a folder", _OTHER_NAME)
+            raise self._error("this is a file, but the output is a folder", _OTHER_NAME)
 
     def _check_folder(self, existing: os.stat_result) -> None:
         """Check that the output may replace an existing folder."""
         if any(i.is_inside(existing) for i in self._inputs):
-            raise self._error("contains the input", _OTHER_NAME)
+            raise self._error("this folder contains the input, so it cannot be replaced", _OTHER_NAME)
         if self._is_exported_file is None:
-            raise self._error("is a folder, but the output is a file", "pass the name of a file")
+            raise self._error("this is a folder, but the output is a file", "pass the name of a file")
         self._check_overwrite()
         if foreign := self._foreign_names(self._is_exported_file):
             names = ", ".join(foreign[:_MAX_NAMES_IN_MESSAGE]) + (", …" if len(foreign) > _MAX_NAMES_IN_MESSAGE else "")
-            message = f"is a folder with files that tracekit did not write: {names}"
+            message = f"this folder contains files that tracekit did not write: {names}"
             raise self._error(message, "choose another name, or delete the folder yourself")
 
     def _foreign_names(self, is_exported_file: Callable[[Path], bool]) -> list[str]:
@@ -129,7 +131,7 @@ class Target:
             ExportError: The user did not allow it.
         """
         if not self._overwrite:
-            raise self._error("exists already", "overwrite it with -f or overwrite=True")
+            raise self._error("the output already exists", "overwrite it with -f or overwrite=True")
 
     def _status(self) -> os.stat_result | None:
         """Return the result of ``os.stat`` for the target. Return None if the target does not exist."""

@@ -324,7 +324,7 @@ DATASETS: Mapping[str, Dataset] = {
             key="group_node_id",
             select={"path": "path", "direction": "direction"},
             note="Click on the arrow of a group, or press Enter, to expand or collapse it. Sort by a column to rank "
-            "all groups; select a group to see its ops below.",
+            "all groups. Select a group to see its ops below.",
             tree=Tree("group_node_id", "parent_id", "level", "group"),
         ),
         Dataset(

@@ -194,7 +194,7 @@ def _printable_column(column: pl.Series) -> pl.Series:
     kind = column.dtype
     if kind == pl.Boolean:
         return column.replace_strict({True: "yes", False: "no"}, return_dtype=pl.String)
-    if kind.is_integer() and column.len() and is_inexact(column):
+    if kind.is_integer() and column.len() and has_inexact_integers(column):
         return column.cast(pl.String)
     if kind.is_float():
         return column.fill_nan(None)
@@ -207,7 +207,7 @@ def _printable_column(column: pl.Series) -> pl.Series:
     return column.cast(pl.String)
 
 
-def is_inexact(column: pl.Series) -> bool:
+def has_inexact_integers(column: pl.Series) -> bool:
     """Return whether a column has integers that JavaScript cannot represent exactly."""
     low, high = column.min(), column.max()
     return isinstance(low, int) and isinstance(high, int) and (low < -MAX_EXACT or high > MAX_EXACT)
@@ -240,10 +240,10 @@ def summary_rows(frame: pl.DataFrame, selected: pl.DataFrame) -> list[dict[str, 
     shares = {c: f"{parts[c] * 100 / totals[c]:.1f} %" if totals[c] else "" for c in columns}
     exact: Mapping[str, Any] = {c: str(v) if isinstance(v, int) and abs(v) > MAX_EXACT else v for c, v in parts.items()}
     return [
-        {"_id": "_sum", "_label": f"Sum of {_row_count(selected.height)}", **exact},
-        {"_id": "_share", "_label": f"Share of {'all ' * (frame.height > 1)}{_row_count(frame.height)}", **shares},
+        {"_id": "_sum", "_label": f"Sum of {_pluralize_rows(selected.height)}", **exact},
+        {"_id": "_share", "_label": f"Share of {'all ' * (frame.height > 1)}{_pluralize_rows(frame.height)}", **shares},
     ]
 
 
-def _row_count(number: int) -> str:
+def _pluralize_rows(number: int) -> str:
     return f"{number:,} row{'s' * (number != 1)}"

@@ -94,7 +94,7 @@ class Viewer:
         flask.before_request(self._check_request)
         flask.before_request(self._check_callback)
         flask.after_request(self._add_headers)
-        flask.register_error_handler(TracekitError, _error_text)
+        flask.register_error_handler(TracekitError, _error_response)
         flask.register_error_handler(DependencyException, _not_found_response)
         flask.add_url_rule("/download", view_func=self._send_download)
         flask.add_url_rule("/download/check", view_func=self._check_download)
@@ -283,6 +283,6 @@ def _not_found_response(_: DependencyException) -> tuple[str, int]:
     return "This file does not exist.", 404
 
 
-def _error_text(error: TracekitError) -> tuple[str, int]:
-    """Format the message and the hint of an error as text."""
+def _error_response(error: TracekitError) -> tuple[str, int]:
+    """Return the response to a request that raised an error: the message and the hint as text, with status 400."""
     return f"{error.message}. Hint: {error.hint}" if error.hint else error.message, 400

@@ -322,7 +322,7 @@ def op_instances(scope: Scope) -> Rows:
 
 
 def gpus(scope: Scope) -> Rows:
-    """Return one row per GPU, with the percentage of the time of the aggregated iterations in which it ran kernels."""
+    """Return one row per GPU with its utilization: the share of the aggregated iterations in which it ran kernels."""
     devices = table_rows(scope.trace, "devices")
     busy = scope.trace.plot.utilization().drop("name", "total_ns")
     busy = busy.rename({"percent": "utilization_percent", "busy_ns": "kernel_time_ns"})
@@ -331,8 +331,8 @@ def gpus(scope: Scope) -> Rows:
     frame = frame.select("device_id", "name", "utilization_percent", "kernel_time_ns", *own)
     titles = {"utilization_percent": "Utilization (%)", "kernel_time_ns": "Time with kernels (ns)"}
     docs = {
-        "utilization_percent": "Percentage of the time of the aggregated iterations during which the GPU ran kernels.",
-        "kernel_time_ns": "Time in which the GPU ran kernels. Kernels that run at once count once.",
+        "utilization_percent": "Share of the aggregated iterations in which the GPU ran kernels.",
+        "kernel_time_ns": "Time in which the GPU ran kernels. Time in which several kernels ran is counted once.",
     }
     return Rows(frame, {**devices.titles, **titles}, {**devices.descriptions, **docs})
 
@@ -450,12 +450,12 @@ def ranks_table(name: str) -> Callable[[Scope], Rows]:
         """Return the rows of the table about the communication between ranks."""
         from tracekit.view import ranks
 
-        return ranks.rows(ranks.communication(*_captures_of(scope)), name)
+        return ranks.rows(ranks.communication(*_server_captures(scope)), name)
 
     return rows
 
 
-def _captures_of(scope: Scope) -> tuple[Captures, Capture]:
+def _server_captures(scope: Scope) -> tuple[Captures, Capture]:
     """Return all captures of the server, and the capture of the trace.
 
     Raises:
@@ -470,7 +470,7 @@ def gpu_time(scope: Scope) -> Rows:
     """Return the time that each GPU of each rank spends in computation, communication and other activities."""
     from tracekit.view import ranks
 
-    return ranks.gpu_time(*_captures_of(scope))
+    return ranks.gpu_time(*_server_captures(scope))
 
 
 def utilization(scope: Scope) -> Rows:
@@ -482,7 +482,7 @@ def utilization(scope: Scope) -> Rows:
         raise TracekitError("the requested heat map does not exist", hint=f"heat maps: {', '.join(MAPS)}")
     if not 1 <= bins <= MAX_BINS:
         raise TracekitError(f"a heat map cannot have {bins} bins", hint=f"use 1 to {MAX_BINS} bins")
-    return ranks.utilization(*_captures_of(scope), recipe, bins)
+    return ranks.utilization(*_server_captures(scope), recipe, bins)
 
 
 def pace(scope: Scope) -> Rows:
@@ -492,7 +492,7 @@ def pace(scope: Scope) -> Rows:
     recipe = scope.arguments.get("kind", "")
     if recipe not in PACES:
         raise TracekitError("the requested kind of occurrences does not exist", hint=f"kinds: {', '.join(PACES)}")
-    return ranks.pace(*_captures_of(scope), recipe, scope.arguments.get("name", ""))
+    return ranks.pace(*_server_captures(scope), recipe, scope.arguments.get("name", ""))
 
 
 def is_nccl_expr() -> pl.Expr:
@@ -512,7 +512,7 @@ def stack_events(scope: Scope) -> Rows:
 
 def stack_frames(scope: Scope) -> Rows:
     """Return the frames of the call stack of the selected event."""
-    return stacks.frames_of(scope.trace, _parse_integer(scope.arguments.get("stack_id", "0")))
+    return stacks.call_stack_frames(scope.trace, _parse_integer(scope.arguments.get("stack_id", "0")))
 
 
 def metric_summary(scope: Scope) -> Rows:

@@ -126,7 +126,7 @@ def _translate_boolean(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
 
 
 def _translate_in(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Translate IN: whether a value is in a list."""
+    """Translate the operator IN, which tests whether a value is in a list."""
     if not node.expressions:
         raise TracekitError("the condition uses IN without a list of values", hint=HINT)
     value = _translate(node.this, schema)
@@ -134,13 +134,13 @@ def _translate_in(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
 
 
 def _translate_between(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Translate BETWEEN: whether a value is between two others, both inclusive."""
+    """Translate the operator BETWEEN, which tests whether a value is between two others, both inclusive."""
     value = _translate(node.this, schema)
     return (value >= _translate(node.args["low"], schema)) & (value <= _translate(node.args["high"], schema))
 
 
 def _translate_like(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Translate LIKE. In its patterns, ``%`` matches any string and ``_`` matches any character."""
+    """Translate the operators LIKE and ILIKE. In patterns, ``%`` matches any string and ``_`` any character."""
     if type(node.expression).__name__ != "Literal" or not node.expression.is_string:
         raise TracekitError("the condition uses LIKE without a pattern in quotes", hint=HINT)
     pattern = "".join({"%": ".*", "_": "."}.get(c) or _quote_character(c) for c in str(node.expression.this))
@@ -155,7 +155,7 @@ def _quote_character(character: str) -> str:
 
 
 def _translate_is(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Translate IS: whether a value is NULL, TRUE or FALSE."""
+    """Translate the operator IS, which tests whether a value is NULL, TRUE or FALSE."""
     value = _translate(node.this, schema)
     kind = type(node.expression).__name__
     if kind == "Null":

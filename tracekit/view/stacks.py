@@ -64,7 +64,7 @@ class Selection:
         return frame.filter(pl.col("stack_id").is_not_null())
 
     def threads(self) -> pl.DataFrame:
-        """Return the threads whose events have call stacks, in descending order of their number of such events.
+        """Return the threads whose events have call stacks, those with the most events first.
 
         Returns:
             One row per thread: ``process_id``, ``thread_id``, ``thread_name`` (null if unknown) and ``count``.
@@ -175,7 +175,7 @@ _TITLES = {
 }
 
 
-def frames_of(trace: Trace, stack_id: int) -> Rows:
+def call_stack_frames(trace: Trace, stack_id: int) -> Rows:
     """Return the frames of a call stack, the innermost one first."""
     tree = trace.frame("stacks").select(pl.col("parent_id").fill_null(0), pl.col("depth").cast(pl.Int64)).collect()
     parents, depths = (np.concatenate(([0], tree[c].to_numpy())) for c in tree.columns)

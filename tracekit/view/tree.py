@@ -44,7 +44,7 @@ class Expansion(NamedTuple):
 
 
 def parse_expansion(arguments: Mapping[str, str], toggled: str) -> Expansion:
-    """Parse which rows of a tree are expanded from the arguments of the table and the keys of toggled rows.
+    """Return which rows of a tree are expanded, according to the arguments of the table and the keys of toggled rows.
 
     Raises:
         TracekitError: The depth is not a number, or there are too many keys.

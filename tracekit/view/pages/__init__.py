@@ -218,7 +218,7 @@ PAGES: Mapping[str, Page] = {
             ("kernels", "memcpys", "graph_launches"),
             {"idle_causes": "Idle time of each GPU by cause"},
             ("idle_causes", "idle_gaps"),
-            about="What the CPU did while a GPU was idle. The causes of a GPU add up to its idle time.",
+            about="What the CPU did while a GPU was idle. The times of all causes add up to the idle time of the GPU.",
         ),
         Page(
             "communication",
