@@ -404,7 +404,7 @@ def _json_property(column: Column) -> dict[str, Any]:
 
 
 @functools.cache
-def message(file: str, name: str) -> Any:
+def message_class(file: str, name: str) -> Any:
     """Return the class of a protobuf message that is declared in ``schemas/proto``.
 
     The compiled declarations are loaded into a separate descriptor pool. Generated code would not work with protobuf

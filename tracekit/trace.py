@@ -802,12 +802,12 @@ def write_table(
     return exporting.write_table(view, name, path, chosen, overwrite=overwrite)
 
 
-def launch_of(trace: Trace) -> Launch:
+def launch_facts(trace: Trace) -> Launch:
     """Return the facts that a capture records about the launch of the profiled program."""
     return trace._plan.source.launch()  # noqa: SLF001 - the plan is for functions of this package
 
 
-def view_of(trace: Trace) -> TraceView:
+def trace_view(trace: Trace) -> TraceView:
     """Return the view of a trace through which exporters read it."""
     return trace._view  # noqa: SLF001 - the view is for exporters and functions of this package
 
@@ -819,7 +819,7 @@ def prefetch(trace: Trace, columns: Mapping[str, Sequence[str] | None]) -> None:
         trace: The trace.
         columns: Names of the columns to read, by table name. The value None selects all columns of a table.
     """
-    view_of(trace).prefetch(columns)
+    trace_view(trace).prefetch(columns)
 
 
 def compute(

@@ -291,7 +291,7 @@ def test_it_is_golden(tmp_path: Path, request: pytest.FixtureRequest) -> None:
 
 def described(record: bytes) -> list[Any]:
     """What a record is of, and a digest of it."""
-    event = schemas.message("tensorflow_events", "Event").FromString(record)
+    event = schemas.message_class("tensorflow_events", "Event").FromString(record)
     kinds = [f.name for f, _ in event.ListFields() if f.name not in ("wall_time", "step")]
     return [*kinds, event.step, round(event.wall_time * 1e6), hashlib.sha256(record).hexdigest()[:16]]
 

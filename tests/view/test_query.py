@@ -150,7 +150,7 @@ def test_cells_of_every_type() -> None:
          "c": pl.Series(["<b>", None, "x"], dtype=pl.Categorical()), "n": [BIG, None, 1]},
         schema_overrides={"l": pl.List(pl.Int64)},
     )  # fmt: skip
-    shown = queries.printable(frame).to_dict(as_series=False)
+    shown = queries.to_browser_values(frame).to_dict(as_series=False)
     assert shown == {
         "b": ["yes", "no", None],
         "x": [1.5, None, None],
@@ -251,6 +251,6 @@ def test_a_value_that_cannot_be_computed_is_computed_again() -> None:
 
 def test_captures_know_what_they_have(hostile: Captures) -> None:
     capture = hostile.all[0]
-    assert capture.has("memcpys", "kernels")
-    assert not capture.has("memcpys")
-    assert not capture.has("nope")
+    assert capture.has_rows("memcpys", "kernels")
+    assert not capture.has_rows("memcpys")
+    assert not capture.has_rows("nope")

@@ -143,11 +143,11 @@ class SetView:
 
 def _open_views(traces: TraceSet, progress: Progress) -> Iterator[tuple[RankedView, int]]:
     """Open each member in turn, and yield its view and its index. Each view is closed before the next one is opened."""
-    from tracekit.trace import view_of
+    from tracekit.trace import trace_view
 
     for number, rank in enumerate(traces.ranks):
         with traces.open(rank) as trace:
-            yield RankedView(view_of(trace), rank), number
+            yield RankedView(trace_view(trace), rank), number
         progress(number + 1, len(traces))
 
 

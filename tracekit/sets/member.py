@@ -8,7 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tracekit.trace import launch_of, prefetch
+from tracekit.trace import launch_facts, prefetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -138,7 +138,7 @@ def read_recorded_facts(trace: Trace, path: Path) -> RecordedFacts:
             **{table: ["device_id"] for table in _DEVICE_TABLES},
         },
     )
-    launch = launch_of(trace)
+    launch = launch_facts(trace)
     evidence = (
         *_mpi_evidence(trace),
         *_nccl_evidence(trace),

@@ -26,7 +26,7 @@ _DOTTED = re.compile(r"\.([0-9]{1,7})(?=\.|$)")
 
 def ranks_in_name(name: str) -> set[int]:
     """Return the ranks in a file name such as ``rank0``, ``rank_0`` or ``run_r12``."""
-    stem = _stem(name)
+    stem = _name_without_suffix(name)
     return {int(m["rank"]) for m in _IN_NAME.finditer(stem) if not m["local"]}
 
 
@@ -36,7 +36,7 @@ def varying_numbers(names: Sequence[str]) -> dict[str, int]:
     The result is empty if the names differ in anything other than exactly one number. For a single name, the result
     contains its only number between dots, such as 3 in ``report.3.nsys-rep``.
     """
-    stems = [_stem(name) for name in names]
+    stems = [_name_without_suffix(name) for name in names]
     if len(names) == 1:
         dotted = _DOTTED.findall(stems[0])
         return {names[0]: int(dotted[0])} if len(dotted) == 1 else {}
@@ -230,7 +230,7 @@ def _rank_option_hint(path: Path) -> str:
     return f"specify the rank with ranks={{{name!r}: N}} or --rank {name}=N"
 
 
-def _stem(name: str) -> str:
+def _name_without_suffix(name: str) -> str:
     """Return a file name without the suffix of its format."""
     stem, dot, suffix = name.rpartition(".")
     return stem if dot and not suffix.isdecimal() else name

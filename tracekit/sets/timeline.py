@@ -12,7 +12,7 @@ from tracekit.core.communication.matching import UNMATCHED
 from tracekit.errors import ExportError
 from tracekit.interface import ManyTraces, Part
 from tracekit.sets import communication
-from tracekit.trace import view_of
+from tracekit.trace import trace_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ class _RankOpener:
     def __call__(self) -> Iterator[View]:
         """Open the trace, and yield its view. The trace is closed when the context ends."""
         with self._traces.open(self._rank) as trace:
-            yield view_of(trace)
+            yield trace_view(trace)
 
 
 def rank_links(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:

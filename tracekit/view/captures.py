@@ -31,7 +31,7 @@ MAX_CACHED_BYTES = 512 * 1024 * 1024
 
 
 class Rows(NamedTuple):
-    """The rows of a table.
+    """The rows of a table, with titles and descriptions of its columns.
 
     Attributes:
         frame: The rows.
@@ -119,7 +119,7 @@ class Capture:
             key_op=aggregated.key_op, iterations=None if bounds == (None, None) else bounds
         )
 
-    def has(self, *tables: str) -> bool:
+    def has_rows(self, *tables: str) -> bool:
         """Return whether any of several tables has rows if all iterations are aggregated."""
         return any(self._count(name) > 0 for name in tables)
 
@@ -152,14 +152,14 @@ class Captures:
         """Return the cached rows of a table. If they are not cached, compute and cache them."""
         return self._rows.get(key, compute)
 
-    def order(self, key: Hashable, compute: Callable[[], pl.Series]) -> pl.Series:
+    def row_order(self, key: Hashable, compute: Callable[[], pl.Series]) -> pl.Series:
         """Return the row numbers of the rows that match a query, in the sort order of the query.
 
         If they are not cached, compute and cache them.
         """
         return self._orders.get(key, compute)
 
-    def cached(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+    def cached_result(self, key: Hashable, compute: Callable[[], Any]) -> Any:
         """Return a cached figure or other result. If it is not cached, compute and cache it."""
         return self._figures.get(key, compute)
 

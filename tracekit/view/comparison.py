@@ -58,7 +58,7 @@ def compare(captures: Captures | None, a: Trace, b: Trace, by: str) -> Diff:
     if captures is None:
         return diff(a, b, by=[by])
     # the traces are part of the value, so that their ids are not used again
-    _, _, result = captures.cached(("diff", id(a), id(b), by), lambda: (a, b, diff(a, b, by=[by])))
+    _, _, result = captures.cached_result(("diff", id(a), id(b), by), lambda: (a, b, diff(a, b, by=[by])))
     return result  # type: ignore[no-any-return]
 
 
@@ -79,7 +79,7 @@ def total_times(differences: Diff, by: str) -> tuple[int, int] | None:
 
 
 def other_side(captures: Captures, state: State) -> Aggregated:
-    """Return the capture and aggregation to compare with, which the URL selects.
+    """Return the capture and aggregation that the URL selects for the comparison.
 
     The default is the next capture or, if there is only one capture, all iterations of this capture.
     """

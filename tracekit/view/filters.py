@@ -50,7 +50,7 @@ def search_expr(text: str, schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
 
 
 def sort_columns(model: Sequence[Any], schema: Mapping[str, pl.DataType]) -> list[tuple[str, bool]]:
-    """Return the names of the columns of a sort model of AG Grid, each with whether its order is descending.
+    """Return the columns of a sort model of AG Grid as pairs of a name and whether the order is descending.
 
     Raises:
         TracekitError: The sort model is not valid or names an unknown column.

@@ -112,7 +112,7 @@ def _selected_details(
     if not selected or described.key is None:
         return []
     row = rows.frame.filter(pl.col(described.key).cast(pl.String) == selected).head(1)
-    return list(below(queries.printable(row).row(0, named=True))) if row.height else []
+    return list(below(queries.to_browser_values(row).row(0, named=True))) if row.height else []
 
 
 def error_message(error: TracekitError) -> Any:
@@ -290,7 +290,7 @@ def _column_width(name: str, rows: Rows) -> int:
     """Estimate the width of a column in pixels from its title, its first values and their sum."""
     characters = _number_length(rows.frame[name]) if rows.frame.schema[name].is_numeric() else 0
     if not characters:
-        values = queries.printable(rows.frame.select(name).head(SAMPLE))[name]
+        values = queries.to_browser_values(rows.frame.select(name).head(SAMPLE))[name]
         longest = values.cast(pl.String).str.len_chars().max() if values.len() else 0
         characters = longest if isinstance(longest, int) else 0
     return min(max(len(rows.titles[name]) * 8 + 40, characters * 8 + 26, 80), 360)

@@ -98,7 +98,7 @@ def matching_order(captures: Captures, query: Query) -> pl.Series | None:
     """
     if query.is_plain:
         return None
-    return captures.order(query, lambda: _compute_matching_order(load_rows(captures, query).frame, query))
+    return captures.row_order(query, lambda: _compute_matching_order(load_rows(captures, query).frame, query))
 
 
 def _compute_matching_order(frame: pl.DataFrame, query: Query) -> pl.Series:
@@ -167,7 +167,7 @@ def load_page(captures: Captures, query: Query, start: int, stop: int) -> Page:
     ids = list(range(start, start + part.height)) if order is None else order.slice(start, stop - start).to_list()
     key = described.key
     named = [str(value) for value in part[key]] if key else [str(each) for each in ids]
-    cells = printable(part).to_dicts()
+    cells = to_browser_values(part).to_dicts()
     if shown is not None:
         cells = [{**row, "_expanded": state} for row, state in zip(cells, shown["expanded"][ids], strict=True)]
     selected = frame if order is None else frame[order]
@@ -180,16 +180,16 @@ def load_page(captures: Captures, query: Query, start: int, stop: int) -> Page:
     )
 
 
-def printable(frame: pl.DataFrame) -> pl.DataFrame:
+def to_browser_values(frame: pl.DataFrame) -> pl.DataFrame:
     """Convert values to the form in which they are sent to the browser.
 
     Columns with integers that a browser cannot represent exactly become strings, booleans become "yes" and "no", nested
     values become JSON, and NaN becomes null.
     """
-    return frame.select(_printable_column(frame[name]) for name in frame.columns)
+    return frame.select(_to_browser_column(frame[name]) for name in frame.columns)
 
 
-def _printable_column(column: pl.Series) -> pl.Series:
+def _to_browser_column(column: pl.Series) -> pl.Series:
     """Convert a column to the form in which it is sent to the browser."""
     kind = column.dtype
     if kind == pl.Boolean:

@@ -87,7 +87,7 @@ class OpenSet(TraceSet):
 
 def ranks_of_job(captures: Captures) -> OpenSet | None:
     """Return all captures as a set of ranks, or None if they are not the ranks of one job. The result is cached."""
-    return captures.cached("job", lambda: _find_job(captures.all))  # type: ignore[no-any-return]
+    return captures.cached_result("job", lambda: _find_job(captures.all))  # type: ignore[no-any-return]
 
 
 def _find_job(captures: Sequence[Capture]) -> OpenSet | None:
@@ -112,7 +112,7 @@ def _read_recorded_facts(capture: Capture) -> members.RecordedFacts:
 
 def ranks_of_job_or_capture(captures: Captures, capture: Capture) -> OpenSet:
     """Return the ranks of the job. If the captures are not the ranks of one job, return a set of ``capture`` alone."""
-    return ranks_of_job(captures) or captures.cached(("rank", capture.index), lambda: _set_of_one_rank(capture))
+    return ranks_of_job(captures) or captures.cached_result(("rank", capture.index), lambda: _set_of_one_rank(capture))
 
 
 def _ranks_key(captures: Captures, capture: Capture) -> int | None:
@@ -141,7 +141,7 @@ def recipe(captures: Captures, capture: Capture, name: str, options: Mapping[str
     if "align" in find_recipe(name).options and not _have_origins(ranks):
         values["align"] = "no"
     key = ("recipe", _ranks_key(captures, capture), name, *sorted(values.items()))
-    return captures.cached(key, lambda: _run_recipe(ranks, name, values))  # type: ignore[no-any-return]
+    return captures.cached_result(key, lambda: _run_recipe(ranks, name, values))  # type: ignore[no-any-return]
 
 
 def _run_recipe(ranks: OpenSet, name: str, options: Mapping[str, Value]) -> Tables:
@@ -162,7 +162,7 @@ def communication(captures: Captures, capture: Capture) -> Communication:
     """
     ranks = ranks_of_job_or_capture(captures, capture)
     key = ("communication", _ranks_key(captures, capture))
-    return captures.cached(key, lambda: Communication(collect_rank_tables(ranks, rank_tables)))  # type: ignore[no-any-return]
+    return captures.cached_result(key, lambda: Communication(collect_rank_tables(ranks, rank_tables)))  # type: ignore[no-any-return]
 
 
 def nonempty_tables(analysis: Communication) -> list[str]:

@@ -31,7 +31,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
 
     profile = read_profile(view, options)
     strings = _StringTable()
-    message = schemas.message("pprof", "Profile")()
+    message = schemas.message_class("pprof", "Profile")()
     kind = "samples" if profile.unit == "samples" else "time"
     message.sample_type.add(type=strings[kind], unit=strings["count" if kind == "samples" else profile.unit])
     message.time_nanos = int(view.info.get("origin_utc_ns", 0))
@@ -42,7 +42,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
     with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
         packed.write(message.SerializeToString(deterministic=True))
         for part, edges, frames in profile.frames(profile.weights["node"].to_numpy()):
-            batch = schemas.message("pprof", "Profile")()
+            batch = schemas.message_class("pprof", "Profile")()
             locations, ends = (frames + 1).tolist(), edges.tolist()
             for nth, row in enumerate(range(part.start, part.stop)):
                 stack = locations[ends[nth] : ends[nth + 1]]

@@ -196,4 +196,4 @@ def _event_record(wall_time: float, **fields: Any) -> bytes:
 @functools.cache
 def _message_type(file: str, name: str) -> Any:
     """Return the class of a protobuf message that is declared in ``schemas/proto``. The result is cached."""
-    return schemas.message(file, name)
+    return schemas.message_class(file, name)

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tracekit import schemas
 from tracekit.detection import describe
 from tracekit.errors import CorruptTraceError, warn
 from tracekit.readers.common.damage import Damage, damage_as_error
-from tracekit.readers.common.protobuf.messages import message, parse
+from tracekit.readers.common.protobuf.messages import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,7 +42,7 @@ KINDS = {
     "graphs": ("graph", "GraphResult"),
 }
 """The kind and the message type of results, by the field of the block header that holds their number."""
-message_class = functools.partial(message, "ncu_report")
+message_class = functools.partial(schemas.message_class, "ncu_report")
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class Context:
         key = (name, self.state.at, self.dark, key, tuple(sorted(options.items())))
         trace = of or self.capture.aggregated_trace(self.state.at)
         compute = partial(components.figure, trace, name, title, dark=self.dark, **options)
-        return self.captures.cached(key, compute)
+        return self.captures.cached_result(key, compute)
 
     def recipe(self, recipe: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
         """Return a panel with a figure of a recipe, or None if there is no data for it.
@@ -91,7 +91,7 @@ class Context:
     def recipe_figures(self, recipe: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return panels with the figures of a recipe, by name of the figure."""
         key = ("figures", recipe, self.state.at.capture, self.dark, tuple(sorted((options or {}).items())))
-        return self.captures.cached(key, lambda: self._draw_recipe_figures(recipe, options))  # type: ignore[no-any-return]
+        return self.captures.cached_result(key, lambda: self._draw_recipe_figures(recipe, options))  # type: ignore[no-any-return]
 
     def _draw_recipe_figures(self, recipe: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
         tables = sets_of_ranks.recipe(self.captures, self.capture, recipe, options)
@@ -259,7 +259,7 @@ def available_pages(captures: Captures, capture: Capture) -> list[Page]:
     return [
         page
         for page in PAGES.values()
-        if (not page.needs or capture.has(*page.needs))
+        if (not page.needs or capture.has_rows(*page.needs))
         and not (page.needs_ranks and sets_of_ranks.ranks_of_job(captures) is None)
     ]
 
@@ -273,7 +273,7 @@ def build(context: Context) -> list[Any]:
     page = PAGES.get(context.state.page)
     if page is None:
         raise TracekitError("the requested page does not exist", hint="choose a page in the navigation")
-    if page.needs and not context.capture.has(*page.needs):
+    if page.needs and not context.capture.has_rows(*page.needs):
         reason = TracekitError("this capture has no data for this page", hint=_missing_data_hint(page))
         return [html.H1(page.title), grid.error_message(reason)]
     if page.needs_ranks and sets_of_ranks.ranks_of_job(context.captures) is None:

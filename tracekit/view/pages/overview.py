@@ -56,11 +56,11 @@ def _key_numbers(context: Context, trace: Trace) -> Any:
     span = trace.span()
     if span:
         cards.append(components.number_card("Time span", components.format_duration(span[1] - span[0])))
-    if context.capture.has("kernels", "graph_launches"):
+    if context.capture.has_rows("kernels", "graph_launches"):
         busy = trace.plot.utilization().filter(pl.col("busy_ns") > 0)["percent"]
         note = f"mean of {busy.len()} used GPUs" if busy.len() > 1 else ""
         cards.append(components.number_card("GPU utilization", f"{sum(busy) / max(busy.len(), 1):.2f} %", note))
-    if context.capture.has("kernels"):
+    if context.capture.has_rows("kernels"):
         kernels = trace.frame("kernels").select((pl.col("end_ns") - pl.col("start_ns")).sum(), n=pl.len()).collect()
         cards.append(
             components.number_card(
@@ -68,21 +68,21 @@ def _key_numbers(context: Context, trace: Trace) -> Any:
             )
         )
         cards.append(components.number_card("Kernels", f"{kernels.item(0, 1):,}"))
-    if context.capture.has("kernels", "graph_launches", "ops"):
+    if context.capture.has_rows("kernels", "graph_launches", "ops"):
         iterations = trace.frame("iterations").collect()
         used = iterations.filter("is_aggregated")
         mean = (used["end_ns"] - used["start_ns"]).mean() if used.height else None
         cards.append(components.number_card("Iterations", f"{iterations.height:,}", f"{used.height:,} aggregated"))
         if isinstance(mean, int | float):
             cards.append(components.number_card("Average iteration", components.format_duration(round(mean))))
-    if context.capture.has("ncu_launches"):
+    if context.capture.has_rows("ncu_launches"):
         cards.append(components.number_card("Measured launches", f"{trace.count('ncu_launches'):,}"))
     return html.Dl(cards, className="numbers") if cards else html.P("This capture has no events.", className="dimmed")
 
 
 def _top_ops_table(context: Context, trace: Trace) -> Any:
     """Return a table of the ops with the longest GPU time, each with a link to its kernels."""
-    if not context.capture.has("ops"):
+    if not context.capture.has_rows("ops"):
         return None
     columns = [
         "op_id",
@@ -112,7 +112,7 @@ def _top_ops_table(context: Context, trace: Trace) -> Any:
 
 def _top_kernels_table(context: Context) -> Any:
     """Return a table of the kernels with the longest total time, each with a link to its launches."""
-    if not context.capture.has("kernels"):
+    if not context.capture.has_rows("kernels"):
         return None
     rows = sources.report_rows(context.report("cuda_gpu_kern_sum")).frame.head(TOP)
     titles = {"total_time_ns": "Total time (ns)", "time_percent": "Time (%)", "instances": "Launches", "name": "Kernel"}

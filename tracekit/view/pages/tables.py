@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def build(context: Context) -> list[Any]:
     """Return the components of the page "Tables"."""
     trace = context.capture.aggregated_trace(context.state.at)
-    names = [name for name in trace.tables if context.capture.has(name)]
+    names = [name for name in trace.tables if context.capture.has_rows(name)]
     if not names:
         return [html.P("No table of this capture has rows.", className="dimmed")]
     chosen = context.state.get("table")

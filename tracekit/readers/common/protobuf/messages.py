@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tracekit.readers.common.damage import Damage
-from tracekit.schemas import message
+from tracekit.schemas import message_class
 
-__all__ = ["message", "parse"]
+__all__ = ["message_class", "parse"]
 
 
 def parse(kind: Any, data: bytes | memoryview, what: str) -> Any:
