@@ -251,11 +251,7 @@ def test_messages_are_those_of_the_runtime(rows: list[tuple[int, bool, int]]) ->
     columns = wire.submessage(
         wire.field_tag("Trace", "packet"), wire.submessage(wire.field_tag("TracePacket", "track_event"), event)
     )
-<<<<<<< HEAD
-    read = schemas.message("perfetto", "Trace").FromString(bytes(wire.encode_rows(columns, len(rows))))
-=======
-    read = schemas.message_class("perfetto", "Trace").FromString(bytes(wire.assemble(columns, len(rows))))
->>>>>>> 3594edd (Names that say what functions return)
+    read = schemas.message_class("perfetto", "Trace").FromString(bytes(wire.encode_rows(columns, len(rows))))
     assert [
         ([a.uint_value for a in p.track_event.debug_annotations], *p.track_event.flow_ids) for p in read.packet
     ] == [([v] if p else [], i) for v, p, i in rows]

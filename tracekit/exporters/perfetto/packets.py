@@ -27,13 +27,8 @@ _STATE_CLEARED = 1
 
 def packet(**fields: Any) -> bytes:
     """Return an encoded packet with the given fields, including its tag and length in the file."""
-<<<<<<< HEAD
-    encoded = schemas.message("perfetto", "TracePacket")(**fields).SerializeToString(deterministic=True)
-    return length_delimited(field_tag("Trace", "packet"), encoded)
-=======
     encoded = schemas.message_class("perfetto", "TracePacket")(**fields).SerializeToString(deterministic=True)
-    return sized(field_tag("Trace", "packet"), encoded)
->>>>>>> 3594edd (Names that say what functions return)
+    return length_delimited(field_tag("Trace", "packet"), encoded)
 
 
 def clock_packet(sequence: int, origin_utc_ns: int | None) -> bytes:
