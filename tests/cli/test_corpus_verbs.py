@@ -122,7 +122,7 @@ def test_info_stats_and_convert(
         check_reports(reports, counts, trace)
         check_drawing(drawn_in(out), counts, trace)
         secrets = private(trace)
-    without = {n for n in REPORTS if f"{n}: no data".encode() in verbs.said}
+    without = {n for n in REPORTS if f"{n}: no rows".encode() in verbs.said}
     assert reports.keys() | without == set(REPORTS)
     assert not reports.keys() & without
     assert csv.count(b"\n") >= sum(map(len, reports.values())) + len(reports)
