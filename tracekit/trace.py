@@ -301,8 +301,8 @@ class Trace:
         If the trace is already rolled up, choosing another key op or other iterations reads nothing from the file.
 
         Args:
-            key_op: Id or name of the op that delimits iterations. If None, it is the key op of the dialect, or else
-                an op that repeats.
+            key_op: Id or name of the op that delimits iterations. If None, the key op of the dialect is used or, if the
+                dialect has none, an op that repeats.
             iterations: First and last iteration to aggregate, both inclusive. Either may be None.
             dialect: Name of the conventions by which the ranges are written, such as ``pyprof``. If None,
                 it is detected.

@@ -27,7 +27,7 @@ class FileStatus:
 
     Attributes:
         device: Number of the device that contains the file.
-        inode: Number of the file on its device.
+        inode: Inode number of the file on its device.
         size: Size of the file in bytes.
         modified_ns: Time of the last modification in ns since 1970. Programs can set it.
         changed_ns: Time of the last change of the content or the status, in ns since 1970. Programs cannot set it.

@@ -243,7 +243,7 @@ class Plots:
         return lines.utilization_over_time(self._rows.busy_times(bins, device, MAX_POINTS), dark=dark)
 
     def memory_usage(self, *, dark: bool = False) -> Figure:
-        """Draw the memory in use on each device over time, by kind.
+        """Draw the memory in use on each device over time, by kind of memory.
 
         Args:
             dark: Whether to use the dark template.
@@ -325,7 +325,7 @@ class Plots:
 
         Args:
             events: ``cpu_samples``, ``osrt_calls``, ``api_calls``, ``python_samples`` (periodic samples of Python) or
-                ``python_calls`` (Python stacks of CUDA API calls). If None, the first of these that has call stacks.
+                ``python_calls`` (Python stacks of CUDA API calls). If None, the first kind with call stacks is drawn.
             weight: ``samples`` counts the events. ``time`` adds up the duration of each call or, for samples, the
                 sampling period.
             process: Id of the process to draw. If None, all processes are drawn.

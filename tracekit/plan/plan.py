@@ -49,10 +49,10 @@ class Aggregation:
     """Parameters of a roll-up: how ops are derived from ranges, and which iterations are aggregated.
 
     Attributes:
-        key_op: Id or name of the op that delimits iterations. If None, it is the key op of the dialect, or else an op
-            that repeats.
-        iterations: First and last iteration to aggregate, both inclusive. None instead of either stands for the first
-            or last iteration of the capture.
+        key_op: Id or name of the op that delimits iterations. If None, the key op of the dialect is used or, if the
+            dialect has none, an op that repeats.
+        iterations: First and last iteration to aggregate, both inclusive. None stands for the first or the last
+            iteration of the capture.
         dialect: Name of the dialect of the ranges. If None, the first dialect that matches the capture is used.
         tensor_cores: ``extended`` detects all known Tensor Core kernels. ``dlprof`` computes everything as DLProf 1.8.0
             does.

@@ -51,7 +51,7 @@ def build(context: Context) -> list[Any]:
 
 
 def _key_numbers(context: Context, trace: Trace) -> Any:
-    """Return the most important numbers of the capture, such as its GPU utilization."""
+    """Return a component with the most important numbers of the capture, such as its GPU utilization."""
     cards = []
     span = trace.span()
     if span:
