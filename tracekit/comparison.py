@@ -229,7 +229,7 @@ class Summarizer:
 
 
 def side_inputs(side: Side) -> tuple[targets.Input, ...]:
-    """Return the files from which one side of a comparison is read, so that no output replaces them."""
+    """Return the files from which one side of a comparison is read. An output must not replace any of them."""
     if isinstance(side, Trace | TraceSet):
         return side.inputs
     if isinstance(side, str | os.PathLike):

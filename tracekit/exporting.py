@@ -78,7 +78,7 @@ def write_table(
 
 
 def trace_inputs(view: TraceView) -> tuple[targets.Input, ...]:
-    """Return the files and folders from which a trace is read, so that no output replaces them."""
+    """Return the files and folders from which a trace is read. An output must not replace any of them."""
     return tuple(i for source in view.plan.sources for i in source.inputs)
 
 

@@ -57,7 +57,7 @@ def kind_names() -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """The files that are being compared, so that no output replaces them."""
+    """The files that are being compared. An output must not replace any of them."""
 
     inputs: tuple[Input, ...]
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
         @property
         def inputs(self) -> tuple[Input, ...]:
-            """The files and folders that are being read, so that no output replaces them."""
+            """The files and folders that are being read. An output must not replace any of them."""
 
 
 STDOUT = Path("-")

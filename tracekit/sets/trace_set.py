@@ -411,7 +411,8 @@ class TraceSet:
             metrics: GPU metrics to summarize.
             align: ``yes`` counts times from the start of the first profile, ``no`` from the start of each profile.
             delay: Duration in µs. If a kernel was launched before the previous activity of its stream ended, and the
-                stream was idle in between for less than this duration, the cause is the delay between kernels.
+                stream was idle between them for less than this duration, the idle time is attributed to the delay
+                between kernels.
             steps: Steps of the PyTorch profiler whose activities are counted.
 
         Returns:
