@@ -122,7 +122,7 @@ class StringColumns:
                 WHERE typeof({name}) IN ('text', 'blob')"""  # noqa: S608 - quoted
         )
 
-    def _string_batches(self, table: _Table, column: str) -> Iterator[list[_Value]]:
+    def _string_batches(self, table: _SearchedTable, column: str) -> Iterator[list[_Value]]:
         """Yield the non-empty strings and blobs of a column in batches, each value with its rowid.
 
         If the table has no rowids, each value is yielded with the number 0 instead.
@@ -158,7 +158,7 @@ class StringColumns:
                 listed.append(column.decode())
         return columns
 
-    def _searched_table(self, name: str) -> _Table:
+    def _searched_table(self, name: str) -> _SearchedTable:
         """Return the name of a table, the name of its rowid, and the columns to search.
 
         The number of values in all its columns that may hold strings is subtracted from the number of values that may
