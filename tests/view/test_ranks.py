@@ -157,11 +157,11 @@ def test_a_capture_without_a_file() -> None:
         ("utilization", {"map": "mpi_sum", "bins": "30"}, "the requested heat map does not exist"),
         ("utilization", {"map": next(iter(MAPS)), "bins": "301"}, "cannot have 301 bins"),
         ("utilization", {"map": next(iter(MAPS)), "bins": "x"}, "must be an integer of at most 18 digits"),
-        ("utilization", {"map": next(iter(MAPS)), "bins": "30"}, "need the captures"),
+        ("utilization", {"map": next(iter(MAPS)), "bins": "30"}, "can only be computed on pages of the server"),
         ("pace", {"kind": "mpi_sum", "name": "x"}, "requested kind of occurrences does not exist"),
-        ("pace", {"kind": next(iter(PACES)), "name": "x"}, "need the captures"),
-        ("gpu_time", {}, "need the captures"),
-        ("ranks_summary", {}, "need the captures"),
+        ("pace", {"kind": next(iter(PACES)), "name": "x"}, "can only be computed on pages of the server"),
+        ("gpu_time", {}, "can only be computed on pages of the server"),
+        ("ranks_summary", {}, "can only be computed on pages of the server"),
     ],
 )
 def test_requests_that_are_not_valid(name: str, arguments: dict[str, str], problem: str) -> None:

@@ -266,7 +266,7 @@ def test_pages_with_an_error_have_a_heading(amp: Viewer) -> None:
     hint = f"its events are between {low:,} and {high:,} ns"
     for path, search, expected in (
         ("/timeline", f"?start={low - 5}&end={low - 1}", ["Timeline", problem, hint]),
-        ("/nowhere", "", ["Error", "the requested page does not exist", "choose one in the navigation"]),
+        ("/nowhere", "", ["Error", "the requested page does not exist", "choose a page in the navigation"]),
         ("/", "?capture=9", ["Error"]),
     ):
         answer = call(amp, "navigation.children", [path, search, "light"])
