@@ -1,8 +1,11 @@
-"""Shapes of the results of nodes, as far as they are shapes."""
+"""Shapes, sizes and names of the nodes of a graph."""
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
+from tracekit.core.graph import nodes
+from tracekit.core.graph.names import number_duplicates
 from tracekit.core.graph.nodes import parse_shapes
 
 
@@ -22,3 +25,23 @@ from tracekit.core.graph.nodes import parse_shapes
 )
 def test_shapes(text: str | None, shapes: list[list[int]]) -> None:
     assert parse_shapes(text) == shapes
+
+
+def test_sizes_of_results() -> None:
+    rows = pl.DataFrame(
+        {
+            "output_shapes": ["[[8,3],[1]]", "[[2]]", None, "[[0]]", "[[8,3],[1]]"],
+            "data_type": ["float32", "opaque", "float32", "float32", "float16"],
+        }
+    )
+    columns = nodes._output_columns(rows)
+    assert columns["output_bytes"].to_list() == [100, None, None, None, 50]
+    assert columns["output_shapes"].to_list() == [[[8, 3], [1]], [[2]], None, [[0]], [[8, 3], [1]]]
+
+
+def test_repeated_names_are_numbered() -> None:
+    names = pl.Series(["conv", "bn", "conv", "conv_1", "conv"])
+    numbered = number_duplicates(names)
+    assert numbered.n_unique() == len(names)
+    assert numbered.to_list()[:2] == ["conv", "bn"]
+    assert all(new.startswith(name) for new, name in zip(numbered, names, strict=True))

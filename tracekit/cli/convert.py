@@ -139,10 +139,19 @@ def _tables_to_export(trace: Traces) -> tuple[str, ...]:
     """Return the names of the tables to export: those that have rows and are not declared as optional.
 
     If there are fewer than two such tables, ``MINIMAL_TABLES`` are added, because a single table would be written to a
-    file and not to a folder.
+    file and not to a folder. The columns of a single trace are read and cached, because the exporter needs them, and a
+    report would otherwise be read twice: once to count its rows.
     """
-    counts = trace.count_all()
-    nonempty = tuple(t for t in trace.tables if counts[t] and not trace.schema(t).optional)
+    from tracekit.sets.trace_set import TraceSet
+    from tracekit.trace import prefetch
+
+    names = [t for t in trace.tables if not trace.schema(t).optional]
+    if isinstance(trace, TraceSet):
+        counts = trace.count_all()
+    else:
+        prefetch(trace, dict.fromkeys(names))
+        counts = {name: trace.count(name) for name in names}
+    nonempty = tuple(t for t in names if counts[t])
     return nonempty if len(nonempty) > 1 else tuple(dict.fromkeys((*nonempty, *MINIMAL_TABLES)))
 
 
