@@ -46,7 +46,7 @@ def test_fixtures_are_recognised_and_no_kernel_is_lost(capture: str, name: str) 
     with tk.load(FIXTURES / f"{capture}.sqlite") as trace:
         ops = Ops(trace.frame)
         assert ops.dialect.name == name
-        assert ops.timeline.instances.schema == pl.Schema(INSTANCE)
+        assert ops.dialect.timeline(ops.capture).instances.schema == pl.Schema(INSTANCE)
         kernels = ops.calls.filter(pl.col("kind") == "kernel")
         called = trace.correlate().frame("kernels").filter(pl.col("api_call_id").is_not_null()).collect()
         assert kernels.height == called.height > 0

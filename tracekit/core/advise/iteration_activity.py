@@ -58,7 +58,7 @@ class IterationActivity:
 
         Overlapping iterations share one window. No window starts before the first op of the capture.
         """
-        first = self.rollup.instances["start_ns"].min()
+        first = self.rollup.select_instances("start_ns")["start_ns"].min()
         start = pl.max_horizontal("start_ns", pl.lit(first if isinstance(first, int) else 0))
         return self.rollup.iterations.merged_times.with_columns(start_ns=start).filter(DURATION > 0)
 

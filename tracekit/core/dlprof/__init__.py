@@ -85,7 +85,9 @@ class DlprofDatabase(AggregatedTables):
 
     def _op_table_names(self) -> list[str]:
         """Return the names of the tables that DLProf writes op by op, in the order of their first rows."""
-        first = self.rollup.calls.with_row_index("row").group_by("kind").agg(pl.col("row").min()).sort("row")
+        first = (
+            self.rollup.select_calls("kind").with_row_index("row").group_by("kind").agg(pl.col("row").min()).sort("row")
+        )
         filled = [t for k in first["kind"].cast(pl.String) for t in _TABLES_OF_CALLS[k]]
         possible = [t for names in _TABLES_OF_CALLS.values() for t in names]
         return ["read_only_ops", "read_only_op_instances", *dict.fromkeys([*filled, *possible]), "read_only_sub_ops"]

@@ -168,9 +168,10 @@ def _cpu_time_advice(model: ModelSummary) -> str:
 
 
 def _detect_slow_data_loading(model: ModelSummary) -> Iterator[ExpertFinding]:
-    loads = breakdown.loads_data(model.rollup.measures).gather(model.rollup.instances["op"])
+    instances = model.rollup.select_instances("start_ns", "end_ns", "op")
+    loads = breakdown.loads_data(model.rollup.measures).gather(instances["op"])
     has_dali = bool((model.rollup.ops["op_type"].cast(pl.String) == "DALI").any())
-    loading = model.rollup.instances.filter(loads).select("start_ns", "end_ns")
+    loading = instances.filter(loads).select("start_ns", "end_ns")
     share = model.percentage_of_iteration_time(_exposed_loading_ns(loading, model)) if loading.height else 0.0
     if share > _LOADER_PERCENT:
         lines = ["The GPU waits for data: find out whether reading, preprocessing or copying the data is slow."]
@@ -188,8 +189,9 @@ def _detect_slow_data_loading(model: ModelSummary) -> Iterator[ExpertFinding]:
 def _exposed_loading_ns(loading: pl.DataFrame, model: ModelSummary) -> int:
     """Return the time in ns in which data was loaded while no op instance in an aggregated iteration used a GPU."""
     rollup = model.rollup
-    active = rollup.iteration.gather(rollup.measures.gpu_activities["instance"]).is_not_null()
-    gpu_times = rollup.measures.gpu_activities.filter(active).select("start_ns", "end_ns")
+    activities = rollup.measures.gpu_activities
+    active = rollup.iteration.gather(activities["instance"]).is_not_null()
+    gpu_times = activities.filter(active).select("start_ns", "end_ns")
     both = intervals.intersection_of_unions(loading, gpu_times, by=[]) if gpu_times.height else gpu_times
     shared = int(both.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() or 0)
     return int(intervals.union_duration(loading, by=[]).item() or 0) - shared

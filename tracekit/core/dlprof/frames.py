@@ -128,7 +128,7 @@ class DatabaseFrames:
             yield first_uses(self._ops[c], self._ops["op"], 0, slot)
         for slot, c in enumerate(INSTANCE_STRINGS):
             yield first_uses(self._instances[c], self._instances["op"], 1, slot)
-        calls = self.rollup.calls
+        calls = self.rollup.select_calls("name", "op", "kind", "long_name")
         yield first_uses(_null_to_empty(calls["name"]), calls["op"], 2, 0)
         long = _null_to_empty(calls["long_name"]).zip_with(calls["kind"] == "kernel", _null_series(calls.height))
         yield first_uses(long, calls["op"], 2, 1)

@@ -70,8 +70,8 @@ class ModelSummary:
     @functools.cached_property
     def tc_utilization(self) -> float:
         """Percentage of the kernel time of eligible ops that is spent in Tensor Core kernels."""
-        eligible = self.rollup.ops["eligible"].gather(self.rollup.kernels["op"])
-        kernels = self.rollup.kernels.filter(eligible)
+        kernels = self.rollup.select_kernels("op", "uses_tc")
+        kernels = kernels.filter(self.rollup.ops["eligible"].gather(kernels["op"]))
         total, used = (int(k["kernel_gpu"].sum()) for k in (kernels, kernels.filter("uses_tc")))
         return 100 * used / total if total else 0.0
 
@@ -101,7 +101,8 @@ class ModelSummary:
         """
         eligible, used = pl.col("eligible"), pl.col("uses_tc")
         ops = [self._op_category_row(w) for w in (pl.lit(value=True), eligible & ~used, used, ~used & ~eligible)]
-        with_tc, without_tc = (_activity_category_row(self.rollup.kernels.filter(w)) for w in (used, ~used))
+        activities = self.rollup.select_kernels("name", "uses_tc")
+        with_tc, without_tc = (_activity_category_row(activities.filter(w)) for w in (used, ~used))
         kernels = tuple(a + b for a, b in zip(with_tc, without_tc, strict=True))
         rows = [*ops, kernels, with_tc, without_tc, _activity_category_row(self.rollup.memory)]
         return pl.DataFrame(rows, schema=dict.fromkeys(CATEGORY_COLUMNS, pl.Int64), orient="row")

@@ -174,14 +174,18 @@ def _tensor_core_rows(model: ModelSummary) -> pl.DataFrame:
     def name_list(condition: pl.Expr) -> pl.Expr:
         return names.filter(condition).unique().sort().str.join(", ")
 
-    kernels = model.rollup.kernels.group_by("op").agg(
-        total=pl.col("kernel_gpu").sum(),
-        tc_total=pl.col("kernel_gpu").filter("uses_tc").sum(),
-        kernels=names.n_unique(),
-        tc_kernels=names.filter("uses_tc").n_unique(),
-        other_kernels=names.filter(~used).n_unique(),
-        tc_names=name_list(used),
-        other_names=name_list(~used),
+    kernels = (
+        model.rollup.select_kernels("op", "name", "uses_tc")
+        .group_by("op")
+        .agg(
+            total=pl.col("kernel_gpu").sum(),
+            tc_total=pl.col("kernel_gpu").filter("uses_tc").sum(),
+            kernels=names.n_unique(),
+            tc_kernels=names.filter("uses_tc").n_unique(),
+            other_kernels=names.filter(~used).n_unique(),
+            tc_names=name_list(used),
+            other_names=name_list(~used),
+        )
     )
     numbers = ["total", "tc_total", "kernels", "tc_kernels", "other_kernels"]
     rows = model.rollup.ops.filter("eligible").sort("op_id").join(kernels, on="op", how="left", maintain_order="left")

@@ -77,7 +77,8 @@ def kernel_time(rollup: Rollup) -> pl.DataFrame:
     """
     time = (pl.col("gpu_end_ns") - pl.col("gpu_start_ns")).sum().alias("time_ns")
     is_kernel, uses = pl.col("kind") == "kernel", pl.col("uses_tc").fill_null(value=False)
-    calls = rollup.calls.filter(pl.col("iteration").is_not_null())
+    calls = rollup.select_calls("kind", "gpu_start_ns", "gpu_end_ns", "uses_tc")
+    calls = calls.filter(pl.col("iteration").is_not_null())
     conditions = {
         "tensor_core": is_kernel & uses,
         "other_kernel": is_kernel & ~uses,

@@ -113,7 +113,8 @@ def _op_type_rows(rollup: Rollup) -> pl.DataFrame:
 
 
 def _kernel_rows(rollup: Rollup) -> pl.DataFrame:
-    by_name = rollup.kernels.group_by(pl.col("name").cast(pl.String).alias("kernel")).agg(
+    kernels = rollup.select_kernels("name", "uses_tc")
+    by_name = kernels.group_by(pl.col("name").cast(pl.String).alias("kernel")).agg(
         pl.col("kernel_gpu").sum(), pl.len(), pl.col("uses_tc").any()
     )
     return by_name.sort("kernel").select(

@@ -8,8 +8,8 @@ and ``shapes`` derives the shapes of results.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
@@ -55,9 +55,12 @@ class Ops:
     frames: Frames
     name: str | None = None
 
-    @functools.cached_property
+    @property
     def capture(self) -> Capture:
-        """The input of the dialects: the tables of the capture, and data that is derived from them."""
+        """The input of the dialects: the tables of the capture, and data that is derived from them.
+
+        It is not cached, because its data is only needed to find the op instances.
+        """
         return Capture(self.frames)
 
     @functools.cached_property
@@ -67,20 +70,20 @@ class Ops:
             return find_dialect(self.name)
         return next(d for d in DIALECTS.values() if d.matches(self.capture.texts))
 
-    @functools.cached_property
+    @property
     def timeline(self) -> Timeline:
-        """The op instances that the NVTX ranges describe."""
-        return self.dialect.timeline(self.capture)
+        """The properties of the timeline that the NVTX ranges describe. Its instances are not kept in memory."""
+        return self._tables.timeline
 
-    @functools.cached_property
+    @property
     def calls(self) -> pl.DataFrame:
         """The API calls that are attributed to an op instance.
 
         The columns are those of ``calls.launching_calls``, and ``instance``, the row number of the op instance.
         """
-        return self._attributed_instances_and_calls[1]
+        return self._tables.calls
 
-    @functools.cached_property
+    @property
     def instances(self) -> pl.DataFrame:
         """All op instances. Those that represent API calls outside of all ops are last.
 
@@ -88,55 +91,74 @@ class Ops:
         of all ops), ``op`` (row number in ``ops``) and ``index``, which numbers the instances of an op from 0 in order
         of start. ``op_type`` is the type of the op.
         """
-        return self._instances_and_ops[0]
+        return self._tables.instances
 
-    @functools.cached_property
+    @property
     def ops(self) -> pl.DataFrame:
         """The ops, in order of name and id, with the properties of their first instance.
 
         Columns: ``op_id``, ``op_name``, ``op_type``, ``direction``, ``data_type``, ``stack_trace``, ``input_shapes``,
         ``parameters``, ``node``, ``ends_iteration``, ``associated``, ``instance_count``.
         """
-        return self._instances_and_ops[1]
+        return self._tables.ops
 
     @functools.cached_property
-    def _attributed_instances_and_calls(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """All op instances, and the API calls with the row numbers of their op instances.
+    def _tables(self) -> _Tables:
+        """The ops, their instances and their calls. The data from which they are derived is freed."""
+        timeline = self.dialect.timeline(self.capture)
+        instances, calls = _attribute(launching_calls(self.frames), timeline.instances)
+        instances, ops = _number_ops(instances, timeline.folding)
+        return _Tables(replace(timeline, instances=timeline.instances.clear()), instances, ops, calls)
 
-        The instances that represent API calls outside of all ops are last.
-        """
-        rows = launching_calls(self.frames)
-        api_calls = rows.unique("call", keep="first", maintain_order=True)
-        has_work = api_calls.with_columns(has_work=pl.col("kind") != "call")
-        owner = attribute_calls(has_work, self.timeline.instances).with_columns(row=pl.int_range(pl.len()))
-        roots = api_calls.filter(owner["root_call"] == owner["row"]).sort("call_id", descending=True)
-        first = self.timeline.instances.height
-        numbers = pl.repeat(None, api_calls.height, dtype=pl.Int64, eager=True)
-        numbers = numbers.scatter(roots["call"], pl.int_range(roots.height, eager=True) + first)
-        unassociated = numbers.gather(owner["root_call"]).alias("unassociated")
-        instance = owner.select(pl.coalesce("instance", unassociated)).to_series()
-        instances = pl.concat([self.timeline.instances, _unassociated_instances(roots)])
-        with_instance = rows.with_columns(instance=instance.gather(rows["call"])).drop_nulls("instance")
-        return instances.with_columns(associated=pl.int_range(pl.len()) < first), with_instance
 
-    @functools.cached_property
-    def _instances_and_ops(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The op instances with the row number of their op, and the ops."""
-        instances, _ = self._attributed_instances_and_calls
-        rows = instances.hstack(identity.group_instances(instances, self.timeline.folding)).with_row_index("row")
-        by_start = rows.sort("start_ns", maintain_order=True)
-        texts = ["op_name", "op_type", "direction", "data_type", "stack_trace", "input_shapes", "parameters", "node"]
-        ops = by_start.group_by("op", maintain_order=True).agg(
-            pl.col("op_id", *texts, "ends_iteration", "associated").first(),
-            pl.len().cast(pl.Int64).alias("instance_count"),
-        )
-        ops = ops.sort(pl.col("op_name").cast(pl.String), "op_id")
-        op_row = pl.repeat(0, ops.height, dtype=pl.Int64, eager=True)
-        op_row = op_row.scatter(ops["op"], pl.int_range(ops.height, eager=True))
-        indexed = by_start.with_columns(index=pl.int_range(pl.len()).over("op")).sort("row")
-        indexed = indexed.drop("row", "op_id").with_columns(op=op_row.gather(indexed["op"]))
-        indexed = indexed.with_columns(op_type=ops["op_type"].gather(indexed["op"]))
-        return indexed, ops.drop("op")
+class _Tables(NamedTuple):
+    """The cached properties of ``Ops``, which are computed together."""
+
+    timeline: Timeline
+    instances: pl.DataFrame
+    ops: pl.DataFrame
+    calls: pl.DataFrame
+
+
+def _attribute(calls: pl.DataFrame, timeline: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return all op instances, and the API calls with the row numbers of their op instances.
+
+    The instances that represent API calls outside of all ops are last.
+
+    Args:
+        calls: The API calls, as ``launching_calls`` returns them.
+        timeline: The op instances of the timeline.
+    """
+    api_calls = calls.unique("call", keep="first", maintain_order=True)
+    has_work = api_calls.with_columns(has_work=pl.col("kind") != "call")
+    owner = attribute_calls(has_work, timeline).with_columns(row=pl.int_range(pl.len()))
+    roots = api_calls.filter(owner["root_call"] == owner["row"]).sort("call_id", descending=True)
+    first = timeline.height
+    numbers = pl.repeat(None, api_calls.height, dtype=pl.Int64, eager=True)
+    numbers = numbers.scatter(roots["call"], pl.int_range(roots.height, eager=True) + first)
+    unassociated = numbers.gather(owner["root_call"]).alias("unassociated")
+    instance = owner.select(pl.coalesce("instance", unassociated)).to_series()
+    instances = pl.concat([timeline, _unassociated_instances(roots)])
+    with_instance = calls.with_columns(instance=instance.gather(calls["call"])).drop_nulls("instance")
+    return instances.with_columns(associated=pl.int_range(pl.len()) < first), with_instance
+
+
+def _number_ops(instances: pl.DataFrame, folding: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the op instances with the row number of their op, and the ops."""
+    rows = instances.hstack(identity.group_instances(instances, folding)).with_row_index("row")
+    by_start = rows.sort("start_ns", maintain_order=True)
+    texts = ["op_name", "op_type", "direction", "data_type", "stack_trace", "input_shapes", "parameters", "node"]
+    ops = by_start.group_by("op", maintain_order=True).agg(
+        pl.col("op_id", *texts, "ends_iteration", "associated").first(),
+        pl.len().cast(pl.Int64).alias("instance_count"),
+    )
+    ops = ops.sort(pl.col("op_name").cast(pl.String), "op_id")
+    op_row = pl.repeat(0, ops.height, dtype=pl.Int64, eager=True)
+    op_row = op_row.scatter(ops["op"], pl.int_range(ops.height, eager=True))
+    indexed = by_start.with_columns(index=pl.int_range(pl.len()).over("op")).sort("row")
+    indexed = indexed.drop("row", "op_id").with_columns(op=op_row.gather(indexed["op"]))
+    indexed = indexed.with_columns(op_type=ops["op_type"].gather(indexed["op"]))
+    return indexed, ops.drop("op")
 
 
 def _unassociated_instances(roots: pl.DataFrame) -> pl.DataFrame:

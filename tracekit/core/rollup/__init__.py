@@ -19,6 +19,8 @@ from tracekit.core.rollup import breakdown, groups, statistics
 from tracekit.core.rollup.measures import METRICS, Measures
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tracekit.core.correlate import Frames
     from tracekit.core.iterations import Iterations
     from tracekit.core.rollup.groups import Style
@@ -33,7 +35,8 @@ Span = tuple[int | None, int | None]
 class Rollup:
     """The ops, op types, groups and kernels of a capture over the aggregated iterations.
 
-    Each frame is computed on first access.
+    Frames with one row per op, group or iteration are computed on first access and cached. Frames with one row per call
+    or instance are computed on each access.
 
     Attributes:
         measures: The times and properties of the ops of the capture.
@@ -105,40 +108,77 @@ class Rollup:
         """Number of the aggregated iteration of each op instance, null outside the aggregated iterations."""
         return self.iterations.instance_iterations(self.measures.ops.instances)
 
-    @functools.cached_property
+    @property
     def instances(self) -> pl.DataFrame:
         """The op instances in aggregated iterations.
 
         The columns are those of ``Measures.instances``, ``instance`` (row number in that frame) and ``iteration``.
         """
-        rows = self.measures.instances.with_columns(instance=pl.int_range(pl.len()), iteration=self.iteration)
-        return rows.drop_nulls("iteration")
+        return self.select_instances(*self.measures.instances.columns)
 
-    @functools.cached_property
+    @property
     def calls(self) -> pl.DataFrame:
         """The API calls of all ops, in order of op, name and start.
 
         The columns are those of ``Measures.calls``, and ``iteration``.
         """
-        calls = self.measures.calls.with_columns(iteration=self.iteration.gather(self.measures.calls["instance"]))
-        names = calls.select("name").unique().with_columns(rank=pl.col("name").cast(pl.String).rank("dense"))
-        rank = calls.select("name").join(names, on="name", how="left", maintain_order="left", nulls_equal=True)["rank"]
-        op_and_name = pl.col("op") * (names.height + 1) + rank.cast(pl.Int64).fill_null(0)
-        return calls.sort(op_and_name, "start_ns", "index", -pl.col("call_id"), "activity")
+        return self.select_calls(*self.measures.calls.columns)
 
-    @functools.cached_property
+    @property
     def kernels(self) -> pl.DataFrame:
         """The kernels of the op instances in aggregated iterations, in the order of ``calls``.
 
         ``kernel_gpu`` is the duration of the kernel in ns, and ``kernel_api`` the duration of its API call.
         """
-        return _add_durations(self.calls.filter((pl.col("kind") == "kernel") & pl.col("iteration").is_not_null()))
+        return self.select_kernels(*self.measures.calls.columns)
 
-    @functools.cached_property
+    @property
     def memory(self) -> pl.DataFrame:
         """The memory copies and sets of the op instances in aggregated iterations, with the columns of ``kernels``."""
-        is_memory_op = pl.col("kind").is_in(["memset", "memcpy"]) & pl.col("iteration").is_not_null()
-        return _add_durations(self.calls.filter(is_memory_op))
+        rows = self._rows_of_kinds("memset", "memcpy")
+        return _add_durations(self._gather_calls(rows, self.measures.calls.columns))
+
+    def select_instances(self, *columns: str) -> pl.DataFrame:
+        """Return columns of ``Measures.instances``, and the last two columns of ``instances``."""
+        rows = self.measures.instances.select(columns)
+        return rows.with_columns(instance=pl.int_range(pl.len()), iteration=self.iteration).drop_nulls("iteration")
+
+    def select_calls(self, *columns: str) -> pl.DataFrame:
+        """Return columns of ``Measures.calls`` in the rows of ``calls``, and ``iteration``."""
+        return self._gather_calls(self._call_rows, columns)
+
+    def select_kernels(self, *columns: str) -> pl.DataFrame:
+        """Return columns of ``Measures.calls`` in the rows of ``kernels``, ``iteration`` and the two durations."""
+        rows = self._gather_calls(self._rows_of_kinds("kernel"), dict.fromkeys((*columns, *_TIMES)))
+        added = [c for c in _TIMES if c not in columns]
+        return _add_durations(rows).drop(added)
+
+    def _gather_calls(self, rows: pl.Series, columns: Iterable[str]) -> pl.DataFrame:
+        """Return the given rows and columns of ``Measures.calls``, and ``iteration``."""
+        calls = self.measures.calls
+        iteration = self.iteration.gather(calls["instance"].gather(rows))
+        return calls.select(pl.col(*columns).gather(rows)).with_columns(iteration=iteration)
+
+    def _rows_of_kinds(self, *kinds: str) -> pl.Series:
+        """Return the row numbers in ``Measures.calls`` of the activities of some kinds in aggregated iterations.
+
+        The order is that of ``calls``.
+        """
+        calls = self.select_calls("kind").with_columns(row=self._call_rows)
+        return calls.filter(pl.col("kind").is_in(kinds) & pl.col("iteration").is_not_null())["row"]
+
+    @functools.cached_property
+    def _call_rows(self) -> pl.Series:
+        """The row numbers in ``Measures.calls`` of the rows of ``calls``.
+
+        Only the order is cached, because a copy of all columns needs about 120 bytes per call.
+        """
+        calls = self.measures.calls.select("name", "op", "start_ns", "index", "call_id", "activity")
+        names = calls.select("name").unique().with_columns(rank=pl.col("name").cast(pl.String).rank("dense"))
+        rank = calls.select("name").join(names, on="name", how="left", maintain_order="left", nulls_equal=True)["rank"]
+        op_and_name = pl.col("op") * (names.height + 1) + rank.cast(pl.Int64).fill_null(0)
+        ordered = calls.drop("name").with_row_index("row")
+        return ordered.sort(op_and_name, "start_ns", "index", -pl.col("call_id"), "activity")["row"]
 
     @functools.cached_property
     def ops(self) -> pl.DataFrame:
@@ -152,11 +192,16 @@ class Rollup:
         mode, ``bad_type`` is false if the op used Tensor Cores.
         """
         rows = self.measures.ops.ops.hstack(self.measures.op_properties).with_columns(op=pl.int_range(pl.len()))
-        instances = self.instances.group_by("op").agg(pl.len().alias("count"), *statistics.summary_exprs(METRICS))
-        kernels = self.kernels.group_by("op").agg(
-            pl.len().alias("kernel_count"),
-            pl.col("uses_tc", "tc_unknown").any(),
-            *statistics.summary_exprs(KERNEL_METRICS),
+        times = self.select_instances("op", *METRICS)
+        instances = times.group_by("op").agg(pl.len().alias("count"), *statistics.summary_exprs(METRICS))
+        kernels = (
+            self.select_kernels("op", "uses_tc", "tc_unknown")
+            .group_by("op")
+            .agg(
+                pl.len().alias("kernel_count"),
+                pl.col("uses_tc", "tc_unknown").any(),
+                *statistics.summary_exprs(KERNEL_METRICS),
+            )
         )
         ops = rows.join(instances, on="op", how="left", maintain_order="left")
         ops = ops.join(kernels, on="op", how="left", maintain_order="left")
@@ -183,7 +228,8 @@ class Rollup:
         """One row per op type, in order of name: ``op_type``, ``op_count``, ``count``, statistics of ``METRICS``."""
         op_type = pl.col("op_type").cast(pl.String)
         counts = self.ops.group_by(op_type).agg(op_count=pl.len().cast(pl.Int64), count=pl.col("count").sum())
-        metrics = statistics.summarize(self.instances.with_columns(op_type), ["op_type"], METRICS)
+        instances = self.select_instances("op_type", *METRICS).with_columns(op_type)
+        metrics = statistics.summarize(instances, ["op_type"], METRICS)
         types = counts.join(metrics, on="op_type", how="left")
         return types.with_columns(statistics.fill_missing_with_zero_exprs(METRICS)).sort("op_type")
 
@@ -211,7 +257,8 @@ class Rollup:
 
         The columns are ``op``, ``name``, ``uses_tc`` and statistics of the durations of the kernels and their calls.
         """
-        summaries = self.kernels.group_by("op", pl.col("name").cast(pl.String), maintain_order=True).agg(
+        kernels = self.select_kernels("op", "name", "uses_tc")
+        summaries = kernels.group_by("op", pl.col("name").cast(pl.String), maintain_order=True).agg(
             pl.col("uses_tc").any(), *statistics.summary_exprs(KERNEL_METRICS)
         )
         return summaries.sort("op", "name")
@@ -223,7 +270,8 @@ class Rollup:
         The columns are ``iteration``, ``kernel_count``, ``tc_count``, ``gpu_time`` and ``tc_time``.
         """
         aggregated = self.iterations.aggregated.select("iteration")
-        counts = aggregated.join(self.kernels.group_by("iteration").agg(_KERNEL_COUNTS), on="iteration", how="left")
+        kernels = self.select_kernels("uses_tc").group_by("iteration").agg(_KERNEL_COUNTS)
+        counts = aggregated.join(kernels, on="iteration", how="left")
         return counts.sort("iteration").with_columns(pl.exclude("iteration").fill_null(0))
 
     @functools.cached_property
@@ -233,7 +281,8 @@ class Rollup:
         The columns are ``op`` and the columns of ``kernels_by_iteration``. Iterations without kernels of an op have no
         row.
         """
-        return self.kernels.group_by("op", "iteration").agg(_KERNEL_COUNTS).sort("op", "iteration")
+        kernels = self.select_kernels("op", "uses_tc")
+        return kernels.group_by("op", "iteration").agg(_KERNEL_COUNTS).sort("op", "iteration")
 
     @functools.cached_property
     def breakdown(self) -> pl.DataFrame:
@@ -244,6 +293,7 @@ class Rollup:
         return breakdown.breakdown(self.measures, self.iterations, self.used_devices)
 
 
+_TIMES = ("start_ns", "end_ns", "gpu_start_ns", "gpu_end_ns")
 _DEVICE_0 = pl.Series("device_id", [0], dtype=pl.Int32)
 _GPU_TIME = pl.col("kernel_gpu")
 _KERNEL_COUNTS = [

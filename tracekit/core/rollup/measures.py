@@ -30,7 +30,9 @@ _HALF = {"dlprof": ("float16",), "extended": ("float16", "bfloat16")}
 
 @dataclass(frozen=True)
 class Measures:
-    """Times and properties of the ops of a capture. Each property is computed on first access and cached.
+    """Times and properties of the ops of a capture.
+
+    Each property except ``gpu_activities`` is computed on first access and cached.
 
     Attributes:
         ops: The ops of the capture.
@@ -111,7 +113,7 @@ class Measures:
             half=pl.col("data_type").cast(pl.String).is_in(_HALF[self.mode]).fill_null(value=False),
         ).hstack(formats)
 
-    @functools.cached_property
+    @property
     def gpu_activities(self) -> pl.DataFrame:
         """The GPU activities of ops: ``instance``, ``device_id``, ``start_ns``, ``end_ns``, ``kind``, ``uses_tc``."""
         activities = self.calls.filter(pl.col("kind").is_in(ON_GPU))
