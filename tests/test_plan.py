@@ -39,7 +39,9 @@ from tracekit.plan import (
     tables_of,
     to_frame,
 )
+from tracekit.plan.base import without_null_values
 from tracekit.readers.nsys.capture import NsysCapture
+from tracekit.trace import view_of
 
 CAPTURE = Path(__file__).parents[1] / "fixtures" / "train_amp.sqlite"
 
@@ -444,3 +446,33 @@ def test_a_table_that_is_written_alone_keeps_its_added_columns(tmp_path: Path) -
         assert written.equals(pl.DataFrame(trace["kernels"]))
         assert written["range_name"].null_count() == 0
         assert written["op_id"].null_count() < written.height
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.int64(), pa.int8(), pa.float64(), pa.dictionary(pa.int32(), pa.string()), pa.string(), pa.bool_()]
+)
+@pytest.mark.parametrize("rows", [0, 1, 1_000_000])
+def test_columns_of_nulls_are_equal_and_need_no_memory(kind: pa.DataType, rows: int) -> None:
+    column = pa.chunked_array([pa.nulls(rows, kind)], kind)
+    before = pa.total_allocated_bytes()
+    smaller = without_null_values(column)
+    assert pa.total_allocated_bytes() - before < 1000
+    smaller.validate(full=True)
+    assert smaller.equals(column)
+    assert pl.Series(smaller).null_count() == rows
+    assert (smaller is column) == (rows == 0 or kind in (pa.string(), pa.bool_()))
+    some = pa.chunked_array([pa.nulls(1, kind), pa.array([None, 1], pa.int64()).cast(pa.string()).cast(kind)])
+    assert without_null_values(some) is some
+
+
+def test_working_data_is_freed_and_columns_are_kept() -> None:
+    with tk.load(FIXTURES / "train_amp.sqlite") as trace:
+        correlated = trace.correlate()
+        paths = correlated.table("kernels", ["range_path"])
+        (stage,) = trace._plan.source.stages.values()
+        assert "_correlation" in vars(stage)
+        view_of(correlated).free_working_data()
+        assert "_correlation" not in vars(stage)
+        assert correlated.table("kernels", ["range_path"]) == paths
+        assert "_correlation" not in vars(stage)
+        assert correlated.table("kernels", ["range_depth"])["range_depth"].null_count == 0

@@ -56,6 +56,17 @@ def free_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
         return DEFAULT_FREE_BYTES
 
 
+def return_free_memory() -> None:
+    """Return memory that was freed, but that the allocators of Arrow and of the C library still hold, to the system."""
+    import ctypes
+
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # only glibc has this function
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def release_pages() -> None:
     """Drop the pages of all mapped files from memory. They are read again when they are used."""
     if hasattr(mmap, "MADV_DONTNEED"):

@@ -51,3 +51,21 @@ def test_tables_are_those_of_the_trace(trace: tk.Trace) -> None:
     for name, frame in built.items():
         assert frame.height == trace.count(name) > 0
         assert set(trace.schema(name).names) <= set(frame.columns)
+
+
+def test_only_the_measures_keep_a_frame_with_a_row_per_call() -> None:
+    with tk.load(FIXTURES / "train_amp.sqlite") as recorded:
+        rollup = Rollup.from_frames(recorded.frame)
+        for build in tables.TABLES.values():
+            build(rollup)
+        calls, kernels = rollup.calls, rollup.kernels
+    cached = [value for value in vars(rollup).values() if isinstance(value, pl.DataFrame)]
+    assert cached
+    assert max(frame.height for frame in cached) < kernels.height < calls.height
+    assert calls.columns == [*rollup.measures.calls.columns, "iteration"]
+    assert kernels.columns == [*calls.columns, "kernel_gpu", "kernel_api"]
+    assert rollup.select_kernels("op", "gpu_end_ns").equals(
+        kernels.select("op", "gpu_end_ns", "iteration", "kernel_gpu", "kernel_api")
+    )
+    assert rollup.select_calls("name").equals(calls.select("name", "iteration"))
+    assert rollup.measures.ops.timeline.instances.is_empty()

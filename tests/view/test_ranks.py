@@ -10,8 +10,8 @@ import tracekit as tk
 from tests.sets.made import kernel, write_capture
 from tests.view.support import FIXTURES, call, captures_of, running, table, texts
 from tracekit.errors import TracekitError
+from tracekit.view import pages, ranks
 from tracekit.view import query as queries
-from tracekit.view import ranks
 from tracekit.view.captures import Captures, open_captures
 from tracekit.view.datasets import dataset
 from tracekit.view.query import Query
@@ -87,6 +87,18 @@ def test_heat_maps_and_paces_of_a_job() -> None:
             assert one["duration_ns"].to_list() == tables["pace_duration"][rank].to_list()
             assert one["occurrence"].to_list() == list(range(one.height))
         assert "No kernel or range has this name." in page_texts(viewer, "/pace", "?kind=nvtx_pace&name=none")
+
+
+@pytest.mark.parametrize("page", ["ranks", "maps", "pace", "communication"])
+def test_pages_of_ranks_say_that_they_show_the_whole_capture(page: str) -> None:
+    """Their numbers do not depend on the aggregated iterations, which the header shows."""
+    with running(*RANKS) as viewer:
+        whole = page_texts(viewer, f"/{page}")
+        some = page_texts(viewer, f"/{page}", "?iterations=1:2")
+        assert pages.WHOLE_CAPTURE not in whole
+        assert some[:3].count(pages.WHOLE_CAPTURE) == 1
+        assert [text for text in some if text != pages.WHOLE_CAPTURE] == whole
+        assert pages.WHOLE_CAPTURE not in page_texts(viewer, "/ops", "?iterations=1:2")
 
 
 @pytest.mark.thorough

@@ -50,6 +50,22 @@ REQUEST = {"startRow": 0, "endRow": 5, "filterModel": {}, "sortModel": []}
 NOT_LOOPBACK = "0.0.0.0"
 
 
+def test_working_data_is_freed_after_each_request() -> None:
+    with running(FIXTURES / "train_amp.sqlite") as viewer:
+        captures = viewer._captures
+        stages = captures.all[0].trace._plan.source.stages
+        captures.begin_request()
+        assert "html" in get(viewer, "/").text
+        page = call(viewer, "navigation.children", ["/nvtx", "", "light"])
+        assert "NVTX ranges by name" in texts(page.json["response"]["page"]["children"])
+        assert any("_correlation" in vars(tables) for tables in stages.values())
+        captures.end_request()
+        assert stages
+        assert not any("_correlation" in vars(tables) for tables in stages.values())
+        assert get(viewer, "/not/there", Host="example.com").status_code == 403
+        assert captures._requests == 0
+
+
 def get(viewer: Viewer, path: str, **headers: str) -> TestResponse:
     return flask_client(viewer).get(path, base_url=BASE, headers=headers)
 

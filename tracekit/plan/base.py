@@ -43,9 +43,37 @@ class Tables(ABC):
     def release(self) -> None:
         """Free the cached columns and computed results."""
 
+    def free_working_data(self) -> None:  # noqa: B027 - most tables have none
+        """Free the data from which columns were computed. Cached columns are kept."""
+
     def counts(self, names: Sequence[str]) -> dict[str, int]:
         """Return the number of rows of the tables ``names``, by table name."""
         return {name: self.count(name) for name in names}
+
+
+def without_null_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return an equal column that needs no memory if all values are null, or else the column itself.
+
+    The system provides memory that was never written only when it is written, and the values of nulls are zeros.
+    """
+    import pyarrow as pa
+
+    rows, kind = len(column), column.type
+    values = kind.index_type if pa.types.is_dictionary(kind) else kind
+    if column.null_count < rows or not rows or not (pa.types.is_integer(values) or pa.types.is_floating(values)):
+        return column
+    nulls = pa.Array.from_buffers(values, rows, [_zeros(-(-rows // 8)), _zeros(rows * values.bit_width // 8)])
+    if values is not kind:
+        nulls = pa.DictionaryArray.from_arrays(nulls, pa.array([], kind.value_type), ordered=kind.ordered)
+    return pa.chunked_array([nulls], kind)
+
+
+def _zeros(size: int) -> pa.Buffer:
+    """Return a buffer of zeros, whose memory is not allocated before it is written."""
+    import numpy as np
+    import pyarrow as pa
+
+    return pa.py_buffer(np.zeros(size, np.uint8))
 
 
 def to_frame(tables: Tables, name: str) -> pl.LazyFrame:

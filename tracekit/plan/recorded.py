@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit import memory, schemas
 from tracekit.errors import SchemaError, TracekitError, warn
 from tracekit.interface import Undecoded
-from tracekit.plan.base import Tables
+from tracekit.plan.base import Tables, without_null_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -192,7 +192,7 @@ class RecordedTables(Tables):
         if cached and checked.num_rows != (rows := len(next(iter(cached.values())))):
             message = f"table {name!r} had {rows} rows when it was first read, but now it has {checked.num_rows}"
             raise SchemaError(message, path=self.path)
-        cached.update(zip(columns, checked.columns, strict=True))
+        cached.update(zip(columns, map(without_null_values, checked.columns), strict=True))
         self._warn_of_negative_durations(name, cached)
         memory.release_pages()
 

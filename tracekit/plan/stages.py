@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tracekit import schemas
 from tracekit.errors import SchemaError
 from tracekit.forks import check_polars
-from tracekit.plan.base import Tables, to_frame
+from tracekit.plan.base import Tables, to_frame, without_null_values
 from tracekit.plan.rows import NCU_PREFIX, RESULTS
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Stage(Tables):
     def _conform(self, name: str, computed: pa.Table) -> dict[str, pa.ChunkedArray]:
         """Check computed columns against the schema, and return them by name."""
         conformed = schemas.conform(computed, self.schema(name), computed.column_names)
-        return dict(zip(conformed.column_names, conformed.columns, strict=True))
+        return dict(zip(conformed.column_names, map(without_null_values, conformed.columns), strict=True))
 
     def _group_by_base(self, names: Sequence[str]) -> list[tuple[Tables, list[str]]]:
         """Group table names by the underlying tables that contain their rows."""
@@ -177,6 +177,11 @@ class Correlated(Stage):
         """Free the computed columns and the cached correlation."""
         with self._lock:
             super().release()
+            self.free_working_data()
+
+    def free_working_data(self) -> None:
+        """Free the cached correlation. The computed columns are kept."""
+        with self._lock:
             self.__dict__.pop("_correlation", None)
 
     @functools.cached_property

@@ -87,6 +87,14 @@ class TraceView:
         """
         self._tables.prefetch({name: self._column_names(name, names) for name, names in columns.items()})
 
+    def free_working_data(self) -> None:
+        """Free the data from which columns of the trace and of traces with the same source were computed.
+
+        The columns stay in memory. Columns that are computed later need the data again.
+        """
+        for tables in list(self.plan.source.stages.values()):
+            tables.free_working_data()
+
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Return a table in which each string column has a single dictionary.
 

@@ -7,9 +7,10 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from tracekit import memory
 from tracekit.errors import TracekitError
 from tracekit.sets.paths import expand_paths, is_folder_of_captures
-from tracekit.trace import load
+from tracekit.trace import load, view_of
 from tracekit.view.state import Aggregated
 
 if TYPE_CHECKING:
@@ -24,10 +25,12 @@ MAX_TRACES = 8
 """Maximum number of aggregated traces per capture in the cache."""
 MAX_ROW_ORDERS = 64
 """Maximum number of row orders in the cache. A row order contains the row numbers that match a query, sorted."""
+MAX_ROW_ORDER_BYTES = 32 * 1024 * 1024
+"""Maximum size of the cached row orders in bytes. The order that is being used is cached even if it is larger."""
 MAX_FIGURES = 64
 """Maximum number of figures and similar results in the cache."""
-MAX_CACHED_BYTES = 512 * 1024 * 1024
-"""Maximum size of the cached rows in bytes. The rows that were computed last are cached even if they are larger."""
+MAX_CACHED_BYTES = 128 * 1024 * 1024
+"""Maximum size of the cached rows in bytes. The rows that are being used are cached even if they are larger."""
 
 
 class Rows(NamedTuple):
@@ -139,8 +142,12 @@ class Captures:
     def __init__(self, captures: Iterable[Capture]) -> None:
         self.all = list(captures)
         self._rows: Cache[Hashable, Rows] = Cache(1000, lambda rows: int(rows.frame.estimated_size()), MAX_CACHED_BYTES)
-        self._orders: Cache[Hashable, pl.Series] = Cache(MAX_ROW_ORDERS)
+        self._orders: Cache[Hashable, pl.Series] = Cache(
+            MAX_ROW_ORDERS, lambda order: int(order.estimated_size()), MAX_ROW_ORDER_BYTES
+        )
         self._figures: Cache[Hashable, Any] = Cache(MAX_FIGURES)
+        self._lock = threading.Lock()
+        self._requests = 0
 
     def __getitem__(self, at: Aggregated) -> Capture:
         return self.all[at.capture]
@@ -162,6 +169,25 @@ class Captures:
     def cached_result(self, key: Hashable, compute: Callable[[], Any]) -> Any:
         """Return a cached figure or other result. If it is not cached, compute and cache it."""
         return self._figures.get(key, compute)
+
+    def begin_request(self) -> None:
+        """Count a request, during which working data stays in memory."""
+        with self._lock:
+            self._requests += 1
+
+    def end_request(self) -> None:
+        """End a request. If no other request is being answered, free the working data."""
+        with self._lock:
+            self._requests -= 1
+            is_idle = self._requests == 0
+        if is_idle:
+            self.free_working_data()
+
+    def free_working_data(self) -> None:
+        """Free the data from which tables were computed, and return free memory to the system. Caches are kept."""
+        for capture in self.all:
+            view_of(capture.trace).free_working_data()
+        memory.return_free_memory()
 
     def close(self) -> None:
         """Close the files of all captures."""

@@ -19,6 +19,7 @@ from urllib.parse import urlencode, urlsplit
 from dash.exceptions import DependencyException
 from flask import Response, abort, redirect, request, send_from_directory
 from werkzeug.serving import WSGIRequestHandler, make_server
+from werkzeug.wsgi import ClosingIterator
 
 from tracekit import interrupts
 from tracekit.errors import TracekitError
@@ -28,7 +29,8 @@ from tracekit.view import downloads, windows
 from tracekit.view.state import parse_aggregation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from flask import Flask
     from werkzeug.serving import BaseWSGIServer
@@ -91,6 +93,7 @@ class Viewer:
 
     def _add_routes(self, flask: Flask) -> None:
         """Register the checks that run before each request, and the routes for downloads and for the timeline."""
+        flask.wsgi_app = self._count_requests(flask.wsgi_app)  # type: ignore[assignment,method-assign]
         flask.before_request(self._check_request)
         flask.before_request(self._check_callback)
         flask.after_request(self._add_headers)
@@ -100,6 +103,21 @@ class Viewer:
         flask.add_url_rule("/download/check", view_func=self._check_download)
         flask.add_url_rule("/trace.pftrace", view_func=self._send_trace)
         flask.add_url_rule("/perfetto/<path:name>", view_func=_send_perfetto_file)
+
+    def _count_requests(self, respond: WSGIApplication) -> WSGIApplication:
+        """Return a WSGI application that tells the captures when a request begins, and when its response was sent."""
+
+        def respond_and_count(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+            """Return the response to a request."""
+            self._captures.begin_request()
+            try:
+                response = respond(environ, start_response)
+            except BaseException:
+                self._captures.end_request()
+                raise
+            return ClosingIterator(response, [self._captures.end_request])
+
+        return respond_and_count
 
     def _check_request(self) -> Response | None:
         """Reject requests from other sites, requests for other hosts, and requests without the token."""

@@ -132,6 +132,8 @@ class Page:
         needs_ranks: Whether the page is hidden if the captures are not the ranks of a job.
         about: Sentence below the heading.
         without_figures: Sentence that is shown instead of the figures if the capture has no data for them.
+        shows_whole_capture: Whether the page shows all iterations even if only some of them are aggregated. The page
+            then says so.
     """
 
     name: str
@@ -144,10 +146,13 @@ class Page:
     about: str = ""
     needs_ranks: bool = False
     without_figures: str = ""
+    shows_whole_capture: bool = False
 
     def content(self, context: Context) -> list[Any]:
         """Return the components of the page: the heading, and the declared or built content."""
         heading = [html.H1(self.title)] + ([html.P(self.about, className="dimmed")] if self.about else [])
+        if self.shows_whole_capture and not context.state.at.is_default:
+            heading.append(html.P(WHOLE_CAPTURE, className="dimmed"))
         if self.build:
             return [*heading, *self.build(context)]
         figures = [context.figure(name, title) for name, title in self.figures.items()]
@@ -156,6 +161,7 @@ class Page:
         return [*heading, *figures, *(context.table(name) for name in self.tables)]
 
 
+WHOLE_CAPTURE = "This page shows the whole capture, not only the aggregated iterations."
 DRAWN = ("kernels", "memcpys", "memsets", "api_calls", "nvtx_ranges", "nvtx_marks", "osrt_calls", "gpu_metrics")
 """Tables with events on the timeline."""
 
@@ -190,9 +196,22 @@ PAGES: Mapping[str, Page] = {
             build=ranks.build,
             needs_ranks=True,
             about="A comparison of all captures, which are the ranks of a job.",
+            shows_whole_capture=True,
         ),
-        Page("maps", "Utilization over time", ("kernels", "gpu_metrics"), build=maps.build),
-        Page("pace", "Pace", ("kernels", "nvtx_ranges"), build=pace.build),
+        Page(
+            "maps",
+            "Utilization over time",
+            ("kernels", "gpu_metrics"),
+            build=maps.build,
+            shows_whole_capture=True,
+        ),
+        Page(
+            "pace",
+            "Pace",
+            ("kernels", "nvtx_ranges"),
+            build=pace.build,
+            shows_whole_capture=True,
+        ),
         Page(
             "kernels",
             "Kernels",
@@ -200,6 +219,7 @@ PAGES: Mapping[str, Page] = {
             {"top_kernels": "Kernels with the longest total time"},
             ("kernels",),
             {"kernels": ("launches",)},
+            shows_whole_capture=True,
         ),
         Page(
             "memory",
@@ -207,11 +227,24 @@ PAGES: Mapping[str, Page] = {
             ("memcpys", "memsets", "memory_events"),
             {"copies": "Memory operations", "memory_usage": "GPU memory in use"},
             ("copies", "copy_sizes", "memcpys", "memsets", "memory_peak", "memory_alive"),
+            shows_whole_capture=True,
         ),
         Page(
-            "api", "API calls", ("api_calls",), {"api": "API calls with the longest total time"}, ("api", "api_calls")
+            "api",
+            "API calls",
+            ("api_calls",),
+            {"api": "API calls with the longest total time"},
+            ("api", "api_calls"),
+            shows_whole_capture=True,
         ),
-        Page("nvtx", "NVTX", ("nvtx_ranges",), {"nvtx": "NVTX ranges"}, ("nvtx", "nvtx_gpu", "nvtx_ranges")),
+        Page(
+            "nvtx",
+            "NVTX",
+            ("nvtx_ranges",),
+            {"nvtx": "NVTX ranges"},
+            ("nvtx", "nvtx_gpu", "nvtx_ranges"),
+            shows_whole_capture=True,
+        ),
         Page(
             "idle",
             "Idle time by cause",
@@ -219,6 +252,7 @@ PAGES: Mapping[str, Page] = {
             {"idle_causes": "Idle time of each GPU by cause"},
             ("idle_causes", "idle_gaps"),
             about="What the CPU did while a GPU was idle. The times of all causes add up to the idle time of the GPU.",
+            shows_whole_capture=True,
         ),
         Page(
             "communication",
@@ -226,6 +260,7 @@ PAGES: Mapping[str, Page] = {
             ("kernels", "mpi_calls"),
             build=communication.build,
             about="If the captures are the ranks of a job, tables across ranks contain the data of all captures.",
+            shows_whole_capture=True,
         ),
         Page(
             "stacks",
@@ -234,8 +269,16 @@ PAGES: Mapping[str, Page] = {
             build=stacks.build,
             details={"stack_events": ("stack_frames",)},
             about="Functions that CPU threads were executing when they were sampled, or from which they made calls.",
+            shows_whole_capture=True,
         ),
-        Page("metrics", "GPU metrics", ("gpu_metrics",), {"metrics": "GPU metrics over time"}, ("metrics",)),
+        Page(
+            "metrics",
+            "GPU metrics",
+            ("gpu_metrics",),
+            {"metrics": "GPU metrics over time"},
+            ("metrics",),
+            shows_whole_capture=True,
+        ),
         Page(
             "roofline",
             "Roofline",

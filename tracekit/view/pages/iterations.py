@@ -30,7 +30,8 @@ def build(context: Context) -> list[Any]:
     )
     form = _aggregation_form(context, first, last)
     note = html.P(
-        "An iteration ends where the key op starts again. All pages show the aggregated iterations.",
+        "An iteration ends where the key op starts again. Pages show the aggregated iterations or, where they say so, "
+        "the whole capture.",
         className="dimmed",
     )
     return [
