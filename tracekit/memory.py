@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 DEFAULT_FREE_BYTES = 4 << 30
 """Free memory that is assumed if the system does not report it."""
+LARGE_BLOCK = 1 << 20
+"""Size in bytes from which blocks of memory are large."""
+_MMAP_THRESHOLD, _ARENA_MAX = -3, -8
+"""Numbers of options in malloc.h of glibc."""
 _limit: contextvars.ContextVar[int | None] = contextvars.ContextVar("limit", default=None)
 _lock = threading.Lock()
 _maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
@@ -56,15 +60,29 @@ def free_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
         return DEFAULT_FREE_BYTES
 
 
+def hold_less_free_memory() -> None:
+    """Let the C library of Linux return large blocks of this process to the system when they are freed.
+
+    By default, each thread holds up to 64 MiB of freed memory, which other threads cannot use.
+    """
+    for option, value in ((_MMAP_THRESHOLD, LARGE_BLOCK), (_ARENA_MAX, 1)):
+        _call_glibc("mallopt", option, value)
+
+
 def return_free_memory() -> None:
     """Return memory that was freed, but that the allocators of Arrow and of the C library still hold, to the system."""
-    import ctypes
-
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
-    with contextlib.suppress(AttributeError, OSError, TypeError):  # only glibc has this function
-        ctypes.CDLL(None).malloc_trim(0)
+    _call_glibc("malloc_trim", 0)
+
+
+def _call_glibc(name: str, *arguments: int) -> None:
+    """Call a function of glibc. Other C libraries do not have it."""
+    import ctypes
+
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        getattr(ctypes.CDLL(None), name)(*arguments)
 
 
 def release_pages() -> None:

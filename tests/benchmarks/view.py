@@ -1,8 +1,13 @@
-"""The steps of the viewer on a large capture: ``python view.py CAPTURE``, in seconds and as ratios to polars."""
+"""The steps of the viewer on a large capture: ``python view.py CAPTURE``, in seconds and as ratios to polars.
+
+The memory of the data is the resident memory of the process, less that of a viewer that shows a small capture. It is
+divided by the size of all tables with all columns as Arrow data.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 import time
@@ -10,12 +15,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:500")  # as the command sets it
+
 import flask
 import polars as pl
+from tracekit import memory
 from tracekit.view import pages, query
 from tracekit.view.captures import Captures, open_captures
 from tracekit.view.state import Aggregated, State
 
+SMALL = Path(__file__).parents[2] / "fixtures" / "train_amp.sqlite"
 FILTER = {"duration_ns": {"filterType": "number", "type": "greaterThan", "filter": 3000}}
 SORT = [{"colId": "duration_ns", "sort": "desc"}]
 
@@ -42,14 +51,45 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
+def resident(captures: Captures) -> float:
+    """Resident memory in MB, after polars has returned freed memory to the system."""
+    captures.free_working_data()
+    time.sleep(3)
+    return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * resource.getpagesize() / 1e6
+
+
+def open_pages(captures: Captures, at: Aggregated) -> None:
+    """Open all pages that a capture has."""
+    for each in pages.available_pages(captures, captures[at]):
+        pages.build(pages.Context(captures, State(each.name, at), dark=False))
+        captures.free_working_data()
+
+
+def size_of_tables(captures: Captures) -> float:
+    """Size of all tables with all columns in MB."""
+    trace = captures.all[0].at(Aggregated())
+    return sum(trace.table(name).nbytes for name in trace.tables) / 1e6
+
+
+def without_data() -> float:
+    """Resident memory in MB of a viewer that shows a small capture."""
+    captures = open_captures([SMALL])
+    open_pages(captures, Aggregated())
+    captures.close()
+    return resident(captures)
+
+
 def measure(path: Path) -> dict[str, float]:
     """The seconds of each step, the ratios to polars alone, and the memory."""
+    memory.hold_less_free_memory()
+    found = {"MB without data": without_data()}
     captures = open_captures([path])
-    found = {"load: read, correlate and roll up": timed(lambda: captures.all[0].has("ops"))}
+    found |= {"load: read, correlate and roll up": timed(lambda: captures.all[0].has("ops"))}
     trace = captures.all[0].at(Aggregated())
-    frame = trace.frame("kernels").with_columns(duration_ns=pl.col("end_ns") - pl.col("start_ns")).collect()
-    found["GB after loading"] = peak()
+    found["GB at most while loading"] = peak()
     found["overview after loading"] = timed(overview(captures, Aggregated()))
+    found["MB after the overview"] = resident(captures)
+    frame = trace.frame("kernels").with_columns(duration_ns=pl.col("end_ns") - pl.col("start_ns")).collect()
     found["first page of 1 M launches"] = timed(page(captures))
     found["another page"] = timed(page(captures, 500_000))
     plain = timed(lambda: frame.filter(pl.col("duration_ns") > 3000))
@@ -61,7 +101,14 @@ def measure(path: Path) -> dict[str, float]:
     found["sort: times of polars alone"] = found["sort by duration"] / plain
     last = trace.frame("iterations").select(pl.col("iteration").max()).collect().item()
     found["overview of other iterations"] = timed(overview(captures, Aggregated(0, min(1, last), last)))
-    found["GB at the end"] = peak()
+    frame = frame.clear()
+    found["MB after these steps"] = resident(captures)
+    open_pages(captures, Aggregated())
+    found["MB after all pages"] = resident(captures)
+    found["GB at most"] = peak()
+    found["MB of the tables"] = size = size_of_tables(captures)
+    for step in ("after the overview", "after these steps", "after all pages"):
+        found[f"times the tables {step}"] = (found[f"MB {step}"] - found["MB without data"]) / size
     captures.close()
     return found
 

@@ -43,9 +43,11 @@ def open_viewer(
     if missing:
         message = f"the viewer needs packages that are not installed: {', '.join(missing)}"
         raise TracekitError(message, hint="pip install 'tracekit[view]'")
+    from tracekit import memory
     from tracekit.view.captures import open_captures
     from tracekit.view.server import Viewer
 
+    memory.hold_less_free_memory()
     captures = open_captures(paths, from_, cache=cache)
     ports = range(DEFAULT_PORT, DEFAULT_PORT + TRIED_PORTS) if port is None else [port]
     for each in ports:

@@ -32,7 +32,7 @@ _HALF = {"dlprof": ("float16",), "extended": ("float16", "bfloat16")}
 class Measures:
     """Times and properties of the ops of a capture.
 
-    Each property except ``gpu_activities`` is computed on first access and cached.
+    Each property except ``gpu_activities`` and ``gpu_extents`` is computed on first access and cached.
 
     Attributes:
         ops: The ops of the capture.
@@ -120,7 +120,7 @@ class Measures:
         times = pl.col("gpu_start_ns").alias("start_ns"), pl.col("gpu_end_ns").alias("end_ns")
         return activities.select("instance", "device_id", *times, "kind", "uses_tc")
 
-    @functools.cached_property
+    @property
     def gpu_extents(self) -> pl.DataFrame:
         """The first start and last end of the activities of each instance on each device.
 
