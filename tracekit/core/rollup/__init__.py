@@ -109,14 +109,6 @@ class Rollup:
         return self.iterations.instance_iterations(self.measures.ops.instances)
 
     @property
-    def instances(self) -> pl.DataFrame:
-        """The op instances in aggregated iterations.
-
-        The columns are those of ``Measures.instances``, ``instance`` (row number in that frame) and ``iteration``.
-        """
-        return self.select_instances(*self.measures.instances.columns)
-
-    @property
     def calls(self) -> pl.DataFrame:
         """The API calls of all ops, in order of op, name and start.
 
@@ -139,7 +131,14 @@ class Rollup:
         return _add_durations(self._gather_calls(rows, self.measures.calls.columns))
 
     def select_instances(self, *columns: str) -> pl.DataFrame:
-        """Return columns of ``Measures.instances``, and the last two columns of ``instances``."""
+        """Return columns of the op instances in aggregated iterations.
+
+        Args:
+            columns: Names of columns of ``Measures.instances``.
+
+        Returns:
+            These columns, ``instance`` (row number in ``Measures.instances``) and ``iteration``.
+        """
         rows = self.measures.instances.select(columns)
         return rows.with_columns(instance=pl.int_range(pl.len()), iteration=self.iteration).drop_nulls("iteration")
 
