@@ -142,3 +142,8 @@ def test_a_full_disk_is_an_error_that_names_it(tmp_path: Path, monkeypatch: pyte
         pytest.raises(tk.TracekitError, match="temporary files cannot be written: No space left on device"),
     ):
         trace.table("kernels")
+
+
+def test_other_c_libraries_do_not_have_the_functions_of_glibc() -> None:
+    memory._call_glibc("tracekit_has_no_such_function", 1)
+    memory.return_free_memory()
