@@ -41,7 +41,7 @@ from tracekit.plan import (
 )
 from tracekit.plan.base import without_null_values
 from tracekit.readers.nsys.capture import NsysCapture
-from tracekit.trace import view_of
+from tracekit.trace import trace_view
 
 CAPTURE = Path(__file__).parents[1] / "fixtures" / "train_amp.sqlite"
 
@@ -471,7 +471,7 @@ def test_working_data_is_freed_and_columns_are_kept() -> None:
         paths = correlated.table("kernels", ["range_path"])
         (stage,) = trace._plan.source.stages.values()
         assert "_correlation" in vars(stage)
-        view_of(correlated).free_working_data()
+        trace_view(correlated).free_working_data()
         assert "_correlation" not in vars(stage)
         assert correlated.table("kernels", ["range_path"]) == paths
         assert "_correlation" not in vars(stage)
