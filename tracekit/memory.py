@@ -9,17 +9,20 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import mmap
-import os
 import threading
 import weakref
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
+
+from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
 
+SPILLED_SHARE = 16
+"""Reciprocal of the share of the memory limit from which a table is stored in a temporary file: 16 means a sixteenth."""
 DEFAULT_FREE_BYTES = 4 << 30
 """Free memory that is assumed if the system does not report it."""
 LARGE_BLOCK = 1 << 20
@@ -39,6 +42,11 @@ def limit(size: int | None) -> Iterator[None]:
         yield
     finally:
         _limit.reset(token)
+
+
+def chosen_limit() -> int | None:
+    """Return the limit of the current context in bytes. None means half of the free memory."""
+    return _limit.get()
 
 
 def budget() -> int:
@@ -86,24 +94,78 @@ def _call_glibc(name: str, *arguments: int) -> None:
 
 
 def release_pages() -> None:
-    """Drop the pages of all mapped files from memory. They are read again when they are used."""
+    """Drop the pages of all mapped files from memory, and return unused memory to the system if there are such files.
+
+    The pages are read again when they are used.
+    """
+    with _lock:
+        maps = list(_maps)
     if hasattr(mmap, "MADV_DONTNEED"):
-        with _lock:
-            maps = list(_maps)
         for mapped in maps:
             mapped.madvise(mmap.MADV_DONTNEED)
+    if maps:
+        return_free_memory()
 
 
-def map_file(file: IO[bytes]) -> pa.Buffer:
-    """Map the content of a completely written temporary file into memory, close the file, and return the content.
+def is_large(size: int) -> bool:
+    """Return whether columns of ``size`` bytes exceed the part of the memory limit above which they are spilled."""
+    return size > budget() // SPILLED_SHARE
 
-    The content stays mapped until the last reference to the buffer is deleted.
+
+def spill(table: pa.Table) -> pa.Table:
+    """Write a table to a temporary file, and return an equal table whose data is mapped from this file."""
+    stream = TemporaryStream(table.schema)
+    for batch in table.to_batches():
+        stream.write(batch)
+    spilled = table.from_batches(stream.finish(), table.schema)
+    release_pages()
+    return spilled
+
+
+class TemporaryStream:
+    """An Arrow stream in a temporary file.
+
+    Attributes:
+        schema: Schema of the batches.
     """
-    import pyarrow as pa
 
-    with file:
-        file.flush()
-        mapped = mmap.mmap(file.fileno(), os.fstat(file.fileno()).st_size, access=mmap.ACCESS_READ)
-    with _lock:
-        _maps.add(mapped)
-    return pa.py_buffer(mapped)
+    def __init__(self, schema: pa.Schema) -> None:
+        import tempfile
+
+        from pyarrow import ipc
+
+        self.schema = schema
+        with _convert_disk_errors():
+            self._file = tempfile.TemporaryFile(prefix="tracekit-")  # noqa: SIM115 - closed by map_file or at the end
+            weakref.finalize(self, _close, self._file)
+            self._writer = ipc.new_stream(self._file, schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write a batch to the stream."""
+        with _convert_disk_errors():
+            self._writer.write_batch(batch)
+
+    def finish(self) -> list[pa.RecordBatch]:
+        """Finish writing, and return all batches. Their data is memory-mapped."""
+        from pyarrow import ipc
+
+        with _convert_disk_errors():
+            self._writer.close()
+            return list(ipc.open_stream(map_file(self._file)))
+
+
+def _close(file: IO[bytes]) -> None:
+    """Close a temporary file, ignoring errors, because its content is no longer needed."""
+    with contextlib.suppress(OSError):
+        file.close()
+
+
+@contextlib.contextmanager
+def _convert_disk_errors() -> Iterator[None]:
+    """Return a context manager that converts errors of temporary files to ``TracekitError`` with a hint."""
+    try:
+        yield
+    except OSError as e:
+        message = f"temporary files cannot be written: {e.strerror or e}"
+        hint = "set TMPDIR to a folder with more free space, or allow more memory with --memory"
+        raise TracekitError(message, hint=hint) from e

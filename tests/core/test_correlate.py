@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import polars as pl
 import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.scenes import declared, launches, nvtx
-from tracekit import schemas
+from tracekit import memory, schemas
+from tracekit.core import correlate
 from tracekit.core.correlate import ACTIVITIES, MAX_PATH_LEVELS, Correlation, find_first_rows, range_paths
 from tracekit.plan.stages import correlation_required_columns
 
@@ -140,6 +143,16 @@ def test_ranges_are_projected_on_what_was_launched_inside_them(tables) -> None:
         assert row["gpu_start_ns"] == min((k["start_ns"] for k in inside), default=None)
         assert row["gpu_end_ns"] == max((k["end_ns"] for k in inside), default=None)
         assert (row["path"] is None) == (row["depth"] is None) == (r["kind"] == "start_end")
+
+
+@given(captures())
+def test_columns_in_temporary_files_are_those_in_memory(tables) -> None:
+    added = {"kernels": ADDED, "nvtx_ranges": ADDED_TO_RANGES}
+    kept = {name: correlation(tables).columns(name, columns) for name, columns in added.items()}
+    with memory.limit(0), mock.patch.object(correlate, "_PROJECTED_ROWS", 2):
+        linked = correlation(tables)
+        for name, columns in added.items():
+            assert linked.columns(name, columns).equals(kept[name])
 
 
 @given(captures())

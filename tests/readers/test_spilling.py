@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 import tracekit as tk
 from tracekit import memory
+from tracekit.exporters.perfetto import export
 from tracekit.readers.common import spilling
 from tracekit.readers.common.builders import TableBuilder
 from tracekit.readers.common.spilling import SharedDictionary, SpillingBuilder
@@ -117,6 +118,30 @@ def test_files_are_those_of_tables_in_memory(format: str, tmp_path: Path, monkey
         one, other = read(file), read(paths[1] / file.name)  # type: ignore[operator]
         assert one.equals(other) if isinstance(one, pl.DataFrame) else one == other
     assert len(list(paths[0].iterdir())) > 50
+
+
+@pytest.mark.parametrize("capture", ["train_amp.nsys-rep", "nvtx_features.nsys-rep"])
+@pytest.mark.parametrize("format", ["perfetto", "chrome-trace"])
+def test_timelines_are_those_of_tables_in_memory(
+    format: str, capture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spilling, "BATCH_ROWS", 100)
+    monkeypatch.setattr(lookups, "BATCH_ROWS", 100)
+    monkeypatch.setattr(export, "BATCH_ROWS", 16)
+    paths = [tmp_path / "kept", tmp_path / "spilled"]
+    for path, size, rows in zip(paths, (None, 0), (1 << 20, 64), strict=True):
+        monkeypatch.setattr(export, "BLOCK_ROWS", rows)
+        with memory.limit(size), tk.load(FIXTURES / capture) as trace:
+            trace.export(path, format=format)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_a_system_may_lack_the_function_that_returns_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctypes.CDLL", lambda _: object())
+    memory._trim_function.cache_clear()
+    spilled = memory.spill(pa.table({"number": [1, 2]}))
+    assert spilled["number"].to_pylist() == [1, 2]
+    memory._trim_function.cache_clear()
 
 
 def test_the_budget_is_half_of_the_free_memory(tmp_path: Path) -> None:

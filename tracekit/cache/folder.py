@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
+from tracekit import memory
 from tracekit.cache.identity import FileStatus, content_digest, path_digest, reader_version
 from tracekit.errors import TracekitError
 from tracekit.targets.workspaces import workspace
@@ -34,6 +35,8 @@ DEFAULT_LIMIT = 10 << 30
 """Maximum size of the cache in bytes, unless the environment variable ``TRACEKIT_CACHE_SIZE`` is set."""
 _FREE_SHARE = 20
 """Reciprocal of the share of the disk that stays free: 20 means 5 %."""
+_RELEASE_BYTES = 64 << 20
+"""Number of bytes after which pages of columns that were written are dropped from memory."""
 _KNOWN, _SOURCE, _FACTS = "known", "source.json", "facts.json"
 _COLUMNS_SUFFIX = ".columns"
 _DIGITS = 16
@@ -155,7 +158,7 @@ class CacheFolder:
 
         chunked: dict[str, pa.ChunkedArray] = {}
         for path in sorted(folder.glob(f"{table}.*{_COLUMNS_SUFFIX}")):
-            with contextlib.suppress(OSError, pa.ArrowException):
+            with contextlib.suppress(OSError, ValueError, pa.ArrowException):
                 stored = _map_columns(path, [name for name in columns if name not in chunked])
                 chunked |= dict(zip(stored.column_names, stored.columns, strict=True))
         return chunked
@@ -241,15 +244,21 @@ def _write_columns(columns: pa.Table, path: Path) -> None:
     """Write columns as an Arrow IPC stream, in which each record batch may have its own dictionaries."""
     import pyarrow as pa
 
+    written = 0
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, columns.schema) as stream:
-        stream.write_table(columns)
+        for batch in columns.to_batches():
+            stream.write_batch(batch)
+            written += batch.nbytes
+            if written >= _RELEASE_BYTES:
+                memory.release_pages()
+                written = 0
 
 
 def _map_columns(path: Path, columns: Sequence[str]) -> pa.Table:
     """Memory-map a file and return the requested columns that it contains, without copying them."""
     import pyarrow as pa
 
-    with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
+    with pa.ipc.open_stream(memory.map_file(path.open("rb"))) as stream:
         names = [name for name in columns if name in stream.schema.names]
         return (stream.read_all() if names else stream.schema.empty_table()).select(names)
 

@@ -25,6 +25,7 @@ import polars as pl
 
 from tracekit.core import forests, intervals, memory, mpi, scheduling, stacks, trees
 from tracekit.core.intervals.containment import latest_enclosing, slice_minima
+from tracekit.core.series import spill_frame, spill_series
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +39,7 @@ STREAM = ("device_id", "context_id", "stream_id")
 WITH_STACKS = ("cpu_samples", "osrt_calls", "api_calls", "python_samples")
 """Tables whose rows have a call stack."""
 MAX_PATH_LEVELS = trees.MAX_LEVELS
-_SLOTS_PER_ROW, _BATCH_ROWS = 8, 1 << 16
+_SLOTS_PER_ROW, _BATCH_ROWS, _PROJECTED_ROWS = 8, 1 << 16, 1 << 21
 _DURATION = pl.col("end_ns") - pl.col("start_ns")
 _RANGE_PROPERTIES = {"range_id": "range_id", "range_name": "name", "range_depth": "depth"}
 _API_CALL_COLUMNS = {
@@ -170,7 +171,7 @@ class Ranges:
     @functools.cached_property
     def parent(self) -> pl.Series:
         """Row number, in ``push_pop_ranges``, of the parent of each push/pop range, null for an outermost range."""
-        return self.nesting.parents()
+        return spill_series(self.nesting.parents())
 
     @property
     def range_id(self) -> pl.Series:
@@ -185,7 +186,7 @@ class Ranges:
     @functools.cached_property
     def depth(self) -> pl.Series:
         """Depth of each push/pop range: the number of ranges on its path, including itself."""
-        return forests.depths(self.parent)
+        return spill_series(forests.depths(self.parent))
 
     @functools.cached_property
     def path(self) -> pl.Series:
@@ -196,7 +197,8 @@ class Ranges:
     @functools.cached_property
     def tree_and_nodes(self) -> tuple[trees.Tree, pl.Series]:
         """The tree of the names of push/pop ranges, and the node of each push/pop range in it."""
-        return trees.range_tree(self.parent, self.depth, self.name)
+        tree, nodes = trees.range_tree(self.parent, self.depth, self.name)
+        return tree, spill_series(nodes)
 
     @property
     def name(self) -> pl.Series:
@@ -242,8 +244,11 @@ class Ranges:
             project_onto_gpu(launches, self.push_pop_ranges, THREAD),
             project_onto_gpu(launches, self.start_end_ranges, THREAD[:1]),
         ]
-        both = pl.concat(kinds).with_columns(row=pl.concat([self.push_pop_ranges["row"], self.start_end_ranges["row"]]))
-        return both.sort("row").with_columns(pl.col("gpu_op_count", "gpu_time_ns").fill_null(0))
+        both = pl.concat(kinds, rechunk=False).with_columns(pl.col("gpu_op_count", "gpu_time_ns").fill_null(0))
+        if self.start_end_ranges.height:
+            rows = pl.concat([self.push_pop_ranges["row"], self.start_end_ranges["row"]])
+            both = both.with_columns(row=rows).sort("row").drop("row")
+        return spill_frame(both)
 
     def push_pop_stream_totals(self, launches: pl.DataFrame) -> pl.DataFrame:
         """Return the number and total duration of the activities that each push/pop range launched on each stream.
@@ -285,7 +290,11 @@ class Ranges:
     def _ranges_of_kind(self, kind: str) -> pl.DataFrame:
         """Return the ranges of one kind, with their row number in ``nvtx_ranges`` as ``row``."""
         columns = ["row", "range_id", *THREAD, "domain_id", "start_ns", "end_ns"]
-        return self.frames("nvtx_ranges").with_row_index("row").filter(pl.col("kind") == kind).select(columns).collect()
+        frame, is_kind = self.frames("nvtx_ranges"), pl.col("kind") == kind
+        ranges = frame.with_row_index("row")
+        if not frame.select(is_kind.fill_null(value=False).all()).collect().item():  # Filtering would copy all columns.
+            ranges = ranges.filter(is_kind)
+        return spill_frame(ranges.select(columns).collect())
 
 
 @dataclass(frozen=True)
@@ -457,6 +466,18 @@ def project_onto_gpu(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[
     """
     axis = intervals.Axis.from_intervals(ranges, by=by)
     ordered = launches.with_columns(at=axis.point_positions(launches, "api_start_ns")).drop_nulls("at").sort("at")
+    batches = [ranges] if ranges.height <= _PROJECTED_ROWS else ranges.iter_slices(_PROJECTED_ROWS)
+    return pl.concat([spill_frame(_project_batch(ordered, batch, axis)) for batch in batches], rechunk=False)
+
+
+def _project_batch(ordered: pl.DataFrame, ranges: pl.DataFrame, axis: intervals.Axis) -> pl.DataFrame:
+    """Return the rows of ``project_onto_gpu`` for some ranges.
+
+    Args:
+        ordered: The launched activities, in the order of ``at``, which is the position of the launch on the axis.
+        ranges: The ranges.
+        axis: The axis, with the tracks of all ranges.
+    """
     positions = axis.nonempty_positions(ranges)
     slices = positions.select(
         "row",

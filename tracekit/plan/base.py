@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from tracekit import schemas
+from tracekit import memory, schemas
 from tracekit.forks import check_polars
 
 if TYPE_CHECKING:
@@ -78,16 +78,26 @@ def _zeros(size: int) -> pa.Buffer:
 
 def to_frame(tables: Tables, name: str) -> pl.LazyFrame:
     """Return a table as a LazyFrame. Collecting it reads only the columns that the query uses."""
-    import polars as pl
     from polars.io.plugins import register_io_source
 
     check_polars()
     schema = schemas.polars_schema(tables.schema(name))
+    limit = memory.chosen_limit()  # polars calls the function in a thread without the context of the caller
 
     def read(with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, _: int | None):  # type: ignore[no-untyped-def]
         check_polars()
-        table = tables.read(name, list(schema) if with_columns is None else with_columns or list(schema)[:1])
-        frame = pl.DataFrame(table if n_rows is None else table.slice(0, n_rows))
+        with memory.limit(limit):
+            table = tables.read(name, list(schema) if with_columns is None else with_columns or list(schema)[:1])
+            frame = _without_copy(table if n_rows is None else table.slice(0, n_rows))
         yield frame if predicate is None else frame.filter(predicate)
 
     return register_io_source(read, schema=schema)
+
+
+def _without_copy(table: pa.Table) -> pl.DataFrame:
+    """Convert a table to a frame. The chunks of a table that exceeds the memory limit are not joined."""
+    import polars as pl
+
+    if table.nbytes <= memory.budget():
+        return pl.DataFrame(table)
+    return cast("pl.DataFrame", pl.from_arrow(table, rechunk=False))

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from tracekit import schemas
+from tracekit import memory, schemas
 from tracekit.errors import SchemaError
 from tracekit.forks import check_polars
 from tracekit.plan.base import Tables, to_frame, without_null_values
@@ -103,6 +103,7 @@ class Stage(Tables):
                 check_polars()
                 self.prefetch({name: columns})
                 cached.update(self._conform(name, self.compute(name, missing)))
+                memory.release_pages()
             arrays = {c: cached[c] for c in added}
         if len(arrays) < len(set(columns)):
             below = self.base_of(name).read(name, [c for c in dict.fromkeys(columns) if c not in arrays])
@@ -136,6 +137,8 @@ class Stage(Tables):
     def _conform(self, name: str, computed: pa.Table) -> dict[str, pa.ChunkedArray]:
         """Check computed columns against the schema, and return them by name."""
         conformed = schemas.conform(computed, self.schema(name), computed.column_names)
+        if memory.is_large(conformed.nbytes):
+            conformed = memory.spill(conformed)
         return dict(zip(conformed.column_names, map(without_null_values, conformed.columns), strict=True))
 
     def _group_by_base(self, names: Sequence[str]) -> list[tuple[Tables, list[str]]]:

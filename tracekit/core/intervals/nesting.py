@@ -21,6 +21,7 @@ import polars as pl
 
 from tracekit.core.intervals.axis import Axis, map_in_threads, null_unless, search_sorted
 from tracekit.core.intervals.maximum_tree import MaximumTree
+from tracekit.core.series import spill_frame, spill_series
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,15 +64,16 @@ class NestingIndex:
         """
         axis = Axis.from_intervals(intervals, by=by)
         ordered = axis.nonempty_positions(intervals).sort("start", "end", "row", descending=[False, True, False])
-        ordered = ordered.with_columns(pl.col("row").cast(pl.Int64))
-        ends = ordered["end"].sort()
+        ordered = spill_frame(ordered.with_columns(pl.col("row").cast(pl.Int64)))
+        ends = spill_series(ordered["end"].sort())
         row = pl.int_range(ordered.height, eager=True).alias("row")
         depth = (row - search_sorted(ends, ordered["start"], "right")).alias("depth")
-        rows_by_depth = (depth * ordered.height + row).sort()
+        rows_by_depth = spill_series((depth * ordered.height + row).sort())
         parent = map_in_threads(
             lambda batch: _last_at_depth(rows_by_depth, batch["depth"] - 1, batch["row"]), pl.DataFrame([depth, row])
         )
-        frame = ordered.with_columns(depth=depth, parent=parent)
+        added = spill_frame(pl.DataFrame([depth, parent.alias("parent")]))
+        frame = ordered.hstack(added)
         crossing = _non_nested_tracks(frame)
         end_tree = MaximumTree.from_values(frame["end"] if len(crossing) else ends.clear())
         return cls(intervals, axis, frame, ends, rows_by_depth, crossing, end_tree)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
+from tracekit import memory
 from tracekit.exporters.perfetto.packets import packet
 from tracekit.exporters.perfetto.slots import (
     BlobSlots,
@@ -69,6 +70,10 @@ class InternedValue(NamedTuple):
     expression: pl.Expr
     strings: InternedStrings | None
 
+    def select(self, rows: Sizes | slice) -> InternedValue:
+        """Return the value with only the strings of the given row numbers."""
+        return self if self.strings is None else self._replace(strings=self.strings.select(rows))
+
 
 class EventTimes(NamedTuple):
     """The start times of events, and the order of the events by time.
@@ -108,9 +113,27 @@ class Events(NamedTuple):
     codes: Codes
     flows: Flows | None
 
+    def block(self, start: int, stop: int) -> Events:
+        """Return the events from ``start`` to ``stop``, counted in the order of time, as rows in this order."""
+        order = self.times.order
+        chosen = slice(start, stop) if order is None else order[start:stop]
+        columns = []
+        for column in self.rows:
+            columns.append(column[chosen])
+            if order is not None:
+                memory.release_pages()
+        return self._replace(
+            rows=pl.DataFrame(columns),
+            times=EventTimes(None, self.times.deltas[start:stop]),
+            args=[(name, [value.select(chosen) for value in values]) for name, values in self.args],
+            names=None if self.names is None else self.names.select(chosen),
+            codes=self.codes[chosen],
+            flows=None if self.flows is None else self.flows.batch(start, stop),
+        )
+
     def encode(self, start: int, stop: int) -> memoryview:
-        """Return the encoded packets of the events at the positions ``start`` to ``stop - 1`` in the order of time."""
-        chosen = slice(start, stop) if self.times.order is None else self.times.order[start:stop]
+        """Return the encoded packets of the rows ``start`` to ``stop - 1``, which must be in the order of time."""
+        chosen = slice(start, stop)
         rows = self.rows[chosen]
         event: list[Slots] = []
         for name, values in self.args:
@@ -148,7 +171,7 @@ def prepare_events(
         lane_uuids: The track uuid of each lane, by lane id.
         flows: The arrows that begin or end at the events, ordered by time, or None if there are no arrows.
     """
-    exceptions = [arg for arg in exception_args(kind) if rows.select(value_exprs(arg)[0].is_not_null().any()).item()]
+    exceptions = [arg for arg in exception_args(kind) if _has_values(arg, rows)]
     row_args = [key_arg(kind), *available_args(kind.row_args, rows.columns), *exceptions]
     repeated = available_args(kind.repeated_args, rows.columns)
     keys = [["lane_id"], column_names(kind.name), *(column_names(*value_exprs(arg)) for arg in repeated)]
@@ -263,6 +286,13 @@ def _interned_values(arg: Arg, rows: pl.DataFrame, sequence: Sequence) -> list[I
         for value in arg.values
         if not _is_all_null(value, rows)
     ]
+
+
+def _has_values(arg: Arg, rows: pl.DataFrame) -> bool:
+    """Return whether an argument with a single value has a value in some rows."""
+    (expression,) = value_exprs(arg)
+    columns = rows.select(list(dict.fromkeys(column_names(expression))))
+    return bool(columns.select(expression.is_not_null().any()).item())
 
 
 def _is_all_null(value: Value, rows: pl.DataFrame) -> bool:

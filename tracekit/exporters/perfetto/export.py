@@ -14,24 +14,25 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit import memory
 from tracekit.exporters.perfetto.events import EventTimes, encode_ends, prepare_counters, prepare_events, time_deltas
 from tracekit.exporters.perfetto.flows import FlowTable
 from tracekit.exporters.perfetto.packets import PacketCompression, Sequence, TrackUuids, clock_packet, track_packets
 from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.batches import BatchFile
 from tracekit.exporters.timeline.columns import duration_expr, start_expr
-from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_events
+from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_events, with_lane_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
     from pathlib import Path
 
-    from tracekit.exporters.perfetto.wire import Numbers, Sizes, Times
+    from tracekit.exporters.perfetto.wire import Numbers
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
     from tracekit.interface import Progress, View
 
-BATCH_ROWS = 1 << 14
+BATCH_ROWS, BLOCK_ROWS = 1 << 14, 1 << 20
 
 
 def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -> None:
@@ -81,43 +82,52 @@ class TraceWriter:
         self, view: View, layout: Layout, flows: FlowTable, stage: list[EventKind], lane_uuids: Numbers
     ) -> Iterator[int]:
         """Write the events of all kinds that share tracks (a stage), and yield the number of events of each kind."""
-        tables = {kind: read_events(view, kind).with_columns(layout.lane_ids[kind]) for kind in stage}
+        tables = {kind: read_events(view, kind) for kind in stage}
         slices = [_intervals(kind, rows, layout) for kind, rows in tables.items() if kind.phase == kinds.SLICE]
-        intervals = pl.concat([_NO_INTERVALS, *slices])
-        self._write_ends(intervals.filter(pl.col("duration") > 0), lane_uuids)
+        empty = pl.concat([_NO_ENDS, *(_select_ends(rows, pl.col("duration") == 0) for rows in slices)])
+        ends = [_select_ends(rows, pl.col("duration") > 0) for rows in slices]
+        del slices
+        memory.release_pages()
+        self._write_ends(pl.concat([_NO_ENDS, *ends]), lane_uuids)
+        del ends
         for kind in stage:
             rows = tables.pop(kind)
             self._write_events(kind, rows, layout, flows, lane_uuids)
             yield rows.height
-        self._write_ends(intervals.filter(pl.col("duration") == 0), lane_uuids)
+        self._write_ends(empty, lane_uuids)
 
     def _write_events(
         self, kind: EventKind, rows: pl.DataFrame, layout: Layout, flows: FlowTable, lane_uuids: Numbers
     ) -> None:
         """Write the events of one kind, ordered by time. A slice precedes the slices that are nested in it."""
-        order, starts = _time_order(kind, rows, layout)
-        arrows = flows.flows(kind, order, rows.height)
-        times, sequence = EventTimes(order, time_deltas(starts)), self._begin_stream()
+        times, drawn = _order_by_time(kind, rows, layout), with_lane_ids(rows, layout.lane_ids[kind])
+        memory.release_pages()
+        arrows = flows.flows(kind, times.order, rows.height)
+        sequence = self._begin_stream()
         if kind.phase == kinds.COUNTER:
-            events, tracks = prepare_counters(kind, rows, times, sequence, lanes=layout.lanes, uuids=self._uuids)
+            events, tracks = prepare_counters(kind, drawn, times, sequence, lanes=layout.lanes, uuids=self._uuids)
             self._file.write(tracks)
         else:
-            events = prepare_events(kind, rows, times, sequence, lane_uuids, flows=arrows)
+            events = prepare_events(kind, drawn, times, sequence, lane_uuids, flows=arrows)
+        memory.release_pages()
         self._file.write_jobs(sequence.string_jobs())
-        self._file.write_jobs(_batch_jobs(events.encode, rows.height))
+        for start in range(0, rows.height, BLOCK_ROWS):
+            stop = min(start + BLOCK_ROWS, rows.height)
+            self._file.write_jobs(_batch_jobs(events.block(start, stop).encode, stop - start))
+            memory.release_pages()
 
-    def _write_ends(self, intervals: pl.DataFrame, lane_uuids: Numbers) -> None:
+    def _write_ends(self, ends: pl.DataFrame, lane_uuids: Numbers) -> None:
         """Write the ends of slices, ordered by time."""
-        if not intervals.height:
+        if not ends.height:
             return
-        ordered = intervals.sort("end", maintain_order=True)
-        deltas, tracks = time_deltas(ordered["end"].to_numpy()), lane_uuids[ordered["lane_id"].to_numpy()]
+        ordered = ends.sort("end", maintain_order=True)
+        deltas, lane_ids = time_deltas(ordered["end"].to_numpy()), ordered["lane_id"].to_numpy()
         sequence = self._begin_stream()
 
         def encode(start: int, stop: int) -> memoryview:
-            return encode_ends(sequence, deltas[start:stop], tracks[start:stop])
+            return encode_ends(sequence, deltas[start:stop], lane_uuids[lane_ids[start:stop]])
 
-        self._file.write_jobs(_batch_jobs(encode, ordered.height))
+        self._file.write_jobs(_batch_jobs(encode, len(deltas)))
 
     def _begin_stream(self) -> Sequence:
         """Write the packets that begin a stream of events, and return the packet sequence that contains the stream."""
@@ -131,27 +141,31 @@ class TraceWriter:
         return Sequence(self._sequences)
 
 
-_NO_INTERVALS = pl.DataFrame(schema={"lane_id": pl.Int32, "end": pl.Int64, "duration": pl.Int64})
+_NO_ENDS = pl.DataFrame(schema={"lane_id": pl.Int32, "end": pl.Int64})
 
 
 def _intervals(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> pl.DataFrame:
     """Return the lane id, the end and the duration of each slice, with times in ns as they are written to the file."""
     start, duration = start_expr(kind, layout.clock), duration_expr(kind, layout.clock)
-    return rows.select("lane_id", end=start + duration, duration=duration)
+    times = rows.select(end=start + duration, duration=duration)
+    return with_lane_ids(times, layout.lane_ids[kind]).select("lane_id", "end", "duration")
 
 
-def _time_order(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> tuple[Sizes | None, Times]:
-    """Return the row numbers of events, sorted by start, and the sorted starts in ns.
+def _select_ends(intervals: pl.DataFrame, where: pl.Expr) -> pl.DataFrame:
+    """Return the lane id and end of the slices that meet a condition."""
+    mask = intervals.select(where).to_series()
+    return intervals.select("lane_id", "end").filter(mask)
 
-    The row numbers are None if the rows are sorted already. Of slices with the same start, the longest is the first.
-    """
+
+def _order_by_time(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> EventTimes:
+    """Return the order and the starts of events. Of slices with the same start, the longest is the first."""
     shorter = -duration_expr(kind, layout.clock) if kind.phase == kinds.SLICE else pl.lit(0, pl.Int64)
     times = rows.select(start=start_expr(kind, layout.clock), shorter=shorter)
     step, change = pl.col("start").diff(), pl.col("shorter").diff()
     if times.select(((step > 0) | ((step == 0) & (change >= 0))).all()).item():
-        return None, times["start"].to_numpy()
+        return EventTimes(None, time_deltas(times["start"].to_numpy()))
     ordered = times.with_row_index("row").sort("start", "shorter", maintain_order=True)
-    return ordered["row"].to_numpy(), ordered["start"].to_numpy()
+    return EventTimes(ordered["row"].to_numpy(), time_deltas(ordered["start"].to_numpy()))
 
 
 def _batch_jobs(encode: Callable[[int, int], memoryview], rows: int) -> Iterable[Callable[[], memoryview]]:

@@ -11,7 +11,7 @@ import polars as pl
 from tracekit.exporters.perfetto.slots import byte_windows
 from tracekit.exporters.perfetto.wire import FIXED64_BYTES, field_tag
 from tracekit.exporters.timeline import arrows, kinds
-from tracekit.exporters.timeline.layout import read_events
+from tracekit.exporters.timeline.layout import read_events, with_lane_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,7 +121,8 @@ def _arrows_within_trace(view: View, layout: Layout) -> Iterator[tuple[EventKind
     """Yield frames of arrows, each with the kinds of the events at which the arrows begin and end."""
 
     def rows(kind: EventKind) -> pl.DataFrame:
-        return read_events(view, kind).with_columns(layout.lane_ids[kind])
+        events = read_events(view, kind)
+        return with_lane_ids(events, layout.lane_ids[kind])
 
     if kinds.API_CALLS in layout.lane_ids:
         calls = arrows.call_arrow_starts(rows(kinds.API_CALLS))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.exporters.perfetto.wire import Bytes, Column, Mask, Matrix, Numbers, Sizes
+    from tracekit.exporters.timeline.combinations import Codes
 
     SizeMatrix = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
@@ -127,7 +128,7 @@ def encode_blobs(columns: Sequence[Column], rows: int) -> Blobs:
 class BlobSlots:
     """One byte string per packet, which is selected from ``Blobs``."""
 
-    def __init__(self, blobs: Blobs, codes: Sizes) -> None:
+    def __init__(self, blobs: Blobs, codes: Codes) -> None:
         self._blobs, self._codes = blobs, codes
         self.count = blobs.content.shape[1] // SLOT_BYTES
         self.sizes: Sizes | int = blobs.lengths[codes]

@@ -43,6 +43,10 @@ class InternedStrings(NamedTuple):
         """Return the interning ids of the strings in the rows with the given row numbers."""
         return self.numbers[self.codes[rows]]
 
+    def select(self, rows: Sizes | slice) -> InternedStrings:
+        """Return the interned strings of the given row numbers."""
+        return self._replace(codes=self.codes[rows])
+
 
 class StringBatch(NamedTuple):
     """Strings of a string table with consecutive interning ids, of which ``first`` is the smallest."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -11,7 +11,8 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    Codes = np.ndarray[tuple[int], np.dtype[np.int64]]
+    Codes = np.ndarray[tuple[int], np.dtype[np.integer[Any]]]
+    Sizes = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 _TABLE_SIZE = 1 << 16
 """Size up to which lookup tables of codes are always used. Larger tables are used only if the column has many rows."""
@@ -25,7 +26,7 @@ def distinct_combinations(rows: pl.DataFrame, names: Sequence[str]) -> tuple[Cod
     """Return a code for the combination of values in each row, and a frame with one row per code."""
     columns = rows.select(list(dict.fromkeys(names)))
     codes, count = _compact_codes(*_row_codes(columns, columns.columns))
-    return codes, _example_rows(columns, codes, count)
+    return _narrow(codes, count), _example_rows(columns, codes, count)
 
 
 def repeated_combinations(
@@ -53,10 +54,15 @@ def repeated_combinations(
         codes, count = more, size
         used.append(nth)
     columns = list(dict.fromkeys(name for nth in used for name in groups[nth]))
-    return codes, _example_rows(rows.select(columns), codes, count), frozenset(used)
+    return _narrow(codes, count), _example_rows(rows.select(columns), codes, count), frozenset(used)
 
 
-def _row_codes(rows: pl.DataFrame, names: Sequence[str]) -> tuple[Codes, int]:
+def _narrow(codes: Sizes, count: int) -> Codes:
+    """Convert codes below ``count`` to the smallest unsigned type that can represent them."""
+    return codes.astype(np.min_scalar_type(max(count - 1, 0)))
+
+
+def _row_codes(rows: pl.DataFrame, names: Sequence[str]) -> tuple[Sizes, int]:
     """Return a code for the combination of values in each row, and a number larger than all codes."""
     codes, count = np.zeros(rows.height, np.int64), 1
     for name in names:
@@ -64,14 +70,14 @@ def _row_codes(rows: pl.DataFrame, names: Sequence[str]) -> tuple[Codes, int]:
     return codes, count
 
 
-def _example_rows(columns: pl.DataFrame, codes: Codes, count: int) -> pl.DataFrame:
+def _example_rows(columns: pl.DataFrame, codes: Sizes, count: int) -> pl.DataFrame:
     """Return one of the rows with each code, ordered by code."""
     examples = np.empty(count, np.int64)
     examples[codes] = np.arange(len(codes))
     return columns[examples]
 
 
-def _extend_codes(codes: Codes, count: int, column: pl.Series) -> tuple[Codes, int]:
+def _extend_codes(codes: Sizes, count: int, column: pl.Series) -> tuple[Sizes, int]:
     """Extend combinations by a column, and return the new code of each row and a number larger than all codes."""
     more, size = _column_codes(column)
     if count == 1 or size == 1:
@@ -80,7 +86,7 @@ def _extend_codes(codes: Codes, count: int, column: pl.Series) -> tuple[Codes, i
     return (combined, size) if size <= _TABLE_SIZE else _compact_codes(combined, size)
 
 
-def _column_codes(column: pl.Series) -> tuple[Codes, int]:
+def _column_codes(column: pl.Series) -> tuple[Sizes, int]:
     """Return a code for the value of each row of a column, and a number larger than all codes."""
     physical = column.to_physical()
     if column.null_count() == len(column):
@@ -95,7 +101,7 @@ def _column_codes(column: pl.Series) -> tuple[Codes, int]:
     return (shifted, size) if size <= _TABLE_SIZE else _compact_codes(shifted, size)
 
 
-def _compact_codes(codes: Codes, count: int) -> tuple[Codes, int]:
+def _compact_codes(codes: Sizes, count: int) -> tuple[Sizes, int]:
     """Replace codes with consecutive codes from 0 in the same order. Return the new codes and the number of codes."""
     if count > max(_TABLE_SIZE, _TABLE_FACTOR * len(codes)):
         return _compact_codes_by_sorting(codes)
@@ -105,7 +111,7 @@ def _compact_codes(codes: Codes, count: int) -> tuple[Codes, int]:
     return numbers[codes], int(numbers[-1]) + 1
 
 
-def _compact_codes_by_sorting(codes: Codes) -> tuple[Codes, int]:
+def _compact_codes_by_sorting(codes: Sizes) -> tuple[Sizes, int]:
     """Return the result of ``_compact_codes`` by sorting, for codes that are too large for a lookup table."""
     distinct, inverse = np.unique(codes, return_inverse=True)
     return inverse.astype(np.int64), len(distinct)

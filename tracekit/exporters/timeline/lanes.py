@@ -14,6 +14,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+_INT32_ROWS = 1 << 31
+
 
 def may_overlap_expr(start: pl.Expr, end: pl.Expr) -> pl.Expr:
     """Return an expression that is False if each slice of a track starts at or after the end of the previous slice.
@@ -34,11 +36,11 @@ def is_nested(start_ns: pl.Series, end_ns: pl.Series) -> bool:
     if not ((steps > 0) | ((steps == 0) & (np.diff(ends) <= 0))).all():
         order = np.lexsort((-ends, starts))
         starts, ends = starts[order], ends[order]
-    row = np.arange(len(starts))
+    row = np.arange(len(starts), dtype=np.int32 if len(starts) < _INT32_ROWS else np.int64)
     closing = row[::-1][np.argsort(ends[::-1], kind="stable")]
     ordered_ends = ends[closing]
-    opened_at = row - np.searchsorted(ordered_ends, starts, side="right")
-    closed_at = np.searchsorted(starts, ordered_ends, side="left") - row - 1
+    opened_at = row - np.searchsorted(ordered_ends, starts, side="right").astype(row.dtype)
+    closed_at = np.searchsorted(starts, ordered_ends, side="left").astype(row.dtype) - row - 1
     return bool((opened_at[closing] == closed_at).all())
 
 

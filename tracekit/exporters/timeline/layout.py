@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from tracekit import schemas
+from tracekit import memory, schemas
 from tracekit.errors import ExportError
 from tracekit.exporters.timeline import columns, kinds, lanes
 from tracekit.exporters.timeline.columns import Clock
@@ -62,6 +63,7 @@ def compute_layout(view: View, stages: Stages) -> Layout:
             if not clock.end_ns and kind.phase == kinds.SLICE and rows.select(kind.end.is_null().any()).item():
                 clock = Clock(end_ns=_last_time(view, stages))
         lane_ids |= _assign_lanes_of_stage(tables, registry, clock)
+        memory.release_pages()
     return Layout(registry, lane_ids, clock._replace(shift_ns=-first))
 
 
@@ -82,13 +84,26 @@ def read_events(view: View, kind: EventKind) -> pl.DataFrame:
     return pl.DataFrame() if frame is None else frame.collect()
 
 
+def with_lane_ids(rows: pl.DataFrame, lane_ids: pl.Series) -> pl.DataFrame:
+    """Add the column ``lane_id``, with chunks of the same sizes as those of the rows.
+
+    Otherwise, polars would copy all columns when it computes expressions.
+    """
+    sizes = next(rows.iter_columns()).chunk_lengths()
+    starts = itertools.accumulate(sizes, initial=0)
+    chunks = [lane_ids.slice(start, size) for start, size in zip(starts, sizes, strict=False)]
+    return rows.with_columns(pl.concat(chunks, rechunk=False))
+
+
 def _scan_events(view: View, kind: EventKind) -> pl.LazyFrame | None:
     """Return the columns that are used to draw the events of a kind, or None if a required column is missing."""
     names = _columns_of_kind(view, kind)
     if not names:
         return None
     frame = view.frame(kind.table)
-    return (frame if kind.where is None else frame.filter(kind.where)).select(names)
+    if kind.where is None or frame.select(kind.where.fill_null(value=False).all()).collect().item():
+        return frame.select(names)  # Filtering would copy all columns.
+    return frame.filter(kind.where).select(names)
 
 
 def _columns_of_kind(view: View, kind: EventKind) -> list[str]:
@@ -129,6 +144,7 @@ def assign_lane_ids(intervals: pl.DataFrame, placement: Placement, registry: Lan
         lane = _lanes_of_track(intervals.select(pl.col("start", "end").gather(rows)), placement)
         ids = pl.Series(registry.lane_ids(track, lane.n_unique() if lane.len() else 1), dtype=pl.Int32)
         lane_ids = lane_ids.scatter(rows, ids.gather(lane) if lane.len() else ids.new_from_index(0, len(rows)))
+        memory.release_pages()
     return lane_ids
 
 

@@ -120,10 +120,16 @@ class TrackNames:
         def rows(table: str, *columns: str) -> list[tuple[Any, ...]]:
             return view.frame(table).select(pl.col(columns)).collect().rows()
 
+        def names(table: str, *columns: str) -> list[tuple[Any, ...]]:
+            """Return the last name of each combination of the columns before the last one, without empty names."""
+            *keys, name = columns
+            named = view.frame(table).select(columns).filter(pl.col(name).cast(pl.String) != "")
+            return named.unique(keys, keep="last").collect().rows()
+
         streams = rows("streams", "process_id", "context_id", "stream_id", "name")
         return cls(
-            processes={p: name for p, name in rows("processes", "process_id", "name") if name},
-            threads={(p, t): name for p, t, name in rows("threads", "process_id", "thread_id", "name") if name},
+            processes=dict(names("processes", "process_id", "name")),
+            threads={(p, t): name for p, t, name in names("threads", "process_id", "thread_id", "name")},
             devices={d: name for d, name in rows("devices", "device_id", "name") if name},
             streams={(p, c, s): name for p, c, s, name in streams if name},
             contexts={(p, c): d for p, c, d in rows("contexts", "process_id", "context_id", "device_id")},

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-import weakref
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import ipc
 
-from tracekit.errors import TracekitError
-from tracekit.memory import map_file
+from tracekit.memory import TemporaryStream
 from tracekit.readers.common import columns
 from tracekit.readers.common.builders import as_chunks, is_mostly_unique
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 BATCH_ROWS = 1 << 16
 """Number of rows that are written together. A table with fewer rows stays in memory."""
@@ -35,7 +30,7 @@ class SpillingBuilder:
         self._pending_rows = 0
         self._rows = 0
         self._dictionaries: dict[str, SharedDictionary] = {}
-        self._streams: list[_Stream] = []
+        self._streams: list[TemporaryStream] = []
 
     def append(self, batch: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
         """Add a batch of rows. All batches must have the same columns."""
@@ -88,7 +83,7 @@ class SpillingBuilder:
         A new stream is started if the type of a column differs from the previous batch.
         """
         if not self._streams or self._streams[-1].schema != batch.schema:
-            self._streams.append(_Stream(batch.schema))
+            self._streams.append(TemporaryStream(batch.schema))
         self._streams[-1].write(batch)
 
 
@@ -112,46 +107,3 @@ class SharedDictionary:
         self.values = pa.concat_arrays([self.values, array.dictionary.filter(pc.invert(known)).unique()])
         codes = pc.index_in(array.dictionary, self.values)
         return codes.take(array.indices)
-
-
-class _Stream:
-    """An Arrow stream in a temporary file.
-
-    Attributes:
-        schema: Schema of the batches.
-    """
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self.schema = schema
-        with _convert_disk_errors():
-            self._file = tempfile.TemporaryFile(prefix="tracekit-")  # noqa: SIM115 - closed by map_file or at the end
-            weakref.finalize(self, _close, self._file)
-            self._writer = ipc.new_stream(self._file, schema)
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Write a batch to the stream."""
-        with _convert_disk_errors():
-            self._writer.write_batch(batch)
-
-    def finish(self) -> list[pa.RecordBatch]:
-        """Finish writing, and return all batches. Their data is memory-mapped."""
-        with _convert_disk_errors():
-            self._writer.close()
-            return list(ipc.open_stream(map_file(self._file)))
-
-
-def _close(file: IO[bytes]) -> None:
-    """Close a temporary file, ignoring errors, because its content is no longer needed."""
-    with contextlib.suppress(OSError):
-        file.close()
-
-
-@contextlib.contextmanager
-def _convert_disk_errors() -> Iterator[None]:
-    """Return a context manager that converts errors of temporary files to ``TracekitError`` with a hint."""
-    try:
-        yield
-    except OSError as e:
-        message = f"temporary files cannot be written: {e.strerror or e}"
-        hint = "set TMPDIR to a folder with more free space, or allow more memory with --memory"
-        raise TracekitError(message, hint=hint) from e

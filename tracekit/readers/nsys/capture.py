@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit import schemas
+from tracekit import memory, schemas
 from tracekit.errors import CorruptTraceError, SchemaError, first_line
 from tracekit.interface import Capture
 from tracekit.readers.common import columns as col
@@ -125,6 +125,7 @@ class NsysCapture(Lookups, Capture):
         for name, table in sources:
             data = stacks.resolve_stacks(call_stacks, name, self._replace_keys_with_names(name, results.pop(0)))
             parts[name].append(self.conform(name, data, table))
+            memory.release_pages()
         tables = {
             name: self.machine_table(name).select(list(names))
             for name, names in columns.items()
