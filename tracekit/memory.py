@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SPILLED_SHARE = 16
-"""Reciprocal of the share of the memory limit from which a table is stored in a temporary file: 16 means a sixteenth."""
+"""Reciprocal of the share of the memory limit above which a table is stored in a temporary file."""
 DEFAULT_FREE_BYTES = 4 << 30
 """Free memory that is assumed if the system does not report it."""
 LARGE_BLOCK = 1 << 20
@@ -105,6 +105,21 @@ def release_pages() -> None:
             mapped.madvise(mmap.MADV_DONTNEED)
     if maps:
         return_free_memory()
+
+
+def map_file(file: IO[bytes]) -> pa.Buffer:
+    """Map the content of a completely written temporary file into memory, close the file, and return the content.
+
+    The content stays mapped until the last reference to the buffer is deleted.
+    """
+    import pyarrow as pa
+
+    with file:
+        file.flush()
+        mapped = mmap.mmap(file.fileno(), os.fstat(file.fileno()).st_size, access=mmap.ACCESS_READ)
+    with _lock:
+        _maps.add(mapped)
+    return pa.py_buffer(mapped)
 
 
 def is_large(size: int) -> bool:
