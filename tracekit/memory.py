@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import mmap
+import os
 import threading
 import weakref
 from pathlib import Path

@@ -138,10 +138,8 @@ def test_timelines_are_those_of_tables_in_memory(
 
 def test_a_system_may_lack_the_function_that_returns_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctypes.CDLL", lambda _: object())
-    memory._trim_function.cache_clear()
     spilled = memory.spill(pa.table({"number": [1, 2]}))
     assert spilled["number"].to_pylist() == [1, 2]
-    memory._trim_function.cache_clear()
 
 
 def test_the_budget_is_half_of_the_free_memory(tmp_path: Path) -> None:
