@@ -56,7 +56,7 @@ class Spawn(Protocol):
 class Show(Protocol):
     """Returns what a terminal of some width shows, stdout and stderr together; without escape sequences by default."""
 
-    def __call__(self, *args: str | Path, columns: int, colour: bool = False) -> str: ...
+    def __call__(self, *args: str | Path, columns: int, color: bool = False) -> str: ...
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def spawn() -> Spawn:
 def show() -> Show:
     """The command line in a terminal."""
 
-    def call(*args: str | Path, columns: int, colour: bool = False) -> str:
+    def call(*args: str | Path, columns: int, color: bool = False) -> str:
         known = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
         environment = {"PAGER": "cat"} | known | {"TERM": "xterm-256color"}
         ours, theirs = pty.openpty()
@@ -109,7 +109,7 @@ def show() -> Show:
             os.close(theirs)
             shown = read.result().decode().replace("\r\n", "\n")
         os.close(ours)
-        return shown if colour else _ANSI.sub("", shown)
+        return shown if color else _ANSI.sub("", shown)
 
     return call
 

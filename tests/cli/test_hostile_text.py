@@ -55,7 +55,7 @@ def harmless(shown: str) -> bool:
 @pytest.mark.parametrize("columns", [60, 300])
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 def test_a_terminal_gets_nothing_that_acts(show: Show, evil: Path, verb: list[str], columns: int) -> None:
-    shown = show(*(str(evil) if a == "IN" else a for a in verb), columns=columns, colour=True)
+    shown = show(*(str(evil) if a == "IN" else a for a in verb), columns=columns, color=True)
     assert len(shown.splitlines()) > 2
     assert harmless(shown)
 
@@ -64,7 +64,7 @@ def test_a_terminal_gets_nothing_that_acts(show: Show, evil: Path, verb: list[st
 @pytest.mark.parametrize("style", ["csv", "json", "jsonl"])
 @pytest.mark.parametrize("verb", [VERBS[2], VERBS[8]], ids=" ".join)
 def test_data_on_a_terminal(show: Show, evil: Path, verb: list[str], style: str) -> None:
-    shown = show(*(str(evil) if a == "IN" else a for a in verb), "--format", style, columns=100, colour=True)
+    shown = show(*(str(evil) if a == "IN" else a for a in verb), "--format", style, columns=100, color=True)
     assert "owned" in shown
     assert harmless(shown)
 
@@ -72,7 +72,7 @@ def test_data_on_a_terminal(show: Show, evil: Path, verb: list[str], style: str)
 @pytest.mark.many(1)
 @pytest.mark.parametrize("out", [["--to", "chrome-trace"], ["--to", "csv", "--table", "kernels"]], ids=lambda o: o[1])
 def test_a_conversion_to_a_terminal(show: Show, evil: Path, out: list[str]) -> None:
-    shown = show("convert", evil, "-", *out, "-q", columns=100, colour=True)
+    shown = show("convert", evil, "-", *out, "-q", columns=100, color=True)
     assert "owned" in shown
     assert harmless(shown)
 
@@ -137,7 +137,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_titles(show: Show, metrics: Path) -> None:
-    shown = show("rows", metrics, "ncu_metrics", "--wide", "-n", "1", columns=100, colour=True)
+    shown = show("rows", metrics, "ncu_metrics", "--wide", "-n", "1", columns=100, color=True)
     assert "=dram" in shown
     assert harmless(shown)
 

@@ -309,7 +309,7 @@ def test_a_terminal_of_80_columns_shows_readable_statistics(show: Show) -> None:
 
 
 def test_a_wide_terminal_shows_a_table_with_bold_headings(show: Show) -> None:
-    shown = show("stats", TRAIN, "-r", "cuda_gpu_kern_sum", "-q", columns=160, colour=True)
+    shown = show("stats", TRAIN, "-r", "cuda_gpu_kern_sum", "-q", columns=160, color=True)
     assert shown.startswith("\x1b[1mTime (%)  Total Time (ns)  Instances")
     assert "    23.3        1,533,628          4  383,407.0" in shown
 

@@ -129,9 +129,9 @@ def test_slice_minima(case: tuple[list[int], list[tuple[int, int]]]) -> None:
 @given(slice_lists)
 def test_covering_maxima(case: tuple[list[int], list[tuple[int, int]]]) -> None:
     values, found = case
-    colours = pl.Series(values[: len(found)] + [0] * (len(found) - len(values)), dtype=pl.Int64)
-    got = containment.covering_maxima(colours, found_frame(found), len(values))
-    covering = [[c for c, (a, b) in zip(colours, found, strict=True) if a <= i < b] for i in range(len(values))]
+    colors = pl.Series(values[: len(found)] + [0] * (len(found) - len(values)), dtype=pl.Int64)
+    got = containment.covering_maxima(colors, found_frame(found), len(values))
+    covering = [[c for c, (a, b) in zip(colors, found, strict=True) if a <= i < b] for i in range(len(values))]
     assert got.to_list() == [max(c, default=None) for c in covering]
 
 

@@ -183,8 +183,8 @@ class GraphPage(Page):
         """Wait until the graph is drawn."""
         self.wait(f"{_GRAPH} return !!(g && g.renderHierarchy && find(g.shadowRoot, 'svg'))")
 
-    def colour_by_time(self, tag: str) -> None:
-        """Select a step, and colour nodes by their compute time."""
+    def color_by_time(self, tag: str) -> None:
+        """Select a step, and color nodes by their compute time."""
         select = f"c._selectedTagIndex = c.datasets[0].tags.findIndex(t => t.tag === {json.dumps(tag)})"
         self.run(f"{_CONTROLS} window.before = c.stats; {select}")
         self.wait(f"{_CONTROLS} return !!c.stats && c.stats !== window.before")
@@ -206,7 +206,7 @@ class GraphPage(Page):
         return str(self.run("return find(document, 'tf-node-info').shadowRoot.textContent.replace(/\\s+/g, ' ')"))
 
     def scale(self) -> list[str]:
-        """Ends of the scale of colours."""
+        """Ends of the scale of colors."""
         found = self.run(f"{_CONTROLS} const p = c._currentGradientParams; return [p.minValue, p.maxValue]")
         return list(found)
 
@@ -231,7 +231,7 @@ def main(run: str, picture: str, selected: str, *expanded: str) -> None:
     with TensorBoard(Path(run)) as board:
         board.loaded()
         with GraphPage(board) as page:
-            page.colour_by_time("all iterations")
+            page.color_by_time("all iterations")
             for name in expanded:
                 page.expand(name)
             page.select(selected)

@@ -172,7 +172,7 @@ def test_the_policy_allows_only_the_scripts_of_the_page(page: Page) -> None:
     assert policy.count("sha256-") == len(scripts) == 2
     assert "connect-src" not in policy
     assert not [v for _, n, v in page.attributes if n in ("src", "action", "srcset") or n.startswith("on")]
-    assert set(json.loads(data)) == {"figures", "templates", "colours"}
+    assert set(json.loads(data)) == {"figures", "templates", "colors"}
 
 
 def test_figures_of_the_page_are_those_of_the_trace(amp: tk.Trace, page: Page) -> None:
@@ -335,7 +335,7 @@ def test_a_browser_draws_the_page_and_asks_for_nothing(name: str, tmp_path: Path
         drawn = shown.evaluate("[...document.querySelectorAll('.figure')].filter(f => f.querySelector('svg')).length")
         background = "document.querySelector('.figure .main-svg').style.background"
         dark = shown.evaluate(background)
-        shades = {theme.DARK_COLOURS[c] for c in theme.COLOURS}
+        shades = {theme.DARK_COLORS[c] for c in theme.COLORS}
         drawn_in = (
             "[...document.querySelectorAll('#figure-top_kernels path, #figure-copies path')].map(e => e.style.fill)"
         )
@@ -352,7 +352,7 @@ def test_a_browser_draws_the_page_and_asks_for_nothing(name: str, tmp_path: Path
     assert requests == [path.as_uri()]
     assert drawn == len(figures) >= 8
     assert dark_fills & shades
-    assert not dark_fills & set(theme.DARK_COLOURS)
+    assert not dark_fills & set(theme.DARK_COLORS)
     assert (dark, light) == ("rgb(22, 26, 32)", "rgb(255, 255, 255)")
     assert title.startswith("GPU profile")
     if name == "evil":

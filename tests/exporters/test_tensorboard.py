@@ -54,14 +54,14 @@ def test_the_page_shows_the_times_of_nodes_and_groups(board: Any, tmp_path: Path
     with board.TensorBoard(run) as served:
         served.loaded()
         with board.GraphPage(served) as page:
-            page.colour_by_time("all iterations")
+            page.color_by_time("all iterations")
             times, scale = page.times(), page.scale()
             page.expand("Batch")
             page.expand("Batch/Forward_pass")
             labels = page.labels()
             page.select("Batch/Forward_pass/layer1")
             card = page.card()
-            page.colour_by_time("step 1")
+            page.color_by_time("step 1")
             step = page.times()
     conv = "Batch/Forward_pass/layer1/aten_conv2d"
     assert abs(1000 * (times[conv] or 0) - ns["CONV2D_1"]) <= 1000
@@ -91,7 +91,7 @@ def test_every_node_and_group_of_the_page(name: str, board: Any, tmp_path: Path)
     with board.TensorBoard(run) as served:
         served.loaded()
         with board.GraphPage(served) as page:
-            page.colour_by_time("all iterations")
+            page.color_by_time("all iterations")
             times = page.times()
     scopes = {n.rpartition("/")[0] for n in times} - {""}
     assert {n for n in ids if n in scopes} == {n.rpartition("/")[0] for n in times if n.endswith(")")}

@@ -13,7 +13,7 @@ NAMES = ("network.pb", "saved_model.pb", "network.pbtxt")
 FILES = {name: (FIXTURES / name).read_bytes() for name in NAMES}
 BINARY = NAMES[:2]
 FIRST = 24
-"""Bytes by which a file is recognised: every other case keeps them."""
+"""Bytes by which a file is recognized: every other case keeps them."""
 _NUMBER = re.compile(rb": -?[0-9][0-9.]*")
 _WORD = re.compile(rb"[a-z_]+(?= \{|:)")
 

@@ -54,7 +54,7 @@ def test_every_figure_of_every_kind_of_capture() -> None:
                     points = [len(t.customdata) for t in shown.data if t.customdata is not None]
                     assert 0 < sum(points) <= 8000
                     written = json.dumps([{**t, "customdata": None} for t in json.loads(shown.to_json())["data"]])
-                    assert not [colour for colour in theme.DARK_COLOURS if colour in written], figure
+                    assert not [color for color in theme.DARK_COLORS if color in written], figure
     assert drawn == set(FIGURES)
 
 
@@ -66,14 +66,14 @@ def test_nothing_to_draw_says_what_to_record() -> None:
             assert (e.value.hint and "nsys profile" in e.value.hint) or "ncu" in str(e.value.hint)
 
 
-def test_colours_have_contrast_to_the_dark_background() -> None:
+def test_colors_have_contrast_to_the_dark_background() -> None:
     css = (Path(theme.__file__).parents[1] / "view" / "assets" / "view.css").read_text()
     panel = css.partition('scheme="dark"')[2].partition("--panel: ")[2][:7]
-    assert {*theme.COLOURS, *theme.PART_COLOURS.values(), theme.GRAPH_COLOUR} <= set(theme.DARK_COLOURS)
-    assert min(theme.contrast(c, b) for c in theme.DARK_COLOURS.values() for b in (theme.DARK.background, panel)) >= 4.5
-    assert len(set(theme.DARK_COLOURS.values())) == len(theme.DARK_COLOURS)
+    assert {*theme.COLORS, *theme.PART_COLORS.values(), theme.GRAPH_COLOR} <= set(theme.DARK_COLORS)
+    assert min(theme.contrast(c, b) for c in theme.DARK_COLORS.values() for b in (theme.DARK.background, panel)) >= 4.5
+    assert len(set(theme.DARK_COLORS.values())) == len(theme.DARK_COLORS)
     assert theme.contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert min(theme.contrast(theme.text_colour(c), c) for pair in theme.DARK_COLOURS.items() for c in pair) >= 4.5
+    assert min(theme.contrast(theme.text_color(c), c) for pair in theme.DARK_COLORS.items() for c in pair) >= 4.5
 
 
 def test_utilization_reaches_from_0_to_100() -> None:
@@ -85,11 +85,11 @@ def test_utilization_reaches_from_0_to_100() -> None:
     assert figure.data[0].y == ("GPU 0", "GPU 1")
 
 
-def test_parts_have_one_colour_in_all_figures(amp: tk.Trace) -> None:
+def test_parts_have_one_color_in_all_figures(amp: tk.Trace) -> None:
     breakdown, iterations = amp.plot.time_breakdown(), amp.plot.iterations()
-    colours = [t.marker.color for t in breakdown.data]
-    assert colours == [t.marker.color for t in iterations.data] == list(theme.PART_COLOURS.values())
-    assert len(set(colours)) == 7
+    colors = [t.marker.color for t in breakdown.data]
+    assert colors == [t.marker.color for t in iterations.data] == list(theme.PART_COLORS.values())
+    assert len(set(colors)) == 7
     assert sum(t.x[0] for t in breakdown.data) == pytest.approx(100)
 
 
@@ -101,7 +101,7 @@ def test_iterations_are_those_of_the_table(amp: tk.Trace) -> None:
         table.filter("is_aggregated")[c].to_list() for c in table.columns if c.startswith("in_")
     ]
     assert [parts[0].x, outside.x] == [(1, 2), (0, 3)]
-    assert outside.marker.color == theme.OUTSIDE_COLOUR
+    assert outside.marker.color == theme.OUTSIDE_COLOR
     assert "457,772,691 ns (457.773 ms)" in hover(outside)
 
 
@@ -131,7 +131,7 @@ def test_utilization_over_time_is_exact(amp: tk.Trace) -> None:
 
 def test_groups_of_one_direction(amp: tk.Trace) -> None:
     icicle = amp.plot.groups("cpu_time_ns", "bprop").data[0]
-    assert set(icicle.marker.colors) == {theme.DIRECTION_COLOURS["bprop"], theme.DIRECTION_COLOURS[None]}
+    assert set(icicle.marker.colors) == {theme.DIRECTION_COLORS["bprop"], theme.DIRECTION_COLORS[None]}
     assert icicle.parents[0] == ""
     with pytest.raises(tk.errors.UnknownFormatError, match="there is no metric 'gpu_time'"):
         amp.plot.groups("gpu_time")

@@ -45,7 +45,7 @@ def test_figures_of_recipes(recipe: str, options: dict[str, str], names: list[st
         assert figure.layout.title.text
         assert figure.layout.template.layout.paper_bgcolor == theme.DARK.background
         written = json.dumps([{**t, "customdata": None} for t in json.loads(figure.to_json())["data"]])
-        assert not [colour for colour in theme.DARK_COLOURS if colour in written]
+        assert not [color for color in theme.DARK_COLORS if color in written]
 
 
 def test_boxes_show_the_largest_sums() -> None:

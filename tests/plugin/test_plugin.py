@@ -54,7 +54,7 @@ def test_formats_lists_the_plugin(environment: Path) -> None:
     assert "nsys-sqlite" in rows
 
 
-def test_files_are_recognised_by_content(environment: Path, tmp_path: Path) -> None:
+def test_files_are_recognized_by_content(environment: Path, tmp_path: Path) -> None:
     path = tmp_path / "unknown"
     path.write_text("#lines\n10 20 first range\n12 15 second\n")
     facts = json.loads(tracekit(environment, "info", path, "--json"))

@@ -1,6 +1,6 @@
 """Reads what is no regular file; run as a program, which the system ends if it waits: ``… tests.readers.special JOBS``.
 
-``JOBS`` is a JSON list of paths, formats (null: recognise it) and tables (null: none).
+``JOBS`` is a JSON list of paths, formats (null: recognize it) and tables (null: none).
 """
 
 from __future__ import annotations

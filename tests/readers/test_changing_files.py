@@ -149,7 +149,7 @@ def test_a_file_that_is_truncated_and_rewritten_all_the_time(tmp_path: Path, for
 
 
 def test_a_file_that_was_replaced_before_it_is_opened(tmp_path: Path) -> None:
-    """What is recognised is what is read."""
+    """What is recognized is what is read."""
     from tracekit import detection
 
     file = Path(shutil.copyfile(FIXTURES / "train_amp.nsys-rep", tmp_path / "a.nsys-rep"))

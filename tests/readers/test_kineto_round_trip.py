@@ -54,7 +54,7 @@ NOT_WRITTEN = {
 
 
 def held(trace: tk.Trace, name: str) -> pl.DataFrame:
-    """The rows of a table as far as a Chrome trace holds them: names of calls have no suffix, colours are opaque."""
+    """The rows of a table as far as a Chrome trace holds them: names of calls have no suffix, colors are opaque."""
     rows = pl.DataFrame(trace.table(name)).drop(NOT_WRITTEN[name])
     rows = rows.with_columns(pl.col(pl.Categorical).cast(pl.String))
     if name == "cuda_events":

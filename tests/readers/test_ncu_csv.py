@@ -626,7 +626,7 @@ class TestRefusals:
         assert "/usr" not in str(caught.value)
 
     @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "\0" * 5000, "x" * 5000])
-    def test_other_files_are_not_recognised(self, written: Written, text: str) -> None:
+    def test_other_files_are_not_recognized(self, written: Written, text: str) -> None:
         path = written(text)
         with pytest.raises(errors.UnknownFormatError):
             tk.load(path)

@@ -243,7 +243,7 @@ class TestRanges:
     def test_cells_without_ranges(self, text: str) -> None:
         assert nvtx.parse_cells(pl.DataFrame({"text": [text]}), nvtx.PUSH_POP).height == 0
 
-    def test_colours_in_both_writings(self) -> None:
+    def test_colors_in_both_writings(self) -> None:
         frame = pl.DataFrame(
             {"text": [cell(1, *(f"d:x:none:none:ARGB:{c}:none:none" for c in ("255", "0xFF", "blue")))]}
         )

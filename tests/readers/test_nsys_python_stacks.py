@@ -45,7 +45,7 @@ MARKS: list[tuple[int, int, int, int, int, bytes]] = [
     (59, 70, PROCESS | 7, 1, RUNNING, MAIN),
     (34, 80, PROCESS | 7, 3, RUNNING, MAIN),
 ]
-"""Event type, time, thread, domain, colour and payload. Domain 1 of the other process has another name."""
+"""Event type, time, thread, domain, color and payload. Domain 1 of the other process has another name."""
 DOMAINS = [(PROCESS | 7, 1, PERIODIC), (OTHER | 8, 1, "mine"), (PROCESS | 7, 2, CUDA)]
 SAMPLES = [
     (30, 7, 9, "periodic", "Blocking Wait", ("wait", "main", "<module>")),

@@ -27,8 +27,8 @@ TRAIN = (FIXTURES / "train_amp.nsys-rep",)
 RANKS = tuple(SHARED / f"straggler_rank{n}.nsys-rep" for n in (0, 1))
 WIDTH, HEIGHT = 1440, 900
 MAX_BYTES = 80_000
-COLOURS = (256, 128, 64)
-"""Numbers of colours, of which the largest is used with which the picture is small enough."""
+COLORS = (256, 128, 64)
+"""Numbers of colors, of which the largest is used with which the picture is small enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Picture:
         name: Name of the file, without prefix and suffix.
         captures: The captures that the server opens.
         url: URL of the page.
-        scheme: Colour scheme.
+        scheme: Color scheme.
         select: Tables whose first row is selected, in this order.
         scroll: Table that is at the top of the window.
     """
@@ -112,9 +112,9 @@ def small(png: bytes) -> bytes:
     from PIL import Image
 
     image = Image.open(io.BytesIO(png)).convert("RGB")
-    for colours in COLOURS:
+    for colors in COLORS:
         written = io.BytesIO()
-        image.quantize(colours, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        image.quantize(colors, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
             written, "PNG", optimize=True
         )
         if written.tell() <= MAX_BYTES:

@@ -137,7 +137,7 @@ class Plots:
         Args:
             metric: Column of ``group_nodes`` that determines the width: ``gpu_time_ns``, ``cpu_time_ns``,
                 ``api_time_ns``, ``cpu_overhead_ns`` or ``gpu_idle_ns``.
-            direction: Direction of the ops to draw. If None, both directions are drawn in different colours.
+            direction: Direction of the ops to draw. If None, both directions are drawn in different colors.
             dark: Whether to use the dark template.
 
         Raises:

@@ -17,10 +17,10 @@ from tracekit.plots.labels import (
     time_unit,
 )
 from tracekit.plots.theme import (
-    COLOURS,
-    GRAPH_COLOUR,
-    OUTSIDE_COLOUR,
-    PART_COLOURS,
+    COLORS,
+    GRAPH_COLOR,
+    OUTSIDE_COLOR,
+    PART_COLORS,
     PART_NAMES,
     figure,
     graph_objects,
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 _HOVER = "%{customdata}<extra></extra>"
 _ROW_PIXELS = 30
 _KERNEL_KINDS = {
-    "tensor_core": ("Tensor Core kernels", PART_COLOURS["tensor_core"]),
-    "other_kernel": ("Other kernels", PART_COLOURS["other_kernel"]),
-    "graph": ("CUDA graphs", GRAPH_COLOUR),
-    "memory": ("Memory copies and sets", PART_COLOURS["memory"]),
+    "tensor_core": ("Tensor Core kernels", PART_COLORS["tensor_core"]),
+    "other_kernel": ("Other kernels", PART_COLORS["other_kernel"]),
+    "graph": ("CUDA graphs", GRAPH_COLOR),
+    "memory": ("Memory copies and sets", PART_COLORS["memory"]),
 }
-CAUSE_COLOURS = {
+CAUSE_COLORS = {
     "launched": "#009E73",
     "module_loading": "#E69F00",
     "synchronization": "#D55E00",
@@ -52,7 +52,7 @@ CAUSE_COLOURS = {
     "sampled": "#A0522D",
     "other": "#8A8F98",
 }
-"""Colours of the causes of idle time."""
+"""Colors of the causes of idle time."""
 
 
 def gpu_utilization(devices: pl.DataFrame, *, dark: bool = False) -> Figure:
@@ -74,7 +74,7 @@ def gpu_utilization(devices: pl.DataFrame, *, dark: bool = False) -> Figure:
         orientation="h",
         text=[f"{r['percent']:.2f}%" for r in rows],
         textposition="auto",
-        marker_color=COLOURS[0],
+        marker_color=COLORS[0],
         customdata=hover,
         hovertemplate=_HOVER,
     )
@@ -97,7 +97,7 @@ def time_breakdown(parts: pl.DataFrame, *, dark: bool = False) -> Figure:
             x=[row["percent"]],
             orientation="h",
             name=f"{PART_NAMES[row['part']]} {row['percent']:.2f}%",
-            marker_color=PART_COLOURS[row["part"]],
+            marker_color=PART_COLORS[row["part"]],
             customdata=[f"{PART_NAMES[row['part']]}<br>{row['percent']:.3f}%<br>{format_nanoseconds(row['time_ns'])}"],
             hovertemplate=_HOVER,
         )
@@ -140,7 +140,7 @@ def kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: bool = False) -> Figure:
-    """Draw the duration of iterations as stacked bars, with one colour per part.
+    """Draw the duration of iterations as stacked bars, with one color per part.
 
     Bars of iterations that are not aggregated are hatched in grey and not divided into parts.
 
@@ -159,7 +159,7 @@ def iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: bool = F
             y=[ns / factor for ns in inside[column]],
             width=width,
             name=PART_NAMES[part],
-            marker_color=PART_COLOURS[part],
+            marker_color=PART_COLORS[part],
             customdata=_iteration_hovers(inside, column, PART_NAMES[part]),
             hovertemplate=_HOVER,
         )
@@ -172,7 +172,7 @@ def iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: bool = F
             y=[ns / factor for ns in outside["duration_ns"]],
             width=width,
             name="Outside the aggregation",
-            marker={"color": OUTSIDE_COLOUR, "pattern": {"shape": "/", "size": 6}},
+            marker={"color": OUTSIDE_COLOR, "pattern": {"shape": "/", "size": 6}},
             customdata=_iteration_hovers(outside, "duration_ns", "Outside the aggregation"),
             hovertemplate=_HOVER,
         )
@@ -218,12 +218,12 @@ def top_ops(ops: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
         f"{format_integer(r['kernel_count'])} kernels"
         for r in rows
     ]
-    colours = [
-        PART_COLOURS["tensor_core"] if r["uses_tensor_cores"] and metric == "gpu_time_ns" else COLOURS[0] for r in rows
+    colors = [
+        PART_COLORS["tensor_core"] if r["uses_tensor_cores"] and metric == "gpu_time_ns" else COLORS[0] for r in rows
     ]
     kind = "GPU" if metric == "gpu_time_ns" else "CPU"
     return _horizontal_bars(
-        names, ops[metric].to_list(), hover, colours, dark=dark, title=f"Ops by {kind} time", axis=f"{kind} time"
+        names, ops[metric].to_list(), hover, colors, dark=dark, title=f"Ops by {kind} time", axis=f"{kind} time"
     )
 
 
@@ -254,15 +254,15 @@ def _horizontal_bars_by_name(rows: pl.DataFrame, what: str, *, dark: bool, title
         f"{full_name(name)}<br>{format_nanoseconds(time)}, {percent:.2f}%<br>{format_integer(count)} {what}"
         for name, time, count, percent in zip(*columns, strict=True)
     ]
-    colours = [COLOURS[0]] * rows.height
-    return _horizontal_bars(names, rows["time_ns"].to_list(), hover, colours, dark=dark, title=title, axis=axis)
+    colors = [COLORS[0]] * rows.height
+    return _horizontal_bars(names, rows["time_ns"].to_list(), hover, colors, dark=dark, title=title, axis=axis)
 
 
 def _horizontal_bars(
     labels: Sequence[str],
     times: Sequence[int],
     hover: Sequence[str],
-    colours: Sequence[str],
+    colors: Sequence[str],
     *,
     dark: bool,
     title: str,
@@ -275,7 +275,7 @@ def _horizontal_bars(
         y=positions,
         x=[t / factor for t in times],
         orientation="h",
-        marker_color=list(colours),
+        marker_color=list(colors),
         customdata=list(hover),
         hovertemplate=_HOVER,
     )
@@ -300,7 +300,7 @@ def copies(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
         for r in rows
     ]
     (byte_factor, byte_name), (time_factor, time_name) = byte_unit(kinds["bytes"]), time_unit(kinds["time_ns"])
-    charts = (("bytes", byte_factor, "x", COLOURS[0]), ("time_ns", time_factor, "x2", COLOURS[1]))
+    charts = (("bytes", byte_factor, "x", COLORS[0]), ("time_ns", time_factor, "x2", COLORS[1]))
     bars = [
         graph_objects().Bar(
             y=names,
@@ -308,11 +308,11 @@ def copies(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
             orientation="h",
             xaxis=axis,
             yaxis="y",
-            marker_color=colour,
+            marker_color=color,
             customdata=hover,
             hovertemplate=_HOVER,
         )
-        for column, factor, axis, colour in charts
+        for column, factor, axis, color in charts
     ]
     height = 130 + 2 * _ROW_PIXELS * len(names)
     drawn = figure(bars, dark=dark, title="Memory copies and sets", height=height)
@@ -332,7 +332,7 @@ def idle_causes(causes: pl.DataFrame, *, dark: bool = False) -> Figure:
         dark: Whether to use the dark template.
     """
     factor, unit = time_unit(causes.group_by("Device ID").agg(pl.col("Total Time (ns)").sum())["Total Time (ns)"])
-    order = {name: n for n, name in enumerate(CAUSE_COLOURS)}
+    order = {name: n for n, name in enumerate(CAUSE_COLORS)}
     bars = []
     for cause in sorted(causes["Cause"].unique(), key=lambda c: order[c]):
         rows = causes.filter(pl.col("Cause") == cause).rows(named=True)
@@ -347,7 +347,7 @@ def idle_causes(causes: pl.DataFrame, *, dark: bool = False) -> Figure:
             x=[r["Total Time (ns)"] / factor for r in rows],
             orientation="h",
             name=cause.replace("_", " "),
-            marker_color=CAUSE_COLOURS[cause],
+            marker_color=CAUSE_COLORS[cause],
             customdata=hover,
             hovertemplate=_HOVER,
         )

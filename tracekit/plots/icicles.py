@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.plots.labels import format_integer, format_nanoseconds, full_name, label
-from tracekit.plots.theme import COLOURS, DIRECTION_COLOURS, dark_colours, figure, graph_objects, text_colour
+from tracekit.plots.theme import COLORS, DIRECTION_COLORS, dark_colors, figure, graph_objects, text_color
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,7 +29,7 @@ _PATH_LENGTH = 300
 
 
 def groups(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
-    """Draw the tree of groups and ops, coloured by direction.
+    """Draw the tree of groups and ops, colored by direction.
 
     Args:
         nodes: One row per node: ``node`` (id), ``parent`` (id, null for a root), ``path``, ``name``, ``direction``,
@@ -38,16 +38,16 @@ def groups(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
         dark: Whether to use the dark template.
     """
     names = [op or name or "All ops" for op, name in zip(nodes["op_id"], nodes["name"], strict=True)]
-    colours = [DIRECTION_COLOURS[d] for d in nodes["direction"]]
-    drawn = _draw_metric_icicle(nodes, names, colours, metric, "calls", dark=dark, title="Groups")
-    known = [d for d in DIRECTION_COLOURS if d and d in nodes["direction"]]
-    shown = {d: dark_colours(DIRECTION_COLOURS[d]) if dark else DIRECTION_COLOURS[d] for d in known}
+    colors = [DIRECTION_COLORS[d] for d in nodes["direction"]]
+    drawn = _draw_metric_icicle(nodes, names, colors, metric, "calls", dark=dark, title="Groups")
+    known = [d for d in DIRECTION_COLORS if d and d in nodes["direction"]]
+    shown = {d: dark_colors(DIRECTION_COLORS[d]) if dark else DIRECTION_COLORS[d] for d in known}
     legend = [f'<span style="color:{shown[d]}">■</span> {_DIRECTIONS[d]}' for d in known]
     return drawn.update_layout(title_subtitle_text="   ".join(legend))
 
 
 def nvtx(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
-    """Draw the tree of NVTX range paths, coloured by level.
+    """Draw the tree of NVTX range paths, colored by level.
 
     Args:
         nodes: One row per node: ``node`` (id), ``parent`` (id, null for a root), ``path``, ``name``, ``count`` (number
@@ -57,12 +57,12 @@ def nvtx(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
     """
     names = [name or "All ranges" for name in nodes["name"]]
     levels = _node_levels(nodes)
-    colours = [DIRECTION_COLOURS[None] if not levels[n] else COLOURS[levels[n] % 6] for n in nodes["node"]]
-    return _draw_metric_icicle(nodes, names, colours, metric, "ranges", dark=dark, title="NVTX ranges")
+    colors = [DIRECTION_COLORS[None] if not levels[n] else COLORS[levels[n] % 6] for n in nodes["node"]]
+    return _draw_metric_icicle(nodes, names, colors, metric, "ranges", dark=dark, title="NVTX ranges")
 
 
 def stacks(nodes: pl.DataFrame, weight: str, *, dark: bool = False) -> Figure:
-    """Draw the tree of call stacks, coloured by module.
+    """Draw the tree of call stacks, colored by module.
 
     Args:
         nodes: One row per node: ``node`` (id), ``parent`` (id, null for the root), ``name``, ``module``, ``value``
@@ -73,7 +73,7 @@ def stacks(nodes: pl.DataFrame, weight: str, *, dark: bool = False) -> Figure:
     """
     names = ["All stacks", *(name or "unknown" for name in nodes["name"][1:])]
     modules = list(dict.fromkeys(module for module in nodes["module"] if module))
-    colours = {module: COLOURS[n % len(COLOURS)] for n, module in enumerate(modules)}
+    colors = {module: COLORS[n % len(COLORS)] for n, module in enumerate(modules)}
     total = nodes["value"][0]
     amount = format_nanoseconds if weight == "time" else format_integer
     rows = zip(names, nodes["module"], nodes["value"], nodes["count"], strict=True)
@@ -86,7 +86,7 @@ def stacks(nodes: pl.DataFrame, weight: str, *, dark: bool = False) -> Figure:
     return _draw_icicle(
         nodes,
         names,
-        [colours.get(module or "", DIRECTION_COLOURS[None]) for module in nodes["module"]],
+        [colors.get(module or "", DIRECTION_COLORS[None]) for module in nodes["module"]],
         hover,
         dark=dark,
         title="Call stacks by time" if weight == "time" else "Call stacks by number of samples",
@@ -101,7 +101,7 @@ _STACK_LEVELS, _STACK_LEVEL_PIXELS = 40, 22
 def _draw_metric_icicle(
     nodes: pl.DataFrame,
     names: list[str],
-    colours: list[str],
+    colors: list[str],
     metric: str,
     what: str,
     *,
@@ -117,13 +117,13 @@ def _draw_metric_icicle(
     ]
     height = min(_HIGHEST, 80 + _LEVEL_PIXELS * (1 + max(_node_levels(nodes).values(), default=0)))
     title = f"{title} by {METRIC_NAMES[metric]}"
-    return _draw_icicle(nodes, names, colours, hover, dark=dark, title=title, height=height, levels=_LEVELS)
+    return _draw_icicle(nodes, names, colors, hover, dark=dark, title=title, height=height, levels=_LEVELS)
 
 
 def _draw_icicle(
     nodes: pl.DataFrame,
     names: list[str],
-    colours: list[str],
+    colors: list[str],
     hover: list[str],
     *,
     dark: bool,
@@ -136,7 +136,7 @@ def _draw_icicle(
     Args:
         nodes: The columns ``node``, ``parent`` and ``own``.
         names: Name of each node.
-        colours: Colour of each node.
+        colors: Color of each node.
         hover: Hover text of each node.
         dark: Whether to use the dark template.
         title: Title of the figure.
@@ -153,9 +153,9 @@ def _draw_icicle(
         sort=True,
         customdata=hover,
         hovertemplate="%{customdata}<extra></extra>",
-        marker={"colors": colours, "line": {"width": 1}},
+        marker={"colors": colors, "line": {"width": 1}},
         leaf={"opacity": 1},
-        textfont={"color": [text_colour(dark_colours(c) if dark else c) for c in colours]},
+        textfont={"color": [text_color(dark_colors(c) if dark else c) for c in colors]},
         tiling={"orientation": "v"},
         textinfo="label",
         pathbar={"thickness": 22},

@@ -13,7 +13,7 @@ from tracekit.plots.labels import (
     label,
     time_unit,
 )
-from tracekit.plots.theme import COLOURS, figure, graph_objects
+from tracekit.plots.theme import COLORS, figure, graph_objects
 
 if TYPE_CHECKING:
     import polars as pl
@@ -115,14 +115,14 @@ def metrics(samples: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def _line_trace(x: list[float], y: list[Any], hover: list[str], name: str, nth: int) -> Any:
-    colour = COLOURS[nth % len(COLOURS)]
-    dash = ("solid", "dash", "dot", "dashdot")[nth // len(COLOURS) % 4]
+    color = COLORS[nth % len(COLORS)]
+    dash = ("solid", "dash", "dot", "dashdot")[nth // len(COLORS) % 4]
     return graph_objects().Scatter(
         x=x,
         y=y,
         mode="lines",
         name=name,
-        line={"color": colour, "width": 1.5, "dash": dash},
+        line={"color": color, "width": 1.5, "dash": dash},
         customdata=hover,
         hovertemplate=_HOVER,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.plots.labels import format_integer, format_nanoseconds, label, time_unit
-from tracekit.plots.theme import COLOURS, GRAPH_COLOUR, PART_COLOURS, figure, graph_objects
+from tracekit.plots.theme import COLORS, GRAPH_COLOR, PART_COLORS, figure, graph_objects
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -17,13 +17,13 @@ _ROW_PIXELS, _MAX_PIXELS, _LABELLED = 26, 1200, 40
 FEW = 12
 """Maximum number of occurrences or iterations for which each one has a tick and a marker."""
 _PARTS = {
-    "compute_ns": ("Computation", PART_COLOURS["tensor_core"]),
-    "hidden_ns": ("Computation and communication", GRAPH_COLOUR),
-    "exposed_ns": ("Exposed communication", PART_COLOURS["io"]),
-    "memory_ns": ("Memory operations", PART_COLOURS["memory"]),
-    "idle_ns": ("Idle", PART_COLOURS["other"]),
+    "compute_ns": ("Computation", PART_COLORS["tensor_core"]),
+    "hidden_ns": ("Computation and communication", GRAPH_COLOR),
+    "exposed_ns": ("Exposed communication", PART_COLORS["io"]),
+    "memory_ns": ("Memory operations", PART_COLORS["memory"]),
+    "idle_ns": ("Idle", PART_COLORS["other"]),
 }
-_WAITS = {"wait_ns": ("Waiting", PART_COLOURS["io"]), "transfer_ns": ("Transfer", PART_COLOURS["other_kernel"])}
+_WAITS = {"wait_ns": ("Waiting", PART_COLORS["io"]), "transfer_ns": ("Transfer", PART_COLORS["other_kernel"])}
 
 
 def gpu_time(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
@@ -65,7 +65,7 @@ def arrivals(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def _time_bars(
-    rows: pl.DataFrame, ranks: list[str], column: str, name: str, colour: str, *, of: str = "", factor: int = 1
+    rows: pl.DataFrame, ranks: list[str], column: str, name: str, color: str, *, of: str = "", factor: int = 1
 ) -> Any:
     """Return a plotly trace with one horizontal bar per row, whose length is a time.
 
@@ -74,7 +74,7 @@ def _time_bars(
         ranks: Label of each row.
         column: Name of the column with the times.
         name: Name of the times in the legend.
-        colour: Colour of the bars.
+        color: Color of the bars.
         of: Name of a column. If it is not empty, times are drawn in per cent of the value in this column.
         factor: Number of ns in the unit of the axis, if times are not drawn in per cent.
     """
@@ -89,7 +89,7 @@ def _time_bars(
         x=shares,
         orientation="h",
         name=name,
-        marker_color=colour,
+        marker_color=color,
         customdata=hover,
         hovertemplate=_HOVER,
     )
@@ -116,9 +116,9 @@ def iteration_spread(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
     """
     factor, unit = time_unit(rows["max_ns"].drop_nulls())
     lines = [
-        _iteration_line(rows, "min_ns", "Shortest", factor, COLOURS[4]),
-        _iteration_line(rows, "max_ns", "Longest", factor, COLOURS[4]).update(fill="tonexty"),
-        _iteration_line(rows, "median_ns", "Median", factor, COLOURS[0]),
+        _iteration_line(rows, "min_ns", "Shortest", factor, COLORS[4]),
+        _iteration_line(rows, "max_ns", "Longest", factor, COLORS[4]).update(fill="tonexty"),
+        _iteration_line(rows, "median_ns", "Median", factor, COLORS[0]),
     ]
     late = rows.drop_nulls("straggler")
     lines += [
@@ -131,7 +131,7 @@ def iteration_spread(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
     return drawn.update_yaxes(rangemode="tozero")
 
 
-def _iteration_line(rows: pl.DataFrame, column: str, name: str, factor: int, colour: str) -> Any:
+def _iteration_line(rows: pl.DataFrame, column: str, name: str, factor: int, color: str) -> Any:
     hover = [
         f"iteration {format_integer(number)}<br>{name.lower()}: {'' if time is None else format_nanoseconds(int(time))}"
         for number, time in rows["iteration", column].rows()
@@ -141,7 +141,7 @@ def _iteration_line(rows: pl.DataFrame, column: str, name: str, factor: int, col
         y=(rows[column] / factor).to_list(),
         mode="lines+markers" if rows.height <= FEW else "lines",
         name=name,
-        line={"color": colour, "width": 1.5},
+        line={"color": color, "width": 1.5},
         customdata=hover,
         hovertemplate=_HOVER,
     )
@@ -162,7 +162,7 @@ def _straggler_markers(rows: pl.DataFrame, nth: int, factor: int) -> Any:
         y=(rows["max_ns"] / factor).to_list(),
         mode="markers",
         name=f"Straggler: rank {rank}",
-        marker={"color": COLOURS[(5, 3, 1, 6, 7, 9)[nth % 6]], "size": 9, "symbol": _SYMBOLS[nth % len(_SYMBOLS)]},
+        marker={"color": COLORS[(5, 3, 1, 6, 7, 9)[nth % 6]], "size": 9, "symbol": _SYMBOLS[nth % len(_SYMBOLS)]},
         customdata=hover,
         hovertemplate=_HOVER,
     )
@@ -187,7 +187,7 @@ def stragglers(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
         y=list(range(rows.height)),
         x=(rows["lost_ns"] / factor).to_list(),
         orientation="h",
-        marker_color=COLOURS[5],
+        marker_color=COLORS[5],
         customdata=hover,
         hovertemplate=_HOVER,
     )

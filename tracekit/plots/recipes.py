@@ -8,7 +8,7 @@ import polars as pl
 
 from tracekit.plots import ranks
 from tracekit.plots.labels import format_integer, format_nanoseconds, full_name, label, time_unit
-from tracekit.plots.theme import COLOURS, figure, graph_objects
+from tracekit.plots.theme import COLORS, figure, graph_objects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +83,7 @@ def spread(stats: pl.DataFrame, *, dark: bool = False) -> Figure:
         q3=rows["Q3"].to_list(),
         upperfence=rows["Max"].to_list(),
         mean=rows["Mean"].to_list(),
-        line={"color": COLOURS[0]},
+        line={"color": COLORS[0]},
     )
     height = 160 + _ROW_PIXELS * rows.height
     title = f"Spread over all ranks{_first_rows_note(_NAMES, stats.height, 'names')}"
@@ -122,7 +122,7 @@ def _pace_line(column: pl.Series, number: int, factor: int) -> Any:
         y=[None if value is None else value / factor for value in column],
         mode="lines+markers" if len(column) <= ranks.FEW else "lines",
         name=f"rank {column.name}",
-        line={"color": COLOURS[number % len(COLOURS)], "width": 1.5},
+        line={"color": COLORS[number % len(COLORS)], "width": 1.5},
         customdata=hover,
         hovertemplate=_HOVER,
     )
@@ -149,7 +149,7 @@ def pace_over_time(starts: pl.DataFrame, durations: pl.DataFrame, *, dark: bool 
             y=(each["duration"] / factor).to_list(),
             mode="markers",
             name=f"rank {name}",
-            marker={"color": COLOURS[n % len(COLOURS)], "size": 5, "symbol": _SYMBOLS[n % len(_SYMBOLS)]},
+            marker={"color": COLORS[n % len(COLORS)], "size": 5, "symbol": _SYMBOLS[n % len(_SYMBOLS)]},
             customdata=[
                 f"rank {name}, occurrence {nth}<br>{format_nanoseconds(int(duration))}"
                 f"<br>at {format_integer(int(start))} ns"
@@ -278,7 +278,7 @@ def _histogram_line(counts: pl.DataFrame, name: str, number: int, edges: list[fl
         x=edges[:-1],
         y=heights,
         mode="lines",
-        line={"color": COLOURS[number % len(COLOURS)], "width": 1.5, "shape": "hv"},
+        line={"color": COLORS[number % len(COLORS)], "width": 1.5, "shape": "hv"},
         name=label(name),
         customdata=hover,
         hovertemplate=_HOVER,
@@ -300,7 +300,7 @@ def overlap(grouped: pl.DataFrame, *, dark: bool = False) -> Figure:
             y=list(range(rows.height)),
             x=rows[title].to_list(),
             name=title,
-            marker={"color": COLOURS[n]},
+            marker={"color": COLORS[n]},
             customdata=[f"{full_name(n)}<br>{title}: {share:.1f}%" for n, share in rows.select("Name", title).rows()],
             hovertemplate=_HOVER,
         )

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.plots.labels import format_integer, format_nanoseconds, full_name, label
-from tracekit.plots.theme import COLOURS, figure, graph_objects
+from tracekit.plots.theme import COLORS, figure, graph_objects
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _LIMITERS = {
-    "memory-limited": COLOURS[1],
-    "math-limited": COLOURS[2],
-    "SM-limited": COLOURS[2],
-    "math- and memory-limited": COLOURS[6],
-    "SM- and memory-limited": COLOURS[6],
-    "latency-limited": COLOURS[0],
+    "memory-limited": COLORS[1],
+    "math-limited": COLORS[2],
+    "SM-limited": COLORS[2],
+    "math- and memory-limited": COLORS[6],
+    "SM- and memory-limited": COLORS[6],
+    "latency-limited": COLORS[0],
 }
 
 
@@ -50,7 +50,7 @@ def roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
             mode="markers",
             name=label(kind),
             marker={
-                "color": _LIMITERS.get(kind or "", COLOURS[8]),
+                "color": _LIMITERS.get(kind or "", COLORS[8]),
                 "size": [8 + 22 * ((r["Time (ns)"] or 0) / longest) ** 0.5 for r in chosen],
                 "opacity": 0.85,
                 "line": {"width": 1},
@@ -84,7 +84,7 @@ def _roof_line(rows: pl.DataFrame) -> object:
         y=[low * memory, math, math],
         mode="lines",
         name="Highest peaks",
-        line={"color": COLOURS[8], "width": 2},
+        line={"color": COLORS[8], "width": 2},
         customdata=hover,
         hovertemplate="%{customdata}<extra></extra>",
     )

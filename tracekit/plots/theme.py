@@ -1,4 +1,4 @@
-"""The appearance of figures: colours, and a light and a dark template."""
+"""The appearance of figures: colors, and a light and a dark template."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PART_NAMES = {
 }
 """Names of the parts into which the time of iterations is divided."""
 
-PART_COLOURS = {
+PART_COLORS = {
     "tensor_core": "#009E73",
     "other_kernel": "#0072B2",
     "memory": "#E69F00",
@@ -33,13 +33,13 @@ PART_COLOURS = {
     "cpu": "#56B4E9",
     "other": "#8A8F98",
 }
-"""Colours of the parts of iterations in all figures. People with colour vision deficiencies can distinguish them."""
+"""Colors of the parts of iterations in all figures. People with color vision deficiencies can distinguish them."""
 
-GRAPH_COLOUR = "#7B5EA7"
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7B5EA7", "#B3A536", "#8A8F98", "#4C7A34")
-DIRECTION_COLOURS = {"fprop": "#0072B2", "bprop": "#D55E00", None: "#8A8F98"}
-OUTSIDE_COLOUR = "#B4B9C2"
-DARK_COLOURS = {
+GRAPH_COLOR = "#7B5EA7"
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7B5EA7", "#B3A536", "#8A8F98", "#4C7A34")
+DIRECTION_COLORS = {"fprop": "#0072B2", "bprop": "#D55E00", None: "#8A8F98"}
+OUTSIDE_COLOR = "#B4B9C2"
+DARK_COLORS = {
     "#0072B2": "#3D8FD6",
     "#E69F00": "#F0B020",
     "#009E73": "#00A87B",
@@ -51,13 +51,13 @@ DARK_COLOURS = {
     "#8A8F98": "#979CA6",
     "#4C7A34": "#82B366",
 }
-"""Maps colours of the light template to colours of the dark one, whose contrast to the background is at least 4.5."""
+"""Maps colors of the light template to colors of the dark one, whose contrast to the background is at least 4.5."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
 
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """The colours of the light or dark template."""
+    """The colors of the light or dark template."""
 
     background: str
     text: str
@@ -112,7 +112,7 @@ def figure(
     """
     drawn = graph_objects().Figure(traces)
     if dark:
-        drawn.for_each_trace(_use_dark_colours)
+        drawn.for_each_trace(_use_dark_colors)
     drawn.update_layout(template=template(dark=dark), title_text=title, height=height)
     if x is not None:
         drawn.update_xaxes(title_text=x)
@@ -121,75 +121,75 @@ def figure(
     return drawn
 
 
-def _use_dark_colours(trace: Any) -> None:
-    """Replace the colours of a plotly trace with those of the dark template."""
+def _use_dark_colors(trace: Any) -> None:
+    """Replace the colors of a plotly trace with those of the dark template."""
     for part, name in (("marker", "color"), ("marker", "colors"), ("line", "color")):
         if part in trace and name in trace[part]:
-            trace[part][name] = dark_colours(trace[part][name])
+            trace[part][name] = dark_colors(trace[part][name])
 
 
-def dark_colours(colours: Any) -> Any:
-    """Replace a colour of the light template, or each colour in a list, with the colour of the dark template.
+def dark_colors(colors: Any) -> Any:
+    """Replace a color of the light template, or each color in a list, with the color of the dark template.
 
     Other values are returned unchanged.
     """
-    if isinstance(colours, str):
-        return DARK_COLOURS.get(colours, colours)
-    return [DARK_COLOURS.get(each, each) for each in colours] if isinstance(colours, list | tuple) else colours
+    if isinstance(colors, str):
+        return DARK_COLORS.get(colors, colors)
+    return [DARK_COLORS.get(each, each) for each in colors] if isinstance(colors, list | tuple) else colors
 
 
 def contrast(one: str, other: str) -> float:
-    """Return the contrast ratio of two colours, as defined by WCAG 2."""
+    """Return the contrast ratio of two colors, as defined by WCAG 2."""
     low, high = sorted((_luminance(one), _luminance(other)))
     return (high + 0.05) / (low + 0.05)
 
 
-def _luminance(colour: str) -> float:
-    """Return the relative luminance of a colour such as ``#0072B2``."""
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+def _luminance(color: str) -> float:
+    """Return the relative luminance of a color such as ``#0072B2``."""
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)  # noqa: PLR2004
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 @functools.cache
-def text_colour(background: str) -> str:
-    """Return the text colour with the higher contrast to a background colour: black or white."""
+def text_color(background: str) -> str:
+    """Return the text color with the higher contrast to a background color: black or white."""
     return max("#000000", "#ffffff", key=lambda text: contrast(text, background))
 
 
 @functools.cache
 def template(*, dark: bool) -> Any:
     """Return the light or the dark template."""
-    colours = DARK if dark else LIGHT
+    colors = DARK if dark else LIGHT
     axis = {
-        "gridcolor": colours.grid,
-        "linecolor": colours.line,
-        "tickcolor": colours.line,
-        "zerolinecolor": colours.line,
+        "gridcolor": colors.grid,
+        "linecolor": colors.line,
+        "tickcolor": colors.line,
+        "zerolinecolor": colors.line,
         "zerolinewidth": 1,
         "automargin": True,
         "ticks": "",
         "title": {"standoff": 8},
     }
     layout = {
-        "font": {"family": FONT, "size": 13, "color": colours.text},
+        "font": {"family": FONT, "size": 13, "color": colors.text},
         "title": {"font": {"size": 15}, "x": 0, "xref": "container", "xanchor": "left", "pad": {"l": 8}},
-        "paper_bgcolor": colours.background,
-        "plot_bgcolor": colours.background,
-        "colorway": dark_colours(COLOURS) if dark else list(COLOURS),
+        "paper_bgcolor": colors.background,
+        "plot_bgcolor": colors.background,
+        "colorway": dark_colors(COLORS) if dark else list(COLORS),
         "xaxis": axis,
         "yaxis": axis,
         "separators": ".,",
         "margin": {"l": 8, "r": 16, "t": 48, "b": 8},
         "hoverlabel": {
-            "bgcolor": colours.hover,
-            "bordercolor": colours.line,
-            "font": {"family": FONT, "size": 13, "color": colours.text},
+            "bgcolor": colors.hover,
+            "bordercolor": colors.line,
+            "font": {"family": FONT, "size": 13, "color": colors.text},
             "align": "left",
             "namelength": -1,
         },
         "legend": {"orientation": "h", "x": 0, "y": -0.22, "xanchor": "left", "yanchor": "top"},
         "bargap": 0.2,
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": colours.line, "activecolor": colours.text},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": colors.line, "activecolor": colors.text},
     }
     return graph_objects().layout.Template(layout=layout)

@@ -53,7 +53,7 @@ GRID_THEME = {
     "fontFamily": "inherit",
     "cellHorizontalPadding": 10,
 }
-"""Appearance of the grid. The file view.css defines these colours for the light and the dark scheme."""
+"""Appearance of the grid. The file view.css defines these colors for the light and the dark scheme."""
 MENU_BUTTON = {"component": "button", "type": "button", "className": "menu-button"}
 """The element that opens a menu. It must be a button, as it has the attribute aria-expanded."""
 FORMATS = {"csv": "CSV", "json": "JSON", "xlsx": "Excel", "parquet": "Parquet"}

@@ -42,7 +42,7 @@ def test_a_dialect_has_one_name_and_the_last_takes_everything() -> None:
     ("capture", "name"),
     [("train_amp", "emit-nvtx"), ("ddp2", "emit-nvtx"), ("graph_node", "plain"), ("nvtx_features", "plain")],
 )
-def test_fixtures_are_recognised_and_no_kernel_is_lost(capture: str, name: str) -> None:
+def test_fixtures_are_recognized_and_no_kernel_is_lost(capture: str, name: str) -> None:
     with tk.load(FIXTURES / f"{capture}.sqlite") as trace:
         ops = Ops(trace.frame)
         assert ops.dialect.name == name

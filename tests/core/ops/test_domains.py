@@ -147,7 +147,7 @@ def test_nccl_calls_with_what_they_moved() -> None:
     assert kernels.str.starts_with("nccl").all()
 
 
-def test_nccl_alone_is_recognised() -> None:
+def test_nccl_alone_is_recognized() -> None:
     assert captured(("NCCL", "ncclAllReduce", 0, 5)).dialect.name == "nccl"
     assert captured(("NCCL", "ncclAllReduce", 1, 5), (None, "step", 0, 9)).dialect.name == "plain"
     assert captured().dialect.name == "plain"

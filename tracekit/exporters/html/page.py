@@ -67,13 +67,13 @@ footer { color: var(--quiet); padding-bottom: 28px; font-size: 0.85rem; }
 
 SCRIPT = """
 "use strict";
-const {figures, templates, colours} = JSON.parse(document.getElementById("data").textContent);
+const {figures, templates, colors} = JSON.parse(document.getElementById("data").textContent);
 const shade = (value, key) => {
-  if (typeof value === "string") return key === "text" ? value.replace(/#[0-9A-F]{6}/g, (c) => colours[c] || c) : value;
-  if (Array.isArray(value)) return value.map((each) => (key.startsWith("color") && colours[each]) || shade(each, ""));
+  if (typeof value === "string") return key === "text" ? value.replace(/#[0-9A-F]{6}/g, (c) => colors[c] || c) : value;
+  if (Array.isArray(value)) return value.map((each) => (key.startsWith("color") && colors[each]) || shade(each, ""));
   if (value === null || typeof value !== "object") return value;
   return Object.fromEntries(Object.entries(value).map(([name, each]) =>
-    [name, (name.startsWith("color") && colours[each]) || (name === "customdata" ? each : shade(each, name))]));
+    [name, (name.startsWith("color") && colors[each]) || (name === "customdata" ? each : shade(each, name))]));
 };
 const config = {responsive: true, displayModeBar: false};
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -197,11 +197,11 @@ def _format_sentence(words: str) -> str:
 
 
 def _figures_json(contents: Contents) -> str:
-    """Serialize the figures, templates and colours of a page as JSON that is safe inside a script element."""
+    """Serialize the figures, templates and colors of a page as JSON that is safe inside a script element."""
     figures = {name: drawn for section in contents.sections for name, drawn in section.figures.items()}
     templates = {name: theme.template(dark=dark).to_plotly_json() for name, dark in (("light", False), ("dark", True))}
     written = json.dumps(
-        {"figures": figures, "templates": templates, "colours": theme.DARK_COLOURS},
+        {"figures": figures, "templates": templates, "colors": theme.DARK_COLORS},
         ensure_ascii=True,
         separators=(",", ":"),
     )

@@ -38,7 +38,7 @@ KINDS = {"Python Periodic Sampling": "periodic", "Python Backtrace on CUDA": "cu
 _STATES = col.StringTable.from_mapping(
     {0xFFFFA500: "Running", 0xFFBBD6CF: "Blocking Wait", 0xFFC60D1B: "Uninterruptible"}
 )
-"""State of the thread by the colour of the mark. The payload also contains the state, but most exports lack
+"""State of the thread by the color of the mark. The payload also contains the state, but most exports lack
 payloads."""
 _SAMPLE = {
     **dict.fromkeys(("python_sample_id", "timestamp_ns", "process_id", "thread_id"), pa.int64()),

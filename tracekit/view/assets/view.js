@@ -226,7 +226,7 @@ window.dash_clientside = window.dash_clientside || {};
       return String(clicks);
     },
 
-    /* The colour scheme is the one that the user chose last or, by default, the scheme of the system. */
+    /* The color scheme is the one that the user chose last or, by default, the scheme of the system. */
     scheme: (clicks, stored) => {
       const system = window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
       const now = stored === "dark" || stored === "light" ? stored : system;
