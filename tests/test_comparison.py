@@ -82,7 +82,7 @@ def test_a_baseline_replaces_no_capture(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b'{"format":"tracekit-baseline"', "the baseline is not valid JSON"),
-        (b'{"format":"tracekit-baseline","version":1}', "column row of the baseline|units in the baseline"),
+        (b'{"format":"tracekit-baseline","version":1}', '"row" in the baseline|"units" in the baseline'),
         (b'{"format":"tracekit-baseline","x":' + b"[" * 100_000, "the baseline is not valid JSON"),
         (b'{"format":"tracekit-baseline","version":' + b"9" * 5000 + b"}", "the baseline is not valid JSON"),
         (b'{"format":"tracekit-baseline","x":"\xff"}', "the baseline is not valid JSON"),

@@ -264,10 +264,10 @@ class ManyTraces:
 
     Attributes:
         parts: The traces. One of them is open at a time.
-        links: Arrows between events, with one row per arrow. The columns are ``name``; ``from_part``, ``from_table``,
-            ``from_id`` and ``from_ns``, which describe the event at the start of the arrow; and ``to_part``,
-            ``to_table``, ``to_id`` and ``to_ns``, which describe the event at its end. A part is an index in ``parts``,
-            an id is that of the event in its table, and times are on the shared clock.
+        links: Flows, which are drawn as arrows between events, with one row per flow. The columns are ``name``;
+            ``from_part``, ``from_table``, ``from_id`` and ``from_ns``, which describe the event at the start of the
+            flow; and ``to_part``, ``to_table``, ``to_id`` and ``to_ns``, which describe the event at its end. A part is
+            an index in ``parts``, an id is that of the event in its table, and times are on the shared clock.
         origin_utc_ns: UTC time of the origin of the shared clock in ns since 1970. None if it is unknown.
         facts: Facts about the file, by name.
     """
@@ -293,8 +293,9 @@ class Exporter:
         folder: Whether ``write`` creates a folder.
         options: Description of each option of the exporter, by option name.
         configure: Function that returns the exporter with the values of some options set.
-        wrote: Function that returns whether this exporter wrote a given file. It must not raise an error. A folder can
-            be replaced only if exporters wrote all its files. None if a folder of this exporter must not be replaced.
+        is_own_file: Function that returns whether this exporter wrote a given file. It must not raise an error. A
+            folder can be replaced only if exporters wrote all its files. None if a folder of this exporter must not be
+            replaced.
         write_many: Function that writes several traces to one path that does not exist yet. None if the format holds
             one trace.
     """
@@ -308,7 +309,7 @@ class Exporter:
     folder: bool = field(default=False)
     options: Mapping[str, str] = field(default_factory=dict)
     configure: Callable[[Mapping[str, str]], Exporter] | None = None
-    wrote: Callable[[Path], bool] | None = None
+    is_own_file: Callable[[Path], bool] | None = None
     write_many: Callable[[ManyTraces, Path, Progress], None] | None = None
 
     def with_options(self, options: Mapping[str, str]) -> Exporter:

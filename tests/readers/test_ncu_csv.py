@@ -588,7 +588,7 @@ class TestRefusals:
                 "==PROF== Disconnected from process 7\n==WARNING== No kernels were profiled.\n",
                 errors.MissingTableError,
                 "ncu profiled no kernel",
-                "check the filters of ncu: --kernel-name",
+                "check the options of ncu that select kernels, such as --kernel-name",
             ),
             (
                 HEADER,

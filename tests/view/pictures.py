@@ -114,9 +114,7 @@ def small(png: bytes) -> bytes:
     image = Image.open(io.BytesIO(png)).convert("RGB")
     for colors in COLORS:
         written = io.BytesIO()
-        image.quantize(colors, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
-            written, "PNG", optimize=True
-        )
+        image.quantize(colors, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(written, "PNG", optimize=True)
         if written.tell() <= MAX_BYTES:
             break
     return written.getvalue()

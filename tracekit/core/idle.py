@@ -150,11 +150,11 @@ def _gpu_launches(frames: Frames) -> pl.DataFrame:
     rows = _gpu_activities(frames).sort("device_id", "start_ns", maintain_order=True)
     rows = rows.join(calls, on=_CALL_KEY, how="left", maintain_order="left")
     thread = pl.when(pl.col("thread_id").is_not_null())
-    neighbours = (
+    neighbors = (
         thread.then(column).alias(column).backward_fill().over("device_id").forward_fill().over("device_id")
         for column in _THREAD
     )
-    return rows.select("device_id", *neighbours, "start_ns", "call_end_ns")
+    return rows.select("device_id", *neighbors, "start_ns", "call_end_ns")
 
 
 def _with_launching_threads(idle: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:

@@ -82,12 +82,12 @@ def _time_conditions(columns: Collection[str], time: tuple[int | None, int | Non
         yield pl.col(start) >= low
 
 
-def _duration_conditions(columns: Collection[str], shortest: int | None) -> Iterator[pl.Expr]:
+def _duration_conditions(columns: Collection[str], min_duration_ns: int | None) -> Iterator[pl.Expr]:
     """Yield the conditions under which a row has a minimum duration."""
-    if shortest is not None and "end_ns" in columns:
-        yield (pl.col("end_ns") - pl.col("start_ns")).fill_null(shortest) >= shortest
-    elif shortest is not None and LAUNCH in columns and "duration_ns" in columns:
-        yield pl.col("duration_ns").fill_null(shortest) >= shortest
+    if min_duration_ns is not None and "end_ns" in columns:
+        yield (pl.col("end_ns") - pl.col("start_ns")).fill_null(min_duration_ns) >= min_duration_ns
+    elif min_duration_ns is not None and LAUNCH in columns and "duration_ns" in columns:
+        yield pl.col("duration_ns").fill_null(min_duration_ns) >= min_duration_ns
 
 
 def _start_column(columns: Collection[str]) -> str | None:

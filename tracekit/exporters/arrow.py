@@ -28,7 +28,7 @@ def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
             progress(written, table.num_rows)
 
 
-def wrote(path: Path) -> bool:
+def is_own_file(path: Path) -> bool:
     """Return whether a file looks like an output of this exporter: its name is the table name in its Arrow schema."""
     from pyarrow import ArrowException, ipc
 
@@ -46,5 +46,5 @@ EXPORTER = Exporter(
     "Arrow IPC files (Feather 2), one per table, uncompressed for memory-mapping",
     (".arrow", ".feather"),
     write_table=write_table,
-    wrote=wrote,
+    is_own_file=is_own_file,
 )

@@ -41,7 +41,7 @@ def write_table(view: View, name: str, path: Path, progress: Progress, *, spread
             progress(min(offset + BATCH_ROWS, table.num_rows), table.num_rows)
 
 
-def wrote(path: Path) -> bool:
+def is_own_file(path: Path) -> bool:
     """Return whether a file looks like an output of this exporter: it has the name and the header of a declared table.
 
     In the tables of a set of traces, ``rank`` is the first column.
@@ -77,7 +77,7 @@ def _configure(options: Mapping[str, str]) -> Exporter:
         write_table=functools.partial(write_table, spreadsheet=value == "yes"),
         options=OPTIONS,
         configure=_configure,
-        wrote=wrote,
+        is_own_file=is_own_file,
     )
 
 

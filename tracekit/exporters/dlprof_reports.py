@@ -33,7 +33,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
         progress(number, len(REPORTS))
 
 
-def wrote(path: Path) -> bool:
+def is_own_file(path: Path) -> bool:
     """Return whether a file looks like an output of this exporter: its name is that of a DLProf report."""
     return path.suffix in (".csv", ".json") and path.stem in map(_file_stem, REPORTS)
 
@@ -71,7 +71,7 @@ def _configure(options: Mapping[str, str]) -> Exporter:
         folder=True,
         options=OPTIONS,
         configure=_configure,
-        wrote=wrote,
+        is_own_file=is_own_file,
     )
 
 

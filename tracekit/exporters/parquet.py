@@ -72,7 +72,7 @@ def _dictionary_columns(table: pa.Table) -> list[str]:
     return [name for name in table.column_names if dictionary_size(table[name]) <= MAX_DICTIONARY_VALUES]
 
 
-def wrote(path: Path) -> bool:
+def is_own_file(path: Path) -> bool:
     """Return whether a file looks like an output of this exporter: its name is the table name in its Arrow schema."""
     from pyarrow import ArrowException, parquet
 
@@ -90,5 +90,5 @@ EXPORTER = Exporter(
     "Parquet (zstd), one file per table, with the declared Arrow schema",
     (".parquet",),
     write_table=write_table,
-    wrote=wrote,
+    is_own_file=is_own_file,
 )

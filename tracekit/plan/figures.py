@@ -110,7 +110,7 @@ class Plots:
     def iterations(self, *, dark: bool = False) -> Figure:
         """Draw the duration of each iteration, divided into the parts of ``time_breakdown``.
 
-        Iterations that are not aggregated are grey. If there are many iterations, each bar shows the mean of several
+        Iterations that are not aggregated are gray. If there are many iterations, each bar shows the mean of several
         consecutive iterations.
 
         Args:

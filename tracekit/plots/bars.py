@@ -142,7 +142,7 @@ def kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
 def iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: bool = False) -> Figure:
     """Draw the duration of iterations as stacked bars, with one color per part.
 
-    Bars of iterations that are not aggregated are hatched in grey and not divided into parts.
+    Bars of iterations that are not aggregated are hatched in gray and not divided into parts.
 
     Args:
         bins: One row per bar: ``first`` and ``last`` (numbers of the iterations that the bar shows), ``duration_ns``,
@@ -167,7 +167,7 @@ def iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: bool = F
     ]
     if outside.height:
         position, width = _bar_positions(outside)
-        grey = graph_objects().Bar(
+        gray = graph_objects().Bar(
             x=position,
             y=[ns / factor for ns in outside["duration_ns"]],
             width=width,
@@ -176,14 +176,14 @@ def iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: bool = F
             customdata=_iteration_hovers(outside, "duration_ns", "Outside the aggregation"),
             hovertemplate=_HOVER,
         )
-        bars.append(grey)
+        bars.append(gray)
     drawn = figure(bars, dark=dark, title="Iterations", x="Iteration", y=f"Duration ({unit})")
     drawn.update_layout(barmode="stack", legend_traceorder="normal")
     return drawn.update_xaxes(tickformat=",d")
 
 
 def _bar_positions(bins: pl.DataFrame) -> tuple[list[float], list[float]]:
-    """Return the centres and the widths of bars on an axis of iteration numbers."""
+    """Return the centers and the widths of bars on an axis of iteration numbers."""
     ends = list(zip(bins["first"], bins["last"], strict=True))
     return [(a + b) / 2 for a, b in ends], [0.8 * (b - a + 1) for a, b in ends]
 

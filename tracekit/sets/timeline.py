@@ -1,4 +1,4 @@
-"""Align the clocks of the traces of a set and connect their events with arrows, for exporters of timelines."""
+"""Align the clocks of the traces of a set and connect their events with flows (arrows), for exporters of timelines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LISTED = 8
 
 
 def traces_to_export(traces: TraceSet) -> ManyTraces:
-    """Return the traces of a set for an exporter, with their clocks and with arrows between communicating ranks.
+    """Return the traces of a set for an exporter, with their clocks and with flows between communicating ranks.
 
     All rows of the captures are used to align the clocks, including rows that the set does not select. A warning lists
     ranks that are aligned only by the UTC times of their origins.
@@ -69,10 +69,10 @@ class _RankOpener:
 
 
 def rank_links(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:
-    """Return arrows between the members of collectives and messages, in the format of ``ManyTraces.links``.
+    """Return flows between the members of collectives and messages, in the format of ``ManyTraces.links``.
 
-    An arrow leads from each member of a collective to the member that starts next, and from the start of a call that
-    sends a message to the end of the call that receives it. If the kernel of a call was recorded, the arrow is attached
+    A flow leads from each member of a collective to the member that starts next, and from the start of a call that
+    sends a message to the end of the call that receives it. If the kernel of a call was recorded, the flow is attached
     to the kernel instead of the call.
 
     Args:
@@ -96,24 +96,24 @@ def rank_links(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:
     )
     members = members.drop_nulls(["id", "ns"])
     both = [_collective_links(members.filter(~pl.col("is_message"))), _message_links(members.filter("is_message"))]
-    # arrows between MPI calls of one trace are drawn with the trace
+    # flows between MPI calls of one trace are drawn with the trace
     own = (pl.col("from_part") == pl.col("to_part")) & (pl.col("from_table") == "mpi_calls")
     return pl.concat(both).filter(~own)
 
 
 def _collective_links(members: pl.DataFrame) -> pl.DataFrame:
-    """Return the arrows from each member of a collective to the member that starts next."""
+    """Return the flows from each member of a collective to the member that starts next."""
     import polars as pl
 
     columns = ("part", "table", "id", "ns")
     ordered = members.unique(["collective_id", "part", "table", "id"]).sort("collective_id", "ns", "part", "id")
     before = [pl.col(c).shift(1).over("collective_id").alias(f"from_{c}") for c in columns]
-    arrows = ordered.select(pl.lit("collective").alias("name"), *before, *(pl.col(c).alias(f"to_{c}") for c in columns))
-    return arrows.drop_nulls("from_part")
+    flows = ordered.select(pl.lit("collective").alias("name"), *before, *(pl.col(c).alias(f"to_{c}") for c in columns))
+    return flows.drop_nulls("from_part")
 
 
 def _message_links(members: pl.DataFrame) -> pl.DataFrame:
-    """Return the arrows from the start of each call that sends a message to the end of the call that receives it."""
+    """Return the flows from the start of each call that sends a message to the end of the call that receives it."""
     import polars as pl
 
     columns = ("part", "table", "id", "ns")

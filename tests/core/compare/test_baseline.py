@@ -47,37 +47,77 @@ def test_round_trip(samples: list[Any]) -> None:
     ("key", "value", "message"),
     [
         ("format", "x", "the file is not a tracekit baseline"),
-        ("version", None, "the baseline has no valid version number"),
-        ("version", True, "the baseline has no valid version number"),
-        ("version", 0, "the baseline has no valid version number"),
-        ("facts", [], "the facts in the baseline must be an object with at most 64 strings"),
-        ("facts", {str(i): "" for i in range(65)}, "the facts in the baseline must be an object"),
-        ("facts", {"a": 1}, "a fact in the baseline must be a string of at most 4,096 characters"),
-        ("facts", {"a": "x" * 4097}, "a fact in the baseline must be a string"),
-        ("facts", {"a": "\udcff"}, "a fact in the baseline must be a string"),
-        ("units", 3, "the units in the baseline must be a list of at most 256 numbers"),
-        ("units", [1] * 257, "the units in the baseline must be a list"),
-        ("units", [0], "a unit in the baseline must be a positive number"),
-        ("units", [2**62], "a unit in the baseline must be a positive number"),
-        ("units", [1.0], "a unit in the baseline must be a positive number"),
-        ("names", {}, "the names in the baseline must be a list of pairs"),
-        ("names", [["kernels"]], "the names in the baseline must be a list of pairs"),
-        ("names", [["x", "y"], ["kernels", "b"]], "a kind in the baseline must be one of kernels, ops"),
-        ("names", [[[], "y"], ["kernels", "b"]], "a kind in the baseline must be one of kernels, ops"),
-        ("names", [["kernels", 1], ["kernels", "b"]], "a name in the baseline must be a string"),
-        ("names", [["kernels", "\ud800"], ["kernels", "b"]], "a name in the baseline must be a string"),
-        ("names", [["kernels", "a"]], "column row of the baseline contains a value that is not a number below 1"),
+        ("version", None, '"version" in the baseline must be a positive integer'),
+        ("version", True, '"version" in the baseline must be a positive integer'),
+        ("version", 0, '"version" in the baseline must be a positive integer'),
+        ("facts", [], '"facts" in the baseline must be an object with at most 64 members'),
+        ("facts", {str(i): "" for i in range(65)}, '"facts" in the baseline must be an object'),
+        (
+            "facts",
+            {"a": 1},
+            'each key and value of "facts" in the baseline must be a string of at most 4,096 characters',
+        ),
+        ("facts", {"a": "x" * 4097}, 'each key and value of "facts" in the baseline must be a string'),
+        ("facts", {"a": "\udcff"}, 'each key and value of "facts" in the baseline must be a string'),
+        ("units", 3, '"units" in the baseline must be a list of at most 256 integers'),
+        ("units", [1] * 257, '"units" in the baseline must be a list'),
+        ("units", [0], 'each value in "units" of the baseline must be a positive integer: the number of iterations'),
+        (
+            "units",
+            [2**62],
+            'each value in "units" of the baseline must be a positive integer: the number of iterations',
+        ),
+        ("units", [1.0], 'each value in "units" of the baseline must be a positive integer: the number of iterations'),
+        ("names", {}, '"names" in the baseline must be a list of pairs of a kind and a name'),
+        ("names", [["kernels"]], '"names" in the baseline must be a list of pairs of a kind and a name'),
+        (
+            "names",
+            [["x", "y"], ["kernels", "b"]],
+            'the first value of each pair in "names" of the baseline must be a kind: kernels, ops',
+        ),
+        (
+            "names",
+            [[[], "y"], ["kernels", "b"]],
+            'the first value of each pair in "names" of the baseline must be a kind: kernels, ops',
+        ),
+        (
+            "names",
+            [["kernels", 1], ["kernels", "b"]],
+            'the second value of each pair in "names" of the baseline must be a string or null',
+        ),
+        (
+            "names",
+            [["kernels", "\ud800"], ["kernels", "b"]],
+            'the second value of each pair in "names" of the baseline must be a string or null',
+        ),
+        (
+            "names",
+            [["kernels", "a"]],
+            'each value in "row" of the baseline must be an integer of at least 0 and below 1',
+        ),
         ("names", [["kernels", "a"], ["kernels", "a"]], None),
-        ("row", [0, 0, 1], "column unit of the baseline is missing, or its length differs"),
-        ("row", [0, -1], "column row of the baseline contains a value"),
-        ("row", [0, None], "column row of the baseline contains a value"),
-        ("unit", [3, None], "column unit of the baseline contains a value that is not a number below 3"),
-        ("count", [1, None], "column count of the baseline contains a value"),
-        ("count", "ab", "column count of the baseline is missing"),
-        ("time_ns", [1, 2**62], "column time_ns of the baseline contains a value"),
-        ("time_ns", [2**61, 2**61], "the sum of column time_ns of the baseline exceeds 64 bits"),
-        ("time_ns", [1, True], "column time_ns of the baseline contains a value"),
-        ("time_ns", [1, 1e3], "column time_ns of the baseline contains a value"),
+        ("row", [0, 0, 1], '"unit" in the baseline must be a list with one integer per row, as long as the list "row"'),
+        ("row", [0, -1], 'each value in "row" of the baseline must be an integer of at least 0 and below 2'),
+        ("row", [0, None], 'each value in "row" of the baseline must be an integer of at least 0 and below 2'),
+        (
+            "unit",
+            [3, None],
+            'each value in "unit" of the baseline must be null or an integer of at least 0 and below 3',
+        ),
+        (
+            "count",
+            [1, None],
+            'each value in "count" of the baseline must be an integer of at least 0 and below 4,611,686,',
+        ),
+        ("count", "ab", '"count" in the baseline must be a list'),
+        ("time_ns", [1, 2**62], 'each value in "time_ns" of the baseline must be an integer'),
+        (
+            "time_ns",
+            [2**61, 2**61],
+            'the sum of the values in "time_ns" of the baseline must be below 4,611,686,018,427,387,904',
+        ),
+        ("time_ns", [1, True], 'each value in "time_ns" of the baseline must be an integer'),
+        ("time_ns", [1, 1e3], 'each value in "time_ns" of the baseline must be an integer'),
     ],
 )
 def test_wrong_values(key: str, value: object, message: str | None) -> None:
@@ -96,10 +136,10 @@ def test_other_wrong_values() -> None:
     with pytest.raises(UnsupportedVersionError, match="version 3, but only version 2 is supported"):
         baseline.from_json({**VALID, "version": 3})
     twice = {**VALID, "row": [0, 0], "unit": [0, 0]}
-    with pytest.raises(CorruptTraceError, match="two samples in the baseline have the same kind, name and unit"):
+    with pytest.raises(CorruptTraceError, match='two rows of the baseline have the same "row"'):
         baseline.from_json(twice)
     missing = {k: v for k, v in VALID.items() if k != "bytes"}
-    with pytest.raises(CorruptTraceError, match="column bytes of the baseline is missing"):
+    with pytest.raises(CorruptTraceError, match='"bytes" in the baseline must be a list'):
         baseline.from_json(missing)
 
 
@@ -122,7 +162,7 @@ def test_any_values_are_a_baseline_or_an_error(key: str, value: object, index: i
 
 def test_baselines_of_the_first_version_have_no_longest_event() -> None:
     first = {k: v for k, v in VALID.items() if k != "max_ns"}
-    with pytest.raises(CorruptTraceError, match="column max_ns of the baseline is missing"):
+    with pytest.raises(CorruptTraceError, match='"max_ns" in the baseline must be a list'):
         baseline.from_json(first)
     summary = baseline.from_json({**first, "version": 1})
     assert summary.samples["max_ns"].null_count() == summary.samples.height

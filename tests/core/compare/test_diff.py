@@ -117,7 +117,7 @@ def test_a_diff_has_all_kinds_with_exact_sums() -> None:
     as_values = diff.to_dict()
     assert as_values["a"]["iterations"] == 40
     assert as_values["kernels"][0] == slow
-    with pytest.raises(UnknownFormatError, match="'nope' was not compared"):
+    with pytest.raises(UnknownFormatError, match="no differences of kind 'nope', only of kernels, ops"):
         diff.frame("nope")
 
 

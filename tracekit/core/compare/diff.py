@@ -78,10 +78,14 @@ class Diff:
             has ``bytes_a`` and ``bytes_b``.
 
         Raises:
-            UnknownFormatError: The kind was not compared.
+            UnknownFormatError: The comparison does not include this kind.
         """
         if kind not in self.frames:
-            raise UnknownFormatError(f"{kind!r} was not compared", hint=choices_hint("kinds", self.frames, kind))
+            kinds = ", ".join(self.frames)
+            message = f"the comparison has no differences of kind {kind!r}, only of {kinds}"
+            raise UnknownFormatError(
+                message, hint="choose one of these kinds, or compare other kinds with the argument by"
+            )
         return self.frames[kind]
 
     def significant(self) -> pl.DataFrame:

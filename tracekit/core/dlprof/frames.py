@@ -100,14 +100,14 @@ class DatabaseFrames:
     def _calls(self) -> pl.DataFrame:
         """The API calls of ops in the order in which DLProf writes them, with ``name_id``."""
         rows = self.rollup.calls.with_columns(pl.col("name").cast(pl.String).fill_null("").cast(pl.Categorical))
-        ids = self.strings.ids(rows["name"]) if rows.height else pl.lit(0)
+        ids = self.strings.string_ids(rows["name"]) if rows.height else pl.lit(0)
         return rows.with_columns(name_id=ids)
 
     @functools.cached_property
     def _kernels(self) -> pl.DataFrame:
         """The kernels of ops in the order in which DLProf writes them, with grid, block and ``long_name_id``."""
         rows, sizes = self._calls_of_kind("kernel", "kernels", [f"{w}_{c}" for w in ("grid", "block") for c in AXES])
-        return rows.hstack(sizes).with_columns(long_name_id=self.strings.ids(_null_to_empty(rows["long_name"])))
+        return rows.hstack(sizes).with_columns(long_name_id=self.strings.string_ids(_null_to_empty(rows["long_name"])))
 
     def _calls_of_kind(self, kind: str, table: str, columns: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Return the API calls of one kind, and columns of the activity that each of them launched.
@@ -120,7 +120,7 @@ class DatabaseFrames:
 
     @property
     def _key_op_name_id(self) -> int:
-        return int(self.strings.ids(pl.Series([self.rollup.iterations.key]))[0])
+        return int(self.strings.string_ids(pl.Series([self.rollup.iterations.key]))[0])
 
     def _string_uses(self) -> Iterator[pl.DataFrame]:
         """Yield the distinct strings of ops, op instances and API calls, with the position of their first use."""

@@ -57,8 +57,8 @@ class MetricTable:
         distinct = pl.concat(stacked).unique(_KEY, keep="first", maintain_order=True)
         return cls(distinct.with_columns(avg=round_to_six_decimals(distinct.select(average_expr()).to_series())))
 
-    def ids(self, frame: pl.DataFrame, metric: str) -> pl.Series:
-        """Return the ids of the values of one metric, with one id per row of a frame.
+    def metric_ids(self, frame: pl.DataFrame, metric: str) -> pl.Series:
+        """Return the ids, in the table ``metric`` of the database, of the values of one metric in the rows of a frame.
 
         Args:
             frame: The columns ``{metric}_count``, ``{metric}_max``, ``{metric}_min`` and ``{metric}_sum``.

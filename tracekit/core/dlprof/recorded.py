@@ -128,8 +128,8 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_ops(self) -> pl.DataFrame:
-        """One row per op, in order of name and id."""
-        ids = {f"{c}_id": self.strings.ids(self._ops[c]) for c in OP_STRINGS}
+        """The table of this name in DLProf's databases: one row per op, in order of name and id."""
+        ids = {f"{c}_id": self.strings.string_ids(self._ops[c]) for c in OP_STRINGS}
         return self._ops.select(
             pl.lit(1).alias("domain_id"),
             op_id_id=ids["op_id_id"],
@@ -145,13 +145,13 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_op_instances(self) -> pl.DataFrame:
-        """One row per instance of an op, in order of op and index."""
+        """The table of this name in DLProf's databases: one row per instance of an op, in order of op and index."""
         return self._instances.select(
             pl.col("op").alias("read_only_ops_id") + 1,
             cpu_start="start_ns",
             cpu_stop="end_ns",
             **_THREAD,
-            **{f"{c}_id": self.strings.ids(self._instances[c]) for c in INSTANCE_STRINGS},
+            **{f"{c}_id": self.strings.string_ids(self._instances[c]) for c in INSTANCE_STRINGS},
         )
 
     @property

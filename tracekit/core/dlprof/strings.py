@@ -56,8 +56,11 @@ class StringDictionary:
         start = pl.Series([first], dtype=pl.String)
         return cls(pl.concat([start, by_position, *rest]).unique(maintain_order=True).alias("string"))
 
-    def ids(self, values: pl.Series) -> pl.Series:
-        """Return the id of each string in a column. The id of a null is null."""
+    def string_ids(self, values: pl.Series) -> pl.Series:
+        """Return the id, in the table ``dictionary`` of the database, of each string in a column.
+
+        The id of a null is null.
+        """
         entries = pl.DataFrame({"string": self.strings, "id": pl.int_range(1, len(self.strings) + 1, eager=True)})
         distinct = values.unique().to_frame("value").with_columns(string=pl.col("value").cast(pl.String))
         ids = distinct.join(entries, on="string", how="left").select("value", "id")

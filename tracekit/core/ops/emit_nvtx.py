@@ -18,7 +18,7 @@ from tracekit.core.forests import roots
 from tracekit.core.intervals.axis import null_unless
 from tracekit.core.ops.dialect import Capture, Dialect, Timeline, op_paths, timeline_instances, with_parsed_names
 
-_EMITTED = r"^(?:autograd::engine::|torch::|aten::)|, (?:seq|op_id) = \d|, sizes = \["
+_OP_NAME = r"^(?:autograd::engine::|torch::|aten::)|, (?:seq|op_id) = \d|, sizes = \["
 _EVALUATES = "autograd::engine::evaluate_function: "
 _ARGUMENTS = r", (?:seq = |op_id = |sizes = \[|input_op_ids = \[)"
 _SCOPE = r"[.#]"
@@ -37,9 +37,9 @@ def _timeline(capture: Capture) -> Timeline:
     names = capture.texts["text"].drop_nulls().unique(maintain_order=True)
     ranges = with_parsed_names(capture.ranges, _parse_names(names))
     parent = capture.nested_ranges.parent
-    flags = ranges.select(pl.col("emitted", "possible").fill_null(value=False))
-    ranges = ranges.with_columns(emitted=_is_emitted(parent, *flags))
-    op = _outermost_emitted(parent, ranges["emitted"])
+    flags = ranges.select(pl.col("has_op_name", "may_have_op_name").fill_null(value=False))
+    ranges = ranges.with_columns(is_framework_op=_are_framework_ops(parent, *flags))
+    op = _outermost_framework_ops(parent, ranges["is_framework_op"])
     tree, named = op_paths(parent, ranges["label"].cast(pl.Categorical))
     ranges = ranges.with_columns(
         op_name=named["path"],
@@ -61,22 +61,24 @@ def _parse_names(texts: pl.Series) -> pl.DataFrame:
     """Parse the distinct names of ranges.
 
     Returns:
-        One row per name: ``text``, ``emitted`` (whether the name is certainly that of an op), ``possible`` (whether it
-        may be the name of an op, depending on the enclosing ranges), ``label``, ``type``, ``sequence_number``,
-        ``input_shapes``, ``backward``.
+        One row per name: ``text``, ``has_op_name`` (whether the name is certainly that of an op), ``may_have_op_name``
+        (whether it may be the name of an op, depending on the enclosing ranges), ``label``, ``type``,
+        ``sequence_number``, ``input_shapes``, ``backward``.
     """
     text, label = pl.col("text"), pl.col("label")
-    frame = pl.DataFrame({"text": texts}).with_columns(emitted=text.str.contains(_EMITTED))
-    frame = frame.with_columns(label=pl.when("emitted").then(_emitted_name(text)).otherwise(text))
+    frame = pl.DataFrame({"text": texts}).with_columns(has_op_name=text.str.contains(_OP_NAME))
+    frame = frame.with_columns(label=pl.when("has_op_name").then(_op_name_expr(text)).otherwise(text))
     node = text.str.starts_with(_EVALUATES) | label.str.contains(_BACKWARD)
     qualified = label.str.contains(_QUALIFIED) | node | ~label.str.starts_with("aten::").any()
-    possible = pl.col("emitted") & ~label.str.contains(_SCOPE)
-    frame = frame.with_columns(emitted=possible & qualified, possible=possible)
+    may_have_op_name = pl.col("has_op_name") & ~label.str.contains(_SCOPE)
+    frame = frame.with_columns(has_op_name=may_have_op_name & qualified, may_have_op_name=may_have_op_name)
     return frame.with_columns(
-        type=pl.when("emitted").then(label.str.extract(r"([^:]+)$")),
-        sequence_number=pl.when("emitted").then(text.str.extract(r", seq = (\d{1,18})").cast(pl.Int64)),
-        input_shapes=pl.when("emitted").then(text.str.extract(r", sizes = (\[[\[\]\d, ]*\])").str.replace_all(" ", "")),
-        backward=pl.col("emitted")
+        type=pl.when("has_op_name").then(label.str.extract(r"([^:]+)$")),
+        sequence_number=pl.when("has_op_name").then(text.str.extract(r", seq = (\d{1,18})").cast(pl.Int64)),
+        input_shapes=pl.when("has_op_name").then(
+            text.str.extract(r", sizes = (\[[\[\]\d, ]*\])").str.replace_all(" ", "")
+        ),
+        backward=pl.col("has_op_name")
         & (
             text.str.starts_with(_EVALUATES)
             | label.str.contains(_BACKWARD)
@@ -85,28 +87,36 @@ def _parse_names(texts: pl.Series) -> pl.DataFrame:
     )
 
 
-def _emitted_name(text: pl.Expr) -> pl.Expr:
-    """Return the name of the op, given the name of its range, without the prefix and the arguments."""
-    name = text.str.strip_prefix(_EVALUATES).cast(pl.Binary)
+def _op_name_expr(range_name: pl.Expr) -> pl.Expr:
+    """Return an expression for the name of an op: the name of its range without the prefix and the arguments."""
+    name = range_name.str.strip_prefix(_EVALUATES).cast(pl.Binary)
     return name.bin.head(name.cast(pl.String).str.find(_ARGUMENTS).fill_null(name.bin.size())).cast(pl.String)
 
 
-def _is_emitted(parent: pl.Series, emitted: pl.Series, possible: pl.Series) -> pl.Series:
-    """Return whether each range is an op.
+def _are_framework_ops(parent: pl.Series, has_op_name: pl.Series, may_have_op_name: pl.Series) -> pl.Series:
+    """Return whether each range is an op of the framework.
 
-    A range that is ``emitted`` is an op. The name of a range that is only ``possible`` is ambiguous, such as ``detach``
-    inside ``aten::detach``. Such a range is an op if its nearest ancestor with an unambiguous name is an op.
+    Args:
+        parent: Row number of the parent of each range, or null.
+        has_op_name: Whether the name of each range is certainly that of an op.
+        may_have_op_name: Whether the name may be that of an op. It is ambiguous if ``has_op_name`` is false, such as
+            ``detach`` inside ``aten::detach``. A range with an ambiguous name is an op if its nearest ancestor with an
+            unambiguous name is an op.
     """
-    return emitted.gather(roots(null_unless(possible & ~emitted, parent)))
+    return has_op_name.gather(roots(null_unless(may_have_op_name & ~has_op_name, parent)))
 
 
-def _outermost_emitted(parent: pl.Series, emitted: pl.Series) -> pl.Series:
+def _outermost_framework_ops(parent: pl.Series, is_framework_op: pl.Series) -> pl.Series:
     """Return the op of each range.
 
-    The op of an emitted range is its outermost enclosing range that is separated from it only by emitted ranges, or the
-    range itself if its parent is not emitted. Every other range is its own op.
+    The op of a range that is an op of the framework is the outermost enclosing op of the framework that is separated
+    from it only by such ops, or the range itself if its parent is none. Every other range is its own op.
+
+    Args:
+        parent: Row number of the parent of each range, or null.
+        is_framework_op: Whether each range is an op of the framework.
     """
-    return roots(null_unless(emitted & emitted.gather(parent), parent))
+    return roots(null_unless(is_framework_op & is_framework_op.gather(parent), parent))
 
 
 def _forward_ops(ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
@@ -128,7 +138,9 @@ def _add_names_and_directions(ops: pl.DataFrame) -> pl.DataFrame:
     forward = own.select(pl.all().gather(ops["forward"]))
     node = pl.coalesce(ops["node"].gather(ops["forward"]).alias("forward_node"), "node")
     updates = pl.col("op_name").cast(pl.String).str.contains(_UPDATES)
-    direction = pl.when("backward").then(pl.lit("bprop")).when(pl.col("emitted") & ~updates).then(pl.lit("fprop"))
+    direction = (
+        pl.when("backward").then(pl.lit("bprop")).when(pl.col("is_framework_op") & ~updates).then(pl.lit("fprop"))
+    )
     return ops.select(
         *["start_ns", "end_ns", "process_id", "thread_id", "range_id", "parent", "sequence_number", "forward"],
         op_name=pl.coalesce(forward["op_name"], own["op_name"]),

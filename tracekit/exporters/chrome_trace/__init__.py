@@ -3,7 +3,7 @@
 The package ``timeline`` determines what is drawn on which tracks. ``events``, ``metadata`` and ``text`` format it as
 JSON, ``export`` writes the file, and ``many`` writes several traces to one file.
 
-Source: "Trace Event Format", the Chromium project. The actual behaviour of viewers is tested in ``tests/exporters``.
+Source: "Trace Event Format", the Chromium project. The actual behavior of viewers is tested in ``tests/exporters``.
 """
 
 from __future__ import annotations

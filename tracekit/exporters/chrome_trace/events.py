@@ -96,15 +96,15 @@ def _format_repeated(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series)
     return formatted["repeated"]
 
 
-def format_arrows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, first_id: int, name: str) -> memoryview:
-    """Format arrows from one event to another as JSON, with two events per arrow.
+def format_flows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, first_id: int, name: str) -> memoryview:
+    """Format flows from one event to another as JSON, with two events per flow.
 
     Args:
-        links: One row per arrow with the columns ``from_ns``, ``from_lane_id``, ``to_ns`` and ``to_lane_id``.
+        links: One row per flow with the columns ``from_ns``, ``from_lane_id``, ``to_ns`` and ``to_lane_id``.
         lane_texts: The JSON members ``pid`` and ``tid`` of each lane, by lane id.
         clock: The conversion of times of the capture to times in the file.
-        first_id: Id of the first arrow. The ids of the following arrows are consecutive.
-        name: Name and category of the arrows.
+        first_id: Id of the first flow. The ids of the following flows are consecutive.
+        name: Name and category of the flows.
     """
 
     def arrow_end(phase: str, end: str) -> list[str | pl.Expr]:

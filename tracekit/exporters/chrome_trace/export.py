@@ -1,4 +1,4 @@
-"""Write a trace as a Chrome trace file: the events and arrows by kind, followed by the names of the tracks."""
+"""Write a trace as a Chrome trace file: the events and flows by kind, followed by the names of the tracks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tracekit import schemas
 from tracekit.exporters.chrome_trace import events
 from tracekit.exporters.chrome_trace.metadata import json_members, metadata_events
-from tracekit.exporters.timeline import arrows, columns, kinds
+from tracekit.exporters.timeline import columns, flows, kinds
 from tracekit.exporters.timeline.batches import BatchFile
 from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_events
 
@@ -41,16 +41,16 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     done = 0
     with BatchFile(path) as file:
         file.write(file_header(_trace_facts(view, layout.clock.shift_ns)))
-        for _, rows in write_events(file, view, layout, ArrowFormatter(layout)):
+        for _, rows in write_events(file, view, layout, FlowFormatter(layout)):
             done += rows.height
             progress(done, total)
         file.write(file_footer(metadata_events(layout.lanes)))
 
 
 def write_events(
-    file: BatchFile, view: View, layout: Layout, formatter: ArrowFormatter
+    file: BatchFile, view: View, layout: Layout, formatter: FlowFormatter
 ) -> Iterator[tuple[EventKind, pl.DataFrame]]:
-    """Write the events and arrows of a trace, and yield the events of each kind with their lane ids."""
+    """Write the events and flows of a trace, and yield the events of each kind with their lane ids."""
     for kind, lane_ids in layout.lane_ids.items():
         rows = read_events(view, kind).with_columns(lane_ids)
         file.write_jobs(_event_jobs(kind, rows, layout))
@@ -69,13 +69,13 @@ def _event_jobs(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> Iterator
         yield functools.partial(events.format_events, kind, batch, lane_texts, layout.clock)
 
 
-class ArrowFormatter:
-    """A formatter of the arrows from API calls to the activities that they launched, and between MPI calls.
+class FlowFormatter:
+    """A formatter of the flows from API calls to the activities that they launched, and between MPI calls.
 
-    Arrows have consecutive ids in the whole file.
+    Flows have consecutive ids in the whole file.
 
     Attributes:
-        count: Number of arrows in the file so far.
+        count: Number of flows in the file so far.
     """
 
     def __init__(self, layout: Layout, count: int = 0) -> None:
@@ -84,23 +84,23 @@ class ArrowFormatter:
         self.count = count
 
     def jobs(self, kind: EventKind, rows: pl.DataFrame) -> Iterator[Callable[[], memoryview]]:
-        """Yield jobs, each of which formats a batch of the arrows that end at events of one kind.
+        """Yield jobs, each of which formats a batch of the flows that end at events of one kind.
 
         Args:
             kind: The kind of the events. ``kinds.API_CALLS`` must be passed before the kinds of launched activities.
             rows: The events, with their lane ids.
         """
         if kind is kinds.API_CALLS:
-            self._calls = arrows.call_arrow_starts(rows)
+            self._calls = flows.call_flow_starts(rows)
         if self._calls is not None and kind.launched and "api_call_id" in rows.columns:
-            yield from self._format(arrows.LAUNCH, arrows.launch_arrows(self._calls, rows))
-        for name, links in arrows.mpi_arrows(kind, rows):
+            yield from self._format(flows.LAUNCH, flows.launch_flows(self._calls, rows))
+        for name, links in flows.mpi_flows(kind, rows):
             yield from self._format(name, links)
 
     def _format(self, name: str, links: pl.DataFrame) -> Iterator[Callable[[], memoryview]]:
         lane_texts, clock = json_members(self._layout.lanes), self._layout.clock
         for batch in links.iter_slices(BATCH_ROWS):
-            yield functools.partial(events.format_arrows, batch, lane_texts, clock, self.count + 1, name)
+            yield functools.partial(events.format_flows, batch, lane_texts, clock, self.count + 1, name)
             self.count += batch.height
 
 

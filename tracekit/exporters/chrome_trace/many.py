@@ -1,4 +1,4 @@
-"""Write several traces to one Chrome trace file, with times on a shared clock and arrows between the traces.
+"""Write several traces to one Chrome trace file, with times on a shared clock and flows between the traces.
 
 One trace is open at a time. ``timeline.parts`` describes the shared clock.
 """
@@ -12,7 +12,7 @@ import polars as pl
 
 from tracekit.errors import ExportError
 from tracekit.exporters.chrome_trace import events
-from tracekit.exporters.chrome_trace.export import BATCH_ROWS, ArrowFormatter, file_footer, file_header, write_events
+from tracekit.exporters.chrome_trace.export import BATCH_ROWS, FlowFormatter, file_footer, file_header, write_events
 from tracekit.exporters.chrome_trace.metadata import json_members, metadata_events
 from tracekit.exporters.timeline.batches import BatchFile
 from tracekit.exporters.timeline.columns import Clock
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _ENDS = ("from", "to")
 _POSITION: dict[str, type[pl.DataType]] = {"part": pl.Int64, "table": pl.String, "id": pl.Int64, "lane": pl.String}
-"""Columns of the positions of events at which arrows begin or end."""
+"""Columns of the positions of events at which flows begin or end."""
 
 
 def write(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str]) -> None:
@@ -43,7 +43,7 @@ def write(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection
 
 def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift: int) -> None:
     """Write the file with all times on the shared clock, increased by ``shift`` ns."""
-    numbering, arrows = Numbering(), 0
+    numbering, flow_count = Numbering(), 0
     metadata: list[str] = []
     positions = [pl.DataFrame(schema=_POSITION)]
     with BatchFile(path) as file:
@@ -52,22 +52,22 @@ def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Col
             with part.open() as view:
                 layout = part_layout(view, part, tracks, shift)
                 layout.lanes.add_to_file(f"{part.name} · ", numbering)
-                formatter = ArrowFormatter(layout, arrows)
+                formatter = FlowFormatter(layout, flow_count)
                 for kind, rows in write_events(file, view, layout, formatter):
-                    positions += _arrow_positions(traces.links, number, kind, rows, layout)
+                    positions += _flow_positions(traces.links, number, kind, rows, layout)
             metadata += metadata_events(layout.lanes)
-            arrows = formatter.count
+            flow_count = formatter.count
             progress(number + 1, len(traces.parts))
         if not numbering.lanes:
             raise ExportError("nothing to draw: the traces have no events with timestamps")
-        file.write_jobs(_arrow_jobs(traces.links, pl.concat(positions), Clock(shift), arrows))
+        file.write_jobs(_flow_jobs(traces.links, pl.concat(positions), Clock(shift), flow_count))
         file.write(file_footer(metadata))
 
 
-def _arrow_positions(
+def _flow_positions(
     links: pl.DataFrame, part: int, kind: EventKind, rows: pl.DataFrame, layout: Layout
 ) -> Iterator[pl.DataFrame]:
-    """Yield the ids and lanes of the events of one kind at which arrows between traces begin or end."""
+    """Yield the ids and lanes of the events of one kind at which flows between traces begin or end."""
     is_kind = {e: (pl.col(f"{e}_part") == part) & (pl.col(f"{e}_table") == kind.table) for e in _ENDS}
     ends = [links.filter(is_kind[e])[f"{e}_id"] for e in _ENDS]
     linked = pl.concat(ends).unique()
@@ -78,10 +78,10 @@ def _arrow_positions(
     yield chosen.select(pl.lit(part, pl.Int64).alias("part"), pl.lit(kind.table).alias("table"), "id", lane=lane)
 
 
-def _arrow_jobs(
-    links: pl.DataFrame, positions: pl.DataFrame, clock: Clock, arrows: int
+def _flow_jobs(
+    links: pl.DataFrame, positions: pl.DataFrame, clock: Clock, flow_count: int
 ) -> Iterator[Callable[[], memoryview]]:
-    """Yield jobs, each of which formats a batch of arrows between traces. Both events of each arrow must be drawn."""
+    """Yield jobs, each of which formats a batch of flows between traces. Both events of each flow must be drawn."""
     lanes = positions["lane"].unique(maintain_order=True).to_frame("lane").with_row_index("lane_id")
     placed = positions.join(lanes, on="lane").drop("lane")
     for end in _ENDS:
@@ -89,5 +89,5 @@ def _arrow_jobs(
         links = links.join(named, on=[f"{end}_{c}" for c in ("part", "table", "id")], maintain_order="left")
     for (name,), group in links.filter(pl.col("from_ns") <= pl.col("to_ns")).group_by("name", maintain_order=True):
         for batch in group.iter_slices(BATCH_ROWS):
-            yield functools.partial(events.format_arrows, batch, lanes["lane"], clock, arrows + 1, str(name))
-            arrows += batch.height
+            yield functools.partial(events.format_flows, batch, lanes["lane"], clock, flow_count + 1, str(name))
+            flow_count += batch.height

@@ -4,7 +4,7 @@ The package ``timeline`` determines what is drawn on which tracks. ``events``, `
 ``slots`` and ``wire``, ``packets`` encodes tracks and sequences, ``export`` writes the file, and ``many`` writes
 several traces to one file.
 
-Source: the messages in ``protos/perfetto/trace`` of https://github.com/google/perfetto. The actual behaviour of
+Source: the messages in ``protos/perfetto/trace`` of https://github.com/google/perfetto. The actual behavior of
 Perfetto's trace processor is tested in ``tests/exporters``.
 """
 

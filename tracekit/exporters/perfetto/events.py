@@ -100,7 +100,7 @@ class Events(NamedTuple):
         names: The interned names of the events. It is None for counters, and if ``blobs`` contain the names.
         blobs: The encoded fields that are equal in many events.
         codes: Index in ``blobs`` of the fields of each row.
-        flows: The arrows that begin or end at the events, ordered by time, or None if there are no arrows.
+        flows: The flows that begin or end at the events, ordered by time, or None if there are no flows.
     """
 
     kind: EventKind
@@ -169,7 +169,7 @@ def prepare_events(
         times: The start times of the events, and their order.
         sequence: The packet sequence that the events are written to.
         lane_uuids: The track uuid of each lane, by lane id.
-        flows: The arrows that begin or end at the events, ordered by time, or None if there are no arrows.
+        flows: The flows that begin or end at the events, ordered by time, or None if there are no flows.
     """
     exceptions = [arg for arg in exception_args(kind) if _has_values(arg, rows)]
     row_args = [key_arg(kind), *available_args(kind.row_args, rows.columns), *exceptions]

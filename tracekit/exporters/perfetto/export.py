@@ -52,7 +52,7 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     with BatchFile(path, PacketCompression()) as file:
         writer = TraceWriter(file, origin)
         flows = FlowTable()
-        flows.add_arrows_within_trace(view, layout)
+        flows.add_flows_within_trace(view, layout)
         for rows in writer.write_trace(view, layout, flows):
             done += rows
             progress(done, total)
@@ -71,7 +71,7 @@ class TraceWriter:
             file.write(clock)
 
     def write_trace(self, view: View, layout: Layout, flows: FlowTable) -> Iterator[int]:
-        """Write the tracks, events and arrows of a trace, and yield the number of events of each kind."""
+        """Write the tracks, events and flows of a trace, and yield the number of events of each kind."""
         self._file.write(track_packets(layout.lanes, self._new_sequence().number, self._uuids))
         lane_uuids = self._uuids.lanes(layout.lanes)
         self._sequence = self._new_sequence()
@@ -102,13 +102,13 @@ class TraceWriter:
         """Write the events of one kind, ordered by time. A slice precedes the slices that are nested in it."""
         times, drawn = _order_by_time(kind, rows, layout), with_lane_ids(rows, layout.lane_ids[kind])
         memory.release_pages()
-        arrows = flows.flows(kind, times.order, rows.height)
+        event_flows = flows.flows(kind, times.order, rows.height)
         sequence = self._begin_stream()
         if kind.phase == kinds.COUNTER:
             events, tracks = prepare_counters(kind, drawn, times, sequence, lanes=layout.lanes, uuids=self._uuids)
             self._file.write(tracks)
         else:
-            events = prepare_events(kind, drawn, times, sequence, lane_uuids, flows=arrows)
+            events = prepare_events(kind, drawn, times, sequence, lane_uuids, flows=event_flows)
         memory.release_pages()
         self._file.write_jobs(sequence.string_jobs())
         for start in range(0, rows.height, BLOCK_ROWS):

@@ -1,4 +1,4 @@
-"""Determine which events each arrow connects, and encode the ids of the arrows (``flow_ids``) for these events."""
+"""Determine which events each flow connects, and encode the ids of the flows (``flow_ids``) for these events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import polars as pl
 
 from tracekit.exporters.perfetto.slots import byte_windows
 from tracekit.exporters.perfetto.wire import FIXED64_BYTES, field_tag
-from tracekit.exporters.timeline import arrows, kinds
+from tracekit.exporters.timeline import flows as timeline_flows
+from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.layout import read_events, with_lane_ids
 
 if TYPE_CHECKING:
@@ -23,32 +24,32 @@ if TYPE_CHECKING:
 
 _ENDS = ("from", "to")
 _ENTRY_BYTES = 10
-"""Size in bytes of the encoded id of an arrow, including the tag of the field."""
+"""Size in bytes of the encoded id of a flow, including the tag of the field."""
 
 
 class Flows(NamedTuple):
-    """The arrows that begin or end at the events of one kind.
+    """The flows that begin or end at the events of one kind.
 
     Attributes:
         ends: Position in ``ids`` of the first id of each event, followed by the total number of ids.
-        ids: The ids of the arrows, ordered by event.
+        ids: The ids of the flows, ordered by event.
     """
 
     ends: Sizes
     ids: Numbers
 
     def batch(self, start: int, stop: int) -> Flows:
-        """Return the arrows that begin or end at the events at the positions ``start`` to ``stop - 1``."""
+        """Return the flows that begin or end at the events at the positions ``start`` to ``stop - 1``."""
         ends = self.ends[start : stop + 1]
         return Flows(ends - ends[0], self.ids[ends[0] : ends[-1]])
 
     @property
     def sizes(self) -> Sizes:
-        """Size in bytes of the encoded arrow ids of each event."""
+        """Size in bytes of the encoded flow ids of each event."""
         return np.diff(self.ends) * _ENTRY_BYTES
 
     def write(self, data: Bytes, offsets: Sizes) -> None:
-        """Write the encoded arrow ids of each event to ``data``, beginning at the given offset of the event."""
+        """Write the encoded flow ids of each event to ``data``, beginning at the given offset of the event."""
         entries = np.empty((len(self.ids), _ENTRY_BYTES), np.uint8)
         entries[:, :-FIXED64_BYTES] = np.frombuffer(field_tag("TrackEvent", "flow_ids"), np.uint8)
         entries[:, -FIXED64_BYTES:] = self.ids.astype("<u8").view(np.uint8).reshape(-1, FIXED64_BYTES)
@@ -59,29 +60,29 @@ class Flows(NamedTuple):
 
 
 class FlowTable:
-    """The arrows that begin or end at the events of a trace.
+    """The flows that begin or end at the events of a trace.
 
     Attributes:
-        count: Number of arrows in the file so far, which is also the id of the last arrow.
+        count: Number of flows in the file so far, which is also the id of the last flow.
     """
 
     def __init__(self, count: int = 0) -> None:
         self.count = count
         self._ends: defaultdict[EventKind, list[pl.DataFrame]] = defaultdict(list)
 
-    def add_arrows_within_trace(self, view: View, layout: Layout) -> None:
-        """Add the arrows from API calls to the activities that they launched, and between MPI calls."""
-        for start, end, links in _arrows_within_trace(view, layout):
+    def add_flows_within_trace(self, view: View, layout: Layout) -> None:
+        """Add the flows from API calls to the activities that they launched, and between MPI calls."""
+        for start, end, links in _flows_within_trace(view, layout):
             ids = pl.int_range(self.count + 1, self.count + 1 + pl.len(), dtype=pl.UInt64)
             self._ends[start].append(links.select(row="from_row", flow=ids))
             self._ends[end].append(links.select(row="to_row", flow=ids))
             self.count += links.height
 
-    def add_arrows_between_traces(self, links: pl.DataFrame, part: int, kind: EventKind, view: View) -> None:
-        """Add the arrows between traces that begin or end at events of one kind. Arrows between traces have ids from 1.
+    def add_flows_between_traces(self, links: pl.DataFrame, part: int, kind: EventKind, view: View) -> None:
+        """Add the flows between traces that begin or end at events of one kind. Flows between traces have ids from 1.
 
         Args:
-            links: All arrows between traces, as in ``ManyTraces.links``.
+            links: All flows between traces, as in ``ManyTraces.links``.
             part: Number of the trace that contains the events.
             kind: The kind of the events.
             view: The trace that contains the events.
@@ -96,7 +97,7 @@ class FlowTable:
                 self._ends[kind].append(chosen.join(events, on="id").select("row", "flow"))
 
     def flows(self, kind: EventKind, order: Sizes | None, count: int) -> Flows | None:
-        """Return the arrows that begin or end at the events of one kind, or None if there are none.
+        """Return the flows that begin or end at the events of one kind, or None if there are none.
 
         Args:
             kind: The kind of the events.
@@ -117,19 +118,19 @@ class FlowTable:
         return Flows(np.concatenate([[0], np.cumsum(counts)]), flows)
 
 
-def _arrows_within_trace(view: View, layout: Layout) -> Iterator[tuple[EventKind, EventKind, pl.DataFrame]]:
-    """Yield frames of arrows, each with the kinds of the events at which the arrows begin and end."""
+def _flows_within_trace(view: View, layout: Layout) -> Iterator[tuple[EventKind, EventKind, pl.DataFrame]]:
+    """Yield frames of flows, each with the kinds of the events at which the flows begin and end."""
 
     def rows(kind: EventKind) -> pl.DataFrame:
         events = read_events(view, kind)
         return with_lane_ids(events, layout.lane_ids[kind])
 
     if kinds.API_CALLS in layout.lane_ids:
-        calls = arrows.call_arrow_starts(rows(kinds.API_CALLS))
+        calls = timeline_flows.call_flow_starts(rows(kinds.API_CALLS))
         for kind in layout.lane_ids:
             activities = rows(kind) if kind.launched else pl.DataFrame()
             if "api_call_id" in activities.columns:
-                yield kinds.API_CALLS, kind, arrows.launch_arrows(calls, activities)
+                yield kinds.API_CALLS, kind, timeline_flows.launch_flows(calls, activities)
     if kinds.MPI_CALLS in layout.lane_ids:
-        for _, links in arrows.mpi_arrows(kinds.MPI_CALLS, rows(kinds.MPI_CALLS)):
+        for _, links in timeline_flows.mpi_flows(kinds.MPI_CALLS, rows(kinds.MPI_CALLS)):
             yield kinds.MPI_CALLS, kinds.MPI_CALLS, links

@@ -1,4 +1,4 @@
-"""Write several traces to one Perfetto trace file, with times on a shared clock and arrows between the traces.
+"""Write several traces to one Perfetto trace file, with times on a shared clock and flows between the traces.
 
 One trace is open at a time.
 """
@@ -34,20 +34,20 @@ def write(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection
 
 def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift: int) -> None:
     """Write the file with all times on the shared clock, increased by ``shift`` ns."""
-    numbering, arrows = Numbering(), traces.links.height
+    numbering, flow_count = Numbering(), traces.links.height
     with BatchFile(path, PacketCompression()) as file:
         writer = TraceWriter(file, None if traces.origin_utc_ns is None else traces.origin_utc_ns - shift)
         for number, part in enumerate(traces.parts):
             with part.open() as view:
                 layout = part_layout(view, part, tracks, shift)
                 layout.lanes.add_to_file(f"{part.name} · ", numbering)
-                flows = FlowTable(arrows)
-                flows.add_arrows_within_trace(view, layout)
+                flows = FlowTable(flow_count)
+                flows.add_flows_within_trace(view, layout)
                 for kind in layout.lane_ids:
-                    flows.add_arrows_between_traces(traces.links, number, kind, view)
+                    flows.add_flows_between_traces(traces.links, number, kind, view)
                 for _ in writer.write_trace(view, layout, flows):
                     pass
-                arrows = flows.count
+                flow_count = flows.count
             progress(number + 1, len(traces.parts))
         if not numbering.lanes:
             raise ExportError("nothing to draw: the traces have no events with timestamps")

@@ -52,7 +52,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
             progress(number, len(records))
 
 
-def wrote(path: Path) -> bool:
+def is_own_file(path: Path) -> bool:
     """Return whether a file has the name of an event file of this exporter, which ends in ``.tracekit``."""
     return re.fullmatch(r"events\.out\.tfevents\.\d+" + re.escape(_SUFFIX), path.name) is not None
 
@@ -85,7 +85,7 @@ def _configure(options: Mapping[str, str]) -> Exporter:
         folder=True,
         options=OPTIONS,
         configure=_configure,
-        wrote=wrote,
+        is_own_file=is_own_file,
     )
 
 

@@ -55,8 +55,8 @@ class EventKind:
         start: Start of an event in ns.
         end: End of an event in ns, or null if the event was never closed.
         where: Condition for the rows that are drawn. If None, all rows are drawn.
-        launched: Whether an API call launched the event. If so, an arrow is drawn from the call to the event.
-        links: Columns that correlation adds, and that determine the arrows between events of this kind.
+        launched: Whether an API call launched the event. If so, a flow is drawn from the call to the event.
+        links: Columns that correlation adds, and that determine the flows between events of this kind.
         key_values: Alternative values of the first argument. If there are none, the column ``key`` is used.
     """
 
@@ -324,7 +324,7 @@ STEP_STATS = EventKind(
 
 
 def _call_kind(table: str, placement: Placement, key: str, default: str, *row_args: Arg, **more: Any) -> EventKind:
-    """Return the ``EventKind`` of the calls in a table, which are drawn as slices labelled by the column ``name``.
+    """Return the ``EventKind`` of the calls in a table, which are drawn as slices labeled by the column ``name``.
 
     Args:
         table: The table.
@@ -338,7 +338,7 @@ def _call_kind(table: str, placement: Placement, key: str, default: str, *row_ar
 
 
 def _sample_kind(table: str, placement: Placement, key: str, *repeated_args: Arg) -> EventKind:
-    """Return the ``EventKind`` of the samples in a table, which are labelled by the innermost function on the stack."""
+    """Return the ``EventKind`` of the samples in a table, which are labeled by the innermost function on the stack."""
     path = pl.col("stack").cast(pl.String)
     return EventKind(
         table,
@@ -546,7 +546,7 @@ _STAGES_BY_TRACK: dict[str, tuple[tuple[EventKind, ...], ...]] = {
 }
 """Kinds of events by the name of their tracks and then by stage, in the order of the file.
 
-The kinds of a stage share tracks and are laid out together. API calls are first, because an arrow can only be written
+The kinds of a stage share tracks and are laid out together. API calls are first, because a flow can only be written
 once the lanes of both its ends are known.
 """
 STAGES = tuple(stage for stages in _STAGES_BY_TRACK.values() for stage in stages)

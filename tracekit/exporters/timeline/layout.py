@@ -75,7 +75,9 @@ def check_drawable(view: View, layout: Layout) -> None:
     """
     reasons = [reason for name, reason in _TIMELESS.items() if not layout.lane_ids and view.count(name)]
     if reasons:
-        raise ExportError(f"nothing to draw: {reasons[0]}", hint="export tables: --to csv, parquet or arrow")
+        raise ExportError(
+            f"nothing to draw: {reasons[0]}", hint="to export tables, use --to csv, --to parquet or --to arrow"
+        )
 
 
 def read_events(view: View, kind: EventKind) -> pl.DataFrame:

@@ -121,7 +121,12 @@ class Trie:
         return sandbox.array(at[2], other.count + 1, np.uint32).copy()
 
     def _add_batch(self, edges: Int64Array, labels: UInt32Array) -> UInt32Array:
-        """Add a batch of sequences that fits into the memory of the sandbox."""
+        """Add a batch of sequences to the trie, and return the number of the node of each sequence.
+
+        Args:
+            edges: Index of the first label of each sequence in ``labels``, followed by the index after the last one.
+            labels: Labels of all sequences, as for ``add``.
+        """
         rows, size = len(edges) - 1, int(edges[-1] - edges[0])
         at = [_INPUT, _INPUT + CELL * (rows + 1), _INPUT + CELL * (2 * rows + 1)]
         sandbox = self._sandbox_with_room(size, at[2] + CELL * size - _INPUT)

@@ -80,7 +80,10 @@ def open_capture(source: Source) -> KinetoCapture:
 
 
 def read_leading_info(source: Source) -> dict[str, str]:
-    """Return the facts about the ranks of the job that precede the events of a trace."""
+    """Return ``distributedInfo`` from a trace in which it precedes the events, without reading the events.
+
+    The keys and the empty result are documented at ``capture.read_leading_info``.
+    """
     from tracekit.readers.kineto import capture
 
     return capture.read_leading_info(source)

@@ -64,9 +64,13 @@ def read_capture(source: Source) -> KinetoCapture:
 
 
 def read_leading_info(source: Source) -> dict[str, str]:
-    """Return the facts about the ranks of the job that precede the events, without reading the events.
+    """Return what a trace records about its rank before the events, without reading the events.
 
-    The result is empty if the file is damaged before its events.
+    Returns:
+        ``distributed_backend``, ``distributed_rank``, ``distributed_world_size``, ``distributed_pg_count`` and
+        ``distributed_nccl_version``, as far as the member ``distributedInfo`` of the trace contains them. The mapping
+        is empty if the member is missing or follows the events, if the file is damaged before its events, or if
+        tracekit wrote the file.
 
     Raises:
         TracekitError: The file cannot be read, or changed while it was read.

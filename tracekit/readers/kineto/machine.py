@@ -83,7 +83,11 @@ def capture_info(facts: Facts, origin_ns: int, end_ns: int | None) -> dict[str, 
 
 
 def distributed_info(facts: Facts) -> dict[str, str]:
-    """Return the facts about the ranks of the job by name. They are empty for a file that tracekit wrote."""
+    """Return the entries of ``distributedInfo``: the rank, the number of ranks, and the versions that they use.
+
+    The names have the prefix ``distributed_``. The result is empty if the member is missing, or if tracekit wrote the
+    file.
+    """
     distributed = {} if is_exported(facts) else _as_mapping(facts.get("distributedInfo"))
     texts = {f"distributed_{name}": _fact_text(distributed.get(name)) for name in _DISTRIBUTED}
     return {name: text for name, text in texts.items() if text is not None}

@@ -87,7 +87,10 @@ def _explain_missing_rows(messages: frame.NcuMessages, content: str) -> tuple[st
     if counts[frame.PROGRAM_FAILED]:
         return "profiled nothing: the program failed", "run the program without ncu first"
     if counts[frame.NO_KERNELS]:
-        return "profiled no kernel", "check the filters of ncu: --kernel-name, --launch-skip, --nvtx-include"
+        return (
+            "profiled no kernel",
+            "check the options of ncu that select kernels, such as --kernel-name, --launch-skip and --nvtx-include",
+        )
     count = f"{sum(counts[k] for k in frame.MESSAGE_KINDS)} messages ({counts['ERROR']} errors)"
     return f"printed {count} and {content}", "run ncu with --csv, and let it finish"
 

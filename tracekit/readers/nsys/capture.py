@@ -168,7 +168,7 @@ class NsysCapture(Lookups, Capture):
         """Return columns of the declared table ``python_samples``."""
         data = dict(self.python_samples())
         if call_stacks is not None:
-            data["stack_id"] = call_stacks.ids(python_stacks.TABLE, data["python_sample_id"])
+            data["stack_id"] = call_stacks.stack_ids(python_stacks.TABLE, data["python_sample_id"])
         return self.conform(python_stacks.TABLE, {c: data[c] for c in columns}, nvtx.SOURCE_TABLE)
 
     def _request(self, name: str, table: str, columns: Sequence[str]) -> Request[dict[str, pa.Array]]:

@@ -112,8 +112,16 @@ class Stacks:
         """Return the named columns of the declared table ``stacks``."""
         return {name: _COLUMNS[name](self, capture) for name in names}
 
-    def ids(self, table: str, chains: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """Return the stack id of each call chain number in a declared table, or null if the call chain is missing."""
+    def stack_ids(self, table: str, chains: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """Return the ids of call stacks in the declared table ``stacks``.
+
+        Args:
+            table: Declared table whose rows refer to call chains.
+            chains: Number of the call chain of each row, as recorded in the file.
+
+        Returns:
+            One id per row, or null if the file does not contain the call chain.
+        """
         known = self.chains.get(_CHAIN_TABLE_OF[table])
         numbers = col.single_array(chains)
         if known is None or not len(known.ids):
@@ -137,7 +145,7 @@ def resolve_stacks(stacks: Stacks | None, table: str, columns: dict[str, pa.Arra
     """Replace the call chain numbers in the column ``stack_id`` of a declared table with stack ids."""
     if stacks is None or table not in RESOLVERS or "stack_id" not in columns:
         return columns
-    return {c: stacks.ids(table, data) if c == "stack_id" else data for c, data in columns.items()}
+    return {c: stacks.stack_ids(table, data) if c == "stack_id" else data for c, data in columns.items()}
 
 
 class StackBuilder:

@@ -103,7 +103,7 @@ class Tables(Protocol):
 
 
 class StackTables(Tables, Protocol):
-    """The source tables of a file whose tables of call chains have the column ``FRAMES``."""
+    """The source tables of a file that stores the frames of each call chain in one column, ``FRAMES``."""
 
     def decode_stacks(self, table: str, stacks: pa.BinaryArray) -> pa.ListArray:
         """Decode stacks from the column ``FRAMES`` of a source table.

@@ -123,7 +123,7 @@ class BlockEntries:
         """Return the intervals that start in an entry. Their offsets are relative to the start of the entry."""
         start, stop = int(self.starts[nth]), int(self.stops[nth])
         first, last = (bisect_left(spans, (place, 0, 0)) for place in (start, stop))
-        return [(a - start, b - start, bits) for a, b, bits in spans[first:last]]
+        return [(a - start, b - start, pattern_mask) for a, b, pattern_mask in spans[first:last]]
 
     def unknown_fields(self, budget: StepBudget) -> Iterator[tuple[int, int]]:
         """Yield the start and end offset of each length-delimited field that is not an entry.
@@ -202,25 +202,25 @@ class Overwriter:
         """
         spans = self.candidates(value) if spans is None else spans
         out = bytearray(value)
-        for start, end, bits in innermost_fields(value, spans, self.budget):
-            out[start:end] = self.overwrite_string(value[start:end], bits)
+        for start, end, pattern_mask in innermost_fields(value, spans, self.budget):
+            out[start:end] = self.overwrite_string(value[start:end], pattern_mask)
         return bytes(out)
 
-    def overwrite_string(self, text: bytes, bits: int) -> bytes:
+    def overwrite_string(self, text: bytes, pattern_mask: int) -> bytes:
         """Return a copy of a string, or of bytes that are not a message, in which private values are overwritten.
 
         Args:
             text: String to copy.
-            bits: Bit mask of the private names that the string may contain.
+            pattern_mask: Bit mask of the patterns that the string may contain, as for ``Names.redact``.
         """
         self.budget.spend_for_string(len(text))
-        return self.redaction.overwrite(self.names, text, bits)
+        return self.redaction.overwrite(self.names, text, pattern_mask)
 
     def overwrite_unknown_fields(self, entries: BlockEntries, spans: Spans) -> BlockEntries:
         """Return a copy of a block in which private values in fields that are not entries are overwritten."""
         out = bytearray(entries.body)
         for start, end in entries.unknown_fields(self.budget):
-            inside = [(a - start, b - start, bits) for a, b, bits in spans if start <= a < end]
+            inside = [(a - start, b - start, pattern_mask) for a, b, pattern_mask in spans if start <= a < end]
             out[start:end] = self.overwrite(entries.body[start:end], inside)
         return dataclasses.replace(entries, body=bytes(out))
 
@@ -241,7 +241,7 @@ def innermost_fields(value: bytes, spans: Spans, budget: StepBudget) -> Iterator
             continue
         inner = _fields_with_intervals(value[start:end], inside, budget) if depth < MAX_DEPTH else None
         if inner is None:
-            yield start, end, functools.reduce(operator.or_, (bits for _, _, bits in inside))
+            yield start, end, functools.reduce(operator.or_, (mask for _, _, mask in inside))
             continue
         for part, intervals in inner:
             waiting.append((start + part.value_start, start + part.end, depth + 1, intervals))
@@ -259,12 +259,12 @@ def _fields_with_intervals(value: bytes, spans: Spans, budget: StepBudget) -> li
         return None
     starts = [part.value_start for part in fields]
     spans_by_field: dict[int, list[Span]] = {}
-    for begin, end, bits in spans:
+    for begin, end, pattern_mask in spans:
         nth = bisect_right(starts, begin) - 1
         if nth < 0 or fields[nth].end < end:
             return None
         offset = fields[nth].value_start
-        spans_by_field.setdefault(nth, []).append((begin - offset, end - offset, bits))
+        spans_by_field.setdefault(nth, []).append((begin - offset, end - offset, pattern_mask))
     return [(fields[nth], intervals) for nth, intervals in spans_by_field.items()]
 
 

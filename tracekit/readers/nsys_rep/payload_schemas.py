@@ -244,24 +244,29 @@ class Schemas:
                 )
         return parsed
 
-    def plan(self, process: int, domain: int, number: int) -> Plan | None:
+    def plan_formatting(self, process_id: int, domain_id: int, schema_id: int) -> Plan | None:
         """Return a plan for formatting the payloads of a schema, or None if they cannot be formatted.
 
         Payloads cannot be formatted if their layout is unknown, depends on their values, or is too large.
 
+        Args:
+            process_id: Global process id of the process that registered the schema.
+            domain_id: Id of the NVTX domain of the schema.
+            schema_id: Id of the schema. Ids below ``FIRST_SCHEMA`` are predefined types.
+
         Raises:
             Damage: All schemas together have more than ``MAX_PLANNED`` values.
         """
-        if number < FIRST_SCHEMA:
-            return Plan(self._predefined_plan(number))
-        key = (process, domain, number)
+        if schema_id < FIRST_SCHEMA:
+            return Plan(self._plan_predefined_type(schema_id))
+        key = (process_id, domain_id, schema_id)
         schema = self.schemas.get(key)
         if schema is not None and key not in self._plans:
-            self._plans[key] = self._plan_schema(process, domain, schema)
+            self._plans[key] = self._plan_schema(process_id, domain_id, schema)
         return self._plans.get(key)
 
-    def _plan_schema(self, process: int, domain: int, schema: PayloadSchema) -> Plan | None:
-        planner = _Planner(self, process, domain)
+    def _plan_schema(self, process_id: int, domain_id: int, schema: PayloadSchema) -> Plan | None:
+        planner = _Planner(self, process_id, domain_id)
         try:
             pieces = planner.plan_struct(schema, 0, 0)
         except _NoPlanError:
@@ -276,23 +281,23 @@ class Schemas:
         values = sum(not isinstance(p, str) for p in plan.pieces)
         return plan if values <= plan.min_size and plan.width <= MAX_WIDTH else None
 
-    def _predefined_plan(self, number: int) -> Pieces:
+    def _plan_predefined_type(self, type_id: int) -> Pieces:
         """Return the pieces of the JSON text of payloads that have a predefined type instead of a schema.
 
         If a payload contains several values, only the first value is formatted.
         """
-        if STRINGS.get(number) == 1:
+        if STRINGS.get(type_id) == 1:
             return [Value(ValueFormat.TEXT, 0, 0)]
-        form, size = FORMS.get(number, ValueFormat.BLANK), self.sizes.get(number, 0)
+        form, size = FORMS.get(type_id, ValueFormat.BLANK), self.sizes.get(type_id, 0)
         return ['""'] if form is ValueFormat.BLANK or not _is_supported_size(form, size) else [Value(form, 0, size)]
 
 
 class _Planner:
     """Computes the plan for formatting the payloads of one schema as JSON."""
 
-    def __init__(self, report: Schemas, process: int, domain: int) -> None:
+    def __init__(self, report: Schemas, process_id: int, domain_id: int) -> None:
         self.report = report
-        self.key = (process, domain)
+        self.key = (process_id, domain_id)
         self.alignments: dict[int, int] = {}
         self.values = 0
 

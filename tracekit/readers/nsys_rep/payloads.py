@@ -219,7 +219,7 @@ def _format_items(schemas: Schemas, items: PayloadItems, keys: npt.NDArray[np.in
     places = np.full(len(keys), -1)
     done = width = 0
     for (process, domain, number), rows in group_rows(keys):
-        plan = schemas.plan(process, domain, number)
+        plan = schemas.plan_formatting(process, domain, number)
         if plan is None:
             continue
         sizes = items.stops[rows] - items.starts[rows]

@@ -392,8 +392,8 @@ class _RedactedReport:
             inside = entries.spans_within(nth, spans)
             if entries.numbers[nth] != STRING:
                 return self.overwriter.overwrite(value, inside)
-            bits = functools.reduce(operator.or_, (bits for _, _, bits in inside))
-            return self.overwriter.overwrite_string(value, bits)
+            pattern_mask = functools.reduce(operator.or_, (mask for _, _, mask in inside))
+            return self.overwriter.overwrite_string(value, pattern_mask)
 
         return edit_entries(entries, sorted(chosen), redact_string, self.budget)
 
@@ -436,7 +436,9 @@ def _search_batch(
     for block, body in batch:
         end = start + len(body)
         first, last = bisect_left(spans, (start, 0, 0)), bisect_left(spans, (end, 0, 0))
-        yield _SearchedBlock(block, body, [(a - start, min(b, end) - start, bits) for a, b, bits in spans[first:last]])
+        yield _SearchedBlock(
+            block, body, [(a - start, min(b, end) - start, pattern_mask) for a, b, pattern_mask in spans[first:last]]
+        )
         start = end + 1
 
 

@@ -25,7 +25,11 @@ def build(context: Context) -> list[Any]:
     choices = [(kind.title, context.state.url(by=name, **parameters)) for name, kind in KINDS.items()]
     kinds = components.navigation_control("by", choices, context.state.url(by=by, **parameters))
     form = dmc.Group(
-        [_capture_control(context, other), *_iteration_fields(other), dmc.Button("Compare", id="compare", size="xs")],
+        [
+            _capture_selector(context, other.capture),
+            *_iteration_fields(other),
+            dmc.Button("Compare", id="compare", size="xs"),
+        ],
         align="end",
         gap="sm",
     )
@@ -50,13 +54,18 @@ def build(context: Context) -> list[Any]:
     return [part for part in parts if part is not None]
 
 
-def _capture_control(context: Context, other: Aggregated) -> Any:
-    """Return the control that selects the capture to compare with."""
+def _capture_selector(context: Context, other_capture: int) -> Any:
+    """Return the drop-down list that selects the capture to compare with.
+
+    Args:
+        context: The context of the page.
+        other_capture: Index of the capture that is selected.
+    """
     return dmc.Select(
         id="other-capture",
         label="Capture",
         data=[{"value": str(each.index), "label": f"{each.index}: {each.name}"} for each in context.captures.all],
-        value=str(other.capture),
+        value=str(other_capture),
         allowDeselect=False,
         size="xs",
         w=320,

@@ -29,7 +29,7 @@ def build(context: Context) -> list[Any]:
         parts = _figure_and_tables(context, selection, values)
     except TracekitError as error:
         parts = [grid.error_message(error)]
-    return [_controls(context, selection, values), *(part for part in parts if part is not None)]
+    return [_selection_controls(context, selection, values), *(part for part in parts if part is not None)]
 
 
 def _figure_and_tables(context: Context, selection: stacks.Selection, values: dict[str, str]) -> list[Any]:
@@ -40,7 +40,7 @@ def _figure_and_tables(context: Context, selection: stacks.Selection, values: di
     return [figure, context.table("stack_functions", values), context.table("stack_events", values)]
 
 
-def _controls(context: Context, selection: stacks.Selection, values: dict[str, str]) -> Any:
+def _selection_controls(context: Context, selection: stacks.Selection, values: dict[str, str]) -> Any:
     """Return the controls that select the events, the weight, the thread and the time window."""
 
     def url(**changed: str) -> str:

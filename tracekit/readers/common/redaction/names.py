@@ -85,20 +85,20 @@ class Names:
         self._pairs = np.zeros(1 << 16, np.bool_)
         self._pairs[[int.from_bytes(literal[:2], "big") for literal in self.literals]] = True
 
-    def redact(self, text: bytes, may_hold: int = ALL_PATTERNS) -> tuple[bytes, set[str]]:
+    def redact(self, text: bytes, pattern_mask: int = ALL_PATTERNS) -> tuple[bytes, set[str]]:
         """Overwrite the private values in a string or in binary data.
 
         Args:
             text: The string or the binary data.
-            may_hold: Bit mask of the patterns to search for in a string, from the result of ``candidates``. Binary data
-                is searched for all patterns.
+            pattern_mask: Bit mask of the patterns that a string may contain, from the result of ``candidates``. Strings
+                are searched only for these patterns, and binary data for all patterns.
 
         Returns:
             The redacted bytes, and the kinds of the overwritten values.
         """
         kinds: set[str] = set()
         if is_text(text):
-            return self._redact_string(text, kinds, may_hold), kinds
+            return self._redact_string(text, kinds, pattern_mask), kinds
         redacted = text
         for wide in _WIDE if b"\0" in text else ():
             redacted = wide.sub(lambda match: self._redact_utf16(match[0], kinds), redacted)
@@ -109,7 +109,7 @@ class Names:
         return self.redact(text)[0]
 
     def candidates(self, data: bytes, most: int | None = None) -> list[Candidate]:
-        """Return the ranges of data that may hold a private value, in ascending order.
+        """Return the ranges of data that may contain a private value, in ascending order.
 
         A range is its start offset, its end offset, and a bit mask of the patterns that may match there. Every private
         value in a string within the data overlaps one of the ranges.
@@ -130,8 +130,8 @@ class Names:
             (*self._search_string_candidates(data, starts), *prefiltered, *self._escape_candidates(data, escaped))
         )
 
-    def _redact_string(self, text: bytes, kinds: set[str], may_hold: int) -> bytes:
-        redacted = self._redact_unescaped(text, kinds, may_hold=may_hold)
+    def _redact_string(self, text: bytes, kinds: set[str], pattern_mask: int) -> bytes:
+        redacted = self._redact_unescaped(text, kinds, pattern_mask=pattern_mask)
         if not _ESCAPE.search(redacted):
             return redacted
         decoded, lengths = _decode_escapes(redacted)
@@ -139,46 +139,46 @@ class Names:
         return redacted if after == decoded else _encode_escapes(redacted, decoded, after, lengths)
 
     def _redact_unescaped(
-        self, text: bytes, kinds: set[str], *, shortest: int = 0, may_hold: int = ALL_PATTERNS
+        self, text: bytes, kinds: set[str], *, min_length: int = 0, pattern_mask: int = ALL_PATTERNS
     ) -> bytes:
         """Overwrite the private values in a string, without decoding escaped characters such as ``%2F``.
 
         Args:
             text: The string.
             kinds: Set to which the kinds of the overwritten values are added.
-            shortest: Minimum length of the collected names and values to overwrite.
-            may_hold: Bit mask of the patterns to search for.
+            min_length: Minimum length of the collected names and values to overwrite.
+            pattern_mask: Bit mask of the patterns that the string may contain. Only these are searched for.
         """
         low = text.lower()
         for nth, pattern in enumerate(PATTERNS):
-            if not may_hold >> nth & 1:
+            if not pattern_mask >> nth & 1:
                 continue
             redacted = pattern.overwrite_matches(text, low, self._pseudonyms)
             if redacted != text:
                 kinds.add(pattern.kind)
                 text, low = redacted, redacted.lower()
-        redacted = self._redact_literals(text, shortest) if may_hold & LITERAL else text
+        redacted = self._redact_literals(text, min_length) if pattern_mask & LITERAL else text
         if redacted != text:
             kinds.add(MENTION)
         return redacted
 
-    def _redact_literals(self, text: bytes, shortest: int) -> bytes:
+    def _redact_literals(self, text: bytes, min_length: int) -> bytes:
         """Overwrite the collected names and values wherever they occur as whole words or parts of compound words.
 
         Args:
             text: The bytes to redact.
-            shortest: Minimum length of the names and values to overwrite. If it is 0, ``text`` must be decoded text,
+            min_length: Minimum length of the names and values to overwrite. If it is 0, ``text`` must be decoded text,
                 and the bytes of non-ASCII characters count as letters at the ends of words. Otherwise, only ASCII
                 letters count as letters.
         """
-        letters = _TEXT_LETTERS if shortest == 0 else _ASCII_LETTERS
+        letters = _TEXT_LETTERS if min_length == 0 else _ASCII_LETTERS
         low, out, after = text.lower(), bytearray(text), 0
         for start in self._literal_starts(low):
             if start < after:
                 continue
             for literal in self._literal_strings.matches_at(low, start):
                 end, is_name = start + len(literal), literal not in self._values
-                if len(literal) >= shortest and _is_separate_word(text, start, end, is_name, letters):
+                if len(literal) >= min_length and _is_separate_word(text, start, end, is_name, letters):
                     out[start:end] = FILL * (end - start)
                     after = end
                     break
@@ -197,8 +197,8 @@ class Names:
         The first byte may be a length prefix that happens to be printable. Therefore, the bytes after it are searched
         again without it.
         """
-        redacted = self._redact_unescaped(run, kinds, shortest=MIN_BINARY_LENGTH)
-        return redacted[:1] + self._redact_unescaped(redacted[1:], kinds, shortest=MIN_BINARY_LENGTH)
+        redacted = self._redact_unescaped(run, kinds, min_length=MIN_BINARY_LENGTH)
+        return redacted[:1] + self._redact_unescaped(redacted[1:], kinds, min_length=MIN_BINARY_LENGTH)
 
     def _redact_utf16(self, text: bytes, kinds: set[str]) -> bytes:
         """Overwrite private values in a UTF-16 string of ASCII characters."""

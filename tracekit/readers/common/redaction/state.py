@@ -151,7 +151,7 @@ class Redaction:
             )
         return names
 
-    def overwrite(self, names: Names, text: bytes, may_hold: int = ALL_PATTERNS) -> bytes:
+    def overwrite(self, names: Names, text: bytes, pattern_mask: int = ALL_PATTERNS) -> bytes:
         """Return a string or binary data in which the private values are overwritten.
 
         For each kind of private value in the string, the count of the kind is increased by 1.
@@ -159,9 +159,9 @@ class Redaction:
         Args:
             names: Matcher for the private values.
             text: The string or the binary data.
-            may_hold: Bit mask of the patterns to search for, as for ``Names.redact``.
+            pattern_mask: Bit mask of the patterns to search for, as for ``Names.redact``.
         """
-        redacted, kinds = names.redact(text, may_hold)
+        redacted, kinds = names.redact(text, pattern_mask)
         self.counts.update(kinds)
         return redacted
 
