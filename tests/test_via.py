@@ -117,7 +117,8 @@ def test_only_reports_are_exported_and_only_by_nsys(fake: FakeNsys) -> None:
         "Hint: load the file without via= or --via"
     )
     with pytest.raises(
-        UnknownFormatError, match="cannot be exported with the program 'ncu'\nHint: supported programs: nsys"
+        UnknownFormatError,
+        match="cannot be exported with the program 'ncu'\nHint: use nsys, the only supported program",
     ):
         tk.load(fake.report, via="ncu")
     with pytest.raises(FileNotFoundError):

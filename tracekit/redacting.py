@@ -117,5 +117,5 @@ def _reader_with_redaction(source: Source) -> interface.Reader:
     if reader.redact is None:
         formats = ", ".join(r.format for r in registry.readers().values() if r.redact is not None)
         message = f"{reader.format} files cannot be redacted"
-        raise TracekitError(message, path=source.path, hint=f"formats that can be redacted: {formats}")
+        raise TracekitError(message, path=source.path, hint=f"choose a file of another format: {formats}")
     return reader

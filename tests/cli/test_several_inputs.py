@@ -173,7 +173,7 @@ def test_inputs_are_not_mistaken_for_the_output(run: Run, tmp_path: Path) -> Non
 def test_formats_of_one_trace(run: Run, tmp_path: Path) -> None:
     wrong = run("convert", *FILES, tmp_path / "x.sqlite", "--to", "dlprof-db", status=1).stderr
     assert "dlprof-db cannot hold the profiles of several ranks" in wrong
-    assert re.search("Hint: formats for several ranks: .*html", wrong)
+    assert re.search("Hint: choose a format for several ranks .*html", wrong)
     assert not list(tmp_path.iterdir())
 
 

@@ -110,7 +110,7 @@ def test_old_names(old: str) -> None:
             "um_sum:rows=0",
             (
                 "report 'um_sum': the value of option 'rows=0' is not an integer from 1 to 999999999\n"
-                "Hint: example: rows=10"
+                "Hint: write, for example, rows=10"
             ),
         ),
         ("um_sum:rows=1e3", "option 'rows=1e3' is not an integer from 1 to 999999999"),

@@ -174,7 +174,9 @@ def test_weights_are_times(tmp_path: Path) -> None:
 def test_the_first_table_with_stacks_is_written(tmp_path: Path) -> None:
     of = small(cpu_samples=[sample(0, None)], api_calls=[call(3, 10, stack_id=1)])
     assert exported(of, tmp_path, "collapsed") == {(None, MAIN): 1}
-    with pytest.raises(MissingTableError, match="has no call stacks of cpu_samples\nHint: record them: nsys profile"):
+    with pytest.raises(
+        MissingTableError, match="has no call stacks of cpu_samples\nHint: record them with nsys profile"
+    ):
         exported(of, tmp_path, "collapsed", events="cpu_samples")
     with pytest.raises(MissingTableError, match="has no call stacks\nHint"):
         exported(small(), tmp_path, "pprof")
@@ -234,9 +236,9 @@ def test_python_stacks(format: str, tmp_path: Path) -> None:
 
 def test_missing_python_stacks(tmp_path: Path) -> None:
     for of, hint in (
-        (small(cpu_samples=SAMPLES), "record them: nsys profile --python-sampling=true"),
+        (small(cpu_samples=SAMPLES), "record them with nsys profile --python-sampling=true"),
         (small(python_samples=[python(0, None)]), "read the report, or export it with --include-blobs=true"),
-        (small(python_samples=[python(0, 1, "cuda")]), "record them: nsys profile --python-sampling=true"),
+        (small(python_samples=[python(0, 1, "cuda")]), "record them with nsys profile --python-sampling=true"),
     ):
         with pytest.raises(MissingTableError, match=f"has no call stacks of python_samples\nHint: {hint}"):
             exported(of, tmp_path, "collapsed", events="python_samples")

@@ -95,7 +95,7 @@ def test_given_ranks_override_all_other_sources() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"c": 0}, "rank 0 was specified for 'c', which matches no capture\nHint: captures: a, b"),
+        ({"c": 0}, "rank 0 was specified for 'c', which matches no capture\nHint: choose one of the captures a, b"),
         ({"a": -1}, "-1 is not a valid rank"),
     ],
 )

@@ -137,7 +137,7 @@ def test_operations_apply_to_every_rank(ranks: tk.TraceSet) -> None:
     assert ranks.rollup().frame("ops").collect_schema().names()[0] == "rank"
     assert ranks.select(ranks=[1]).ranks == [1]
     assert ranks.select(ranks=[1]).devices["rank"].unique().to_list() == [1]
-    with pytest.raises(TracekitError, match="there is no rank 2\nHint: ranks: 0, 1"):
+    with pytest.raises(TracekitError, match="there is no rank 2\nHint: choose one of the ranks 0, 1"):
         ranks.select(ranks=[2])
 
 

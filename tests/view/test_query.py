@@ -254,3 +254,12 @@ def test_captures_know_what_they_have(hostile: Captures) -> None:
     assert capture.has_rows("memcpys", "kernels")
     assert not capture.has_rows("memcpys")
     assert not capture.has_rows("nope")
+
+
+def test_values_that_cannot_be_searched_are_an_error() -> None:
+    frame = pl.DataFrame({"list": [[1]]})
+    with pytest.raises(TracekitError, match="the search text cannot be evaluated for the values of the table"):
+        queries._compute_matching_order(frame, Query(KERNELS, AT, search="1"))
+    query = Query(KERNELS, AT, search="1", filter='{"list": {"type": "contains", "filter": "1"}}', sort=order("list"))
+    with pytest.raises(TracekitError, match="the filter of 'list' or the search text or the sort order cannot be"):
+        queries._compute_matching_order(frame, query)

@@ -204,7 +204,7 @@ def reader_via(via: str | None, reader: Reader, source: Source) -> Reader:
 
     if via != by_nsys.TOOL:
         message = f"files cannot be exported with the program {via!r}"
-        raise UnknownFormatError(message, hint=f"supported programs: {by_nsys.TOOL}")
+        raise UnknownFormatError(message, hint=f"use {by_nsys.TOOL}, the only supported program")
     if reader.format != nsys_rep.READER.format:
         message = f"nsys can export only its own reports (nsys-rep), but the format of this file is {reader.format}"
         raise TracekitError(message, path=source.path, hint="load the file without via= or --via")

@@ -190,7 +190,7 @@ class TraceView:
             UnknownFormatError: The model does not exist.
         """
         if name not in ("dlprof", "graph"):
-            raise UnknownFormatError(f"there is no model {name!r}", hint="models: dlprof, graph")
+            raise UnknownFormatError(f"there is no model {name!r}", hint="choose the model dlprof or graph")
         from tracekit.core import dlprof, graph
 
         if name == "graph":

@@ -76,7 +76,7 @@ def export(
         raise ExportError(
             f"{exporter.format} cannot hold the profiles of several ranks",
             path=path,
-            hint=f"formats for several ranks: {known}; or export each rank separately",
+            hint=f"choose a format for several ranks ({known}), or export each rank separately",
         )
     is_folder = exporting.has_one_file_per_table(exporter, tables)
     is_exported_file = registry.is_exported_file if is_folder else None

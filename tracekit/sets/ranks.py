@@ -104,7 +104,7 @@ def _specified_ranks(captures: Sequence[RecordedFacts], specified: Mapping[str, 
             how_many = "no capture" if not matches else f"{len(matches)} captures"
             raise TracekitError(
                 f"rank {rank} was specified for {name!r}, which matches {how_many}",
-                hint=f"captures: {_format_names(captures)}",
+                hint=f"choose one of the captures {_format_names(captures)}",
             )
         if not 0 <= rank < MAX_RANK:
             raise TracekitError(f"{rank} is not a valid rank", path=matches[0], hint="use an integer of at least 0")

@@ -666,7 +666,7 @@ class TraceSet:
 
     def _missing_rank_error(self, rank: int) -> TracekitError:
         listed = ", ".join(map(str, self.ranks[:_LISTED])) + (", …" if len(self) > _LISTED else "")
-        return TracekitError(f"there is no rank {rank}", hint=f"ranks: {listed}")
+        return TracekitError(f"there is no rank {rank}", hint=f"choose one of the ranks {listed}")
 
     def _readable_results(self, function: Callable[[Trace], Result]) -> Iterator[tuple[Member, Result]]:
         """Apply a function to the trace of each member, and yield the results of the members that are not skipped."""

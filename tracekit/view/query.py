@@ -119,11 +119,24 @@ def _compute_matching_order(frame: pl.DataFrame, query: Query) -> pl.Series:
         lazy = lazy.sort([*keys, number], descending=[*descending, False], nulls_last=True)
     try:
         return lazy.select(number).collect()[number]
-    except pl.exceptions.InvalidOperationError as error:
-        message = "an integer in the condition exceeds 64 bits"
-        raise TracekitError(message, hint="write 1.0 * COLUMN to compute with floats") from error
     except pl.exceptions.PolarsError as error:
-        raise TracekitError("the filter cannot be applied to the values of the table") from error
+        if isinstance(error, pl.exceptions.InvalidOperationError) and query.condition.strip():
+            message = "an integer in the condition exceeds 64 bits"
+            raise TracekitError(message, hint="write 1.0 * COLUMN to compute with floats") from error
+        message = f"{_describe_selection(query)} cannot be evaluated for the values of the table"
+        raise TracekitError(message, hint="change or remove it") from error
+
+
+def _describe_selection(query: Query) -> str:
+    """Return the names of what selects and sorts the rows of a query, as the subject of an error message."""
+    filtered = ", ".join(map(repr, parse_json(query.filter, dict)))
+    subjects = {
+        f"the filter of {filtered}": filtered,
+        "the search text": query.search.strip(),
+        "the SQL condition": query.condition.strip(),
+        "the sort order": parse_json(query.sort, list),
+    }
+    return " or ".join(subject for subject, is_set in subjects.items() if is_set)
 
 
 def _sort_key_expr(name: str, kind: pl.DataType) -> pl.Expr:

@@ -384,7 +384,7 @@ def comparison(scope: Scope) -> Rows:
     kind = scope.arguments.get("by", "")
     if captures is None or kind not in KINDS:
         raise TracekitError(
-            "captures cannot be compared by the requested kind of events", hint=f"kinds: {', '.join(KINDS)}"
+            "captures cannot be compared by the requested kind of events", hint=f"choose a kind: {', '.join(KINDS)}"
         )
     values = {name.removeprefix("other_"): value for name, value in scope.arguments.items() if name != "by"}
     other = parse_aggregation(values, len(captures))
@@ -479,7 +479,7 @@ def utilization(scope: Scope) -> Rows:
 
     recipe, bins = scope.arguments.get("map", ""), _parse_integer(scope.arguments.get("bins", ""))
     if recipe not in MAPS:
-        raise TracekitError("the requested heat map does not exist", hint=f"heat maps: {', '.join(MAPS)}")
+        raise TracekitError("the requested heat map does not exist", hint=f"choose a heat map: {', '.join(MAPS)}")
     if not 1 <= bins <= MAX_BINS:
         raise TracekitError(f"a heat map cannot have {bins} bins", hint=f"use 1 to {MAX_BINS} bins")
     return ranks.utilization(*_server_captures(scope), recipe, bins)
@@ -491,7 +491,9 @@ def pace(scope: Scope) -> Rows:
 
     recipe = scope.arguments.get("kind", "")
     if recipe not in PACES:
-        raise TracekitError("the requested kind of occurrences does not exist", hint=f"kinds: {', '.join(PACES)}")
+        raise TracekitError(
+            "the requested kind of occurrences does not exist", hint=f"choose a kind: {', '.join(PACES)}"
+        )
     return ranks.pace(*_server_captures(scope), recipe, scope.arguments.get("name", ""))
 
 

@@ -82,7 +82,9 @@ def parse_selection(trace: Trace, arguments: Mapping[str, str]) -> Selection:
     """
     known = trace.plot.stack_events()
     if not known:
-        raise TracekitError("this capture has no call stacks", hint="record them: nsys profile --sample=process-tree")
+        raise TracekitError(
+            "this capture has no call stacks", hint="record them with nsys profile --sample=process-tree"
+        )
     window = [parse_time(text) if text else None for text in (arguments.get("start", ""), arguments.get("end", ""))]
     if window != [None, None]:
         trace = trace.select(time=(window[0], window[1]))

@@ -212,7 +212,7 @@ def _parameter_value(report: Report, parameter: str, text: str) -> int:
         raise UnknownFormatError(
             f"report {report.name!r}: the value of option '{parameter}={text}' "
             f"is not an integer from {minimum} to {maximum}",
-            hint=f"example: {parameter}={report.parameters[parameter]}",
+            hint=f"write, for example, {parameter}={report.parameters[parameter]}",
         )
     return int(text)
 

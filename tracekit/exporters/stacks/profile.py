@@ -29,8 +29,8 @@ MAX_TEXT = 1 << 14
 UNKNOWN = "[unknown]"
 _PYTHON = {"python_samples": "periodic", "python_calls": "cuda"}
 """Value of ``kind`` in the table ``python_samples``, by name of events."""
-_HINT = "record them: nsys profile --sample=process-tree, or --cudabacktrace=all for those of CUDA API calls"
-_PYTHON_HINT = "record them: nsys profile --python-sampling=true, or --python-backtrace=cuda for CUDA API calls"
+_HINT = "record them with nsys profile --sample=process-tree, or --cudabacktrace=all for those of CUDA API calls"
+_PYTHON_HINT = "record them with nsys profile --python-sampling=true, or --python-backtrace=cuda for CUDA API calls"
 _EXPORT_HINT = "read the report, or export it with --include-blobs=true, because other exports lack Python call stacks"
 _THREAD = ["process_id", "thread_id"]
 _KEYS = {"none": [], "thread": _THREAD, "process": ["process_id"]}

@@ -333,11 +333,11 @@ def _missing_data_hint(page: Page) -> str:
 
 _RECORD = {
     "roofline": "profile with Nsight Compute: ncu --set full",
-    "metrics": "record them: nsys profile --gpu-metrics-devices=all",
+    "metrics": "record them with nsys profile --gpu-metrics-devices=all",
     "graph": "load a TensorFlow graph, or TensorBoard event files with a graph",
-    "stacks": "record them: nsys profile --sample=process-tree, --cudabacktrace=all or --python-sampling=true",
+    "stacks": "record them with nsys profile --sample=process-tree, --cudabacktrace=all or --python-sampling=true",
     "ops": "annotate ops with NVTX, such as torch.autograd.profiler.emit_nvtx()",
-    "nvtx": "record them: nsys profile --trace=cuda,nvtx",
+    "nvtx": "record them with nsys profile --trace=cuda,nvtx",
 }
 
 
