@@ -169,9 +169,13 @@ def _format_ms(ns: int) -> str:
     return f"{sign}{ns // 1_000_000:,}.{ns % 1_000_000 // 1000:03d}"
 
 
-def _describe_device(d: dict[str, Any]) -> str:
+def _describe_device(device: dict[str, Any]) -> str:
     """Return the name, compute capability, number of SMs and memory of a GPU in one line."""
-    capability = "" if d["compute_major"] is None else f", compute capability {d['compute_major']}.{d['compute_minor']}"
-    sms = "" if d["sm_count"] is None else f", {d['sm_count']} SMs"
-    memory = f", {d['memory_bytes'] // (1 << 20):,} MiB" if d["memory_bytes"] else ""  # nsys of 2020 writes 0
-    return f"{d['name'] or 'unnamed'}{capability}{sms}{memory}"
+    capability = (
+        ""
+        if device["compute_major"] is None
+        else f", compute capability {device['compute_major']}.{device['compute_minor']}"
+    )
+    sms = "" if device["sm_count"] is None else f", {device['sm_count']} SMs"
+    memory = f", {device['memory_bytes'] // (1 << 20):,} MiB" if device["memory_bytes"] else ""  # nsys of 2020 writes 0
+    return f"{device['name'] or 'unnamed'}{capability}{sms}{memory}"

@@ -31,7 +31,7 @@ def filter_expr(model: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> 
         TracekitError: A filter names an unknown column or an unsupported comparison.
     """
     if not isinstance(model, dict) or len(model) > MAX_FILTERS:
-        raise TracekitError(f"the filter must be an object with at most {MAX_FILTERS} columns")
+        raise TracekitError(f"the filter must be a JSON object with at most {MAX_FILTERS} columns")
     conditions = [_column_filter_expr(name, each, schema) for name, each in model.items()]
     return reduce(operator.and_, conditions) if conditions else None
 
@@ -56,7 +56,7 @@ def sort_columns(model: Sequence[Any], schema: Mapping[str, pl.DataType]) -> lis
         TracekitError: The sort model is not valid or names an unknown column.
     """
     if not isinstance(model, list) or len(model) > MAX_FILTERS:
-        raise TracekitError(f"the sort order must be a list of at most {MAX_FILTERS} columns")
+        raise TracekitError(f"the sort order must be a JSON list of at most {MAX_FILTERS} columns")
     columns = []
     for each in model:
         if not isinstance(each, dict) or each.get("sort") not in ("asc", "desc"):
@@ -69,7 +69,7 @@ def _column_filter_expr(name: object, model: object, schema: Mapping[str, pl.Dat
     """Return an expression that is true for rows that match the filter of one column."""
     column = _known_column(name, schema)
     if not isinstance(model, dict):
-        raise TracekitError(f"the filter of column {column!r} must be an object")
+        raise TracekitError(f"the filter of column {column!r} must be a JSON object")
     conditions = model.get("conditions")
     if conditions is None:
         return _condition_expr(column, model, schema[column])
@@ -82,7 +82,7 @@ def _column_filter_expr(name: object, model: object, schema: Mapping[str, pl.Dat
 def _condition_expr(column: str, model: object, kind: pl.DataType) -> pl.Expr:
     """Return an expression that is true for rows that meet a single condition on a column."""
     if not isinstance(model, dict):
-        raise TracekitError(f"each condition on column {column!r} must be an object")
+        raise TracekitError(f"each condition on column {column!r} must be a JSON object")
     comparison, value = model.get("type"), model.get("filter")
     col = pl.col(column)
     if comparison in ("blank", "notBlank"):
@@ -97,7 +97,7 @@ def _condition_expr(column: str, model: object, kind: pl.DataType) -> pl.Expr:
         or comparison not in _TEXT
     ):
         raise TracekitError(
-            f"the filter of column {column!r} must be a supported comparison with at most {MAX_TEXT} characters"
+            f"the filter of column {column!r} must be one of {', '.join(_TEXT)}, with at most {MAX_TEXT:,} characters"
         )
     return _TEXT[comparison](_displayed_strings_expr(col, kind), value)
 
@@ -109,7 +109,9 @@ def _number_comparison_expr(column: str, comparison: str, value: Any, upper: Any
             raise TracekitError(f"the filter of column {column!r} is a range, which needs two numbers")
         return pl.col(column).is_between(pl.lit(value), pl.lit(upper))
     if comparison not in _NUMBERS or not _is_number(value):
-        raise TracekitError(f"the filter of column {column!r} must be a supported comparison with a number")
+        raise TracekitError(
+            f"the filter of column {column!r} must be inRange or one of {', '.join(_NUMBERS)}, with a number"
+        )
     return _NUMBERS[comparison](pl.col(column), value)
 
 

@@ -83,7 +83,7 @@ def parse_selection(trace: Trace, arguments: Mapping[str, str]) -> Selection:
     known = trace.plot.stack_events()
     if not known:
         raise TracekitError(
-            "this capture has no call stacks", hint="record them with nsys profile --sample=process-tree"
+            "this capture has no call stacks", hint="record call stacks with nsys profile --sample=process-tree"
         )
     window = [parse_time(text) if text else None for text in (arguments.get("start", ""), arguments.get("end", ""))]
     if window != [None, None]:

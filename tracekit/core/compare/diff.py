@@ -240,12 +240,14 @@ def _min_percents(kind: str, rows: pl.DataFrame, least: float) -> Matrix:
     return limits
 
 
-def _add_test_results(rows: pl.DataFrame, p: Matrix, ratios: Matrix, alpha: float, least: Matrix) -> pl.DataFrame:
+def _add_test_results(
+    rows: pl.DataFrame, p_values: Matrix, ratios: Matrix, alpha: float, least: Matrix
+) -> pl.DataFrame:
     """Add ``p_value``, ``is_significant`` and ``evidence`` to the changes of one kind.
 
     Args:
         rows: The changes.
-        p: The p-values, with one row per quantity and one column per change.
+        p_values: The p-values, with one row per quantity and one column per change.
         ratios: The logarithms of the ratios of the same quantities.
         alpha: Largest p-value of a significant change.
         least: Smallest absolute logarithm of a ratio that is marked as ``is_significant``, one per change.
@@ -253,13 +255,13 @@ def _add_test_results(rows: pl.DataFrame, p: Matrix, ratios: Matrix, alpha: floa
     directions = {"new": 1, "slower": 1, "equal": 0, "faster": -1, "gone": -1}
     direction = rows["status"].cast(pl.String).replace_strict(directions, return_dtype=pl.Int64)
     agrees = np.sign(ratios) == direction.to_numpy()
-    p = np.where(agrees, p, 1.0)
-    unlikely = p <= alpha
+    p_values = np.where(agrees, p_values, 1.0)
+    unlikely = p_values <= alpha
     significant = (unlikely & (np.abs(ratios) >= least)).any(axis=0)
     evidence = np.where(significant, "significant", np.where(unlikely.any(axis=0), "small", "spread"))
     inside = ((pl.col("iteration_a_ns") > 0) | (pl.col("iteration_b_ns") > 0)).alias("inside")
     judged = rows.with_columns(
-        p_value=pl.Series(p.min(axis=0), dtype=pl.Float64),
+        p_value=pl.Series(p_values.min(axis=0), dtype=pl.Float64),
         is_significant=pl.Series(significant, dtype=pl.Boolean),
         evidence=pl.Series(evidence.tolist(), dtype=pl.Enum(list(EVIDENCE))),
     )

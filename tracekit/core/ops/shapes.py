@@ -126,9 +126,9 @@ def _convolution_shape(operands: list[Shape], rank: int, geometry: list[list[Any
         value = values[dimension] if dimension < len(values) else default
         return value if isinstance(value, int) else default
 
-    def result_size(d: int) -> int:
-        stride, padding, dilation = parameter(0, d, 1), parameter(1, d, 0), parameter(2, d, 1)
-        return (image[2 + d] + 2 * padding - dilation * (kernel[2 + d] - 1) - 1) // max(stride, 1) + 1
+    def result_size(dimension: int) -> int:
+        stride, padding, dilation = parameter(0, dimension, 1), parameter(1, dimension, 0), parameter(2, dimension, 1)
+        return (image[2 + dimension] + 2 * padding - dilation * (kernel[2 + dimension] - 1) - 1) // max(stride, 1) + 1
 
     return [image[0], kernel[0], *(result_size(d) for d in range(rank))]
 

@@ -39,9 +39,9 @@ def format_dimensions(prefix: str) -> pl.Expr:
     return pl.concat_str(*sizes, separator=" ").alias(prefix)
 
 
-def hexadecimal(x: pl.Expr) -> pl.Expr:
+def hexadecimal(values: pl.Expr) -> pl.Expr:
     """Format integers as unsigned hexadecimal numbers, such as ``0x7F2386F01000``."""
-    unsigned = x.cast(pl.Int64).reinterpret(signed=False)
+    unsigned = values.cast(pl.Int64).reinterpret(signed=False)
     digits = [(unsigned // 16**n % 16).replace_strict(range(16), _HEX_DIGITS) for n in reversed(range(_DIGITS))]
     text = pl.concat_str(digits).str.strip_chars_start("0")
     return pl.lit("0x") + pl.when(text == "").then(pl.lit("0")).otherwise(text)

@@ -14,29 +14,29 @@ _OLD_SQLITE_FUDGE = 3e-16
 _HALF = 0.5
 
 
-def round_to_tenths(x: pl.Expr, *, legacy: bool = False) -> pl.Expr:
+def round_to_tenths(values: pl.Expr, *, legacy: bool = False) -> pl.Expr:
     """Round doubles to one decimal, with ties away from zero. The result is an integer number of tenths.
 
     Args:
-        x: Doubles with absolute values less than 2**53 / 10.
+        values: Doubles with absolute values less than 2**53 / 10.
         legacy: Whether to round as SQLite before 3.43, which first adds 3e-16 times the value. Values just below a tie
             are therefore rounded away from zero.
     """
-    return _round_expr(x + x * _OLD_SQLITE_FUDGE if legacy else x, 10, ties_to_even=False)
+    return _round_expr(values + values * _OLD_SQLITE_FUDGE if legacy else values, 10, ties_to_even=False)
 
 
-def round_to_thousandths(x: pl.Expr) -> pl.Expr:
+def round_to_thousandths(values: pl.Expr) -> pl.Expr:
     """Round doubles to three decimals, with ties to even, as ``%.3f`` does.
 
     The result is an integer number of thousandths.
     """
-    return _round_expr(x, 1000, ties_to_even=True)
+    return _round_expr(values, 1000, ties_to_even=True)
 
 
-def quotient(x: pl.Expr, divisor: float | pl.Expr) -> pl.Expr:
+def quotient(dividend: pl.Expr, divisor: float | pl.Expr) -> pl.Expr:
     """Return the correctly rounded quotient of doubles."""
     # polars multiplies by the reciprocal if the divisor is a literal, but divides if it is an expression.
-    return x / (x * 0.0 + divisor)
+    return dividend / (dividend * 0.0 + divisor)
 
 
 def percent_of_sum(part: pl.Expr) -> pl.Expr:
@@ -45,15 +45,15 @@ def percent_of_sum(part: pl.Expr) -> pl.Expr:
     return pl.when(total != 0).then(quotient(part * 100.0, total.cast(pl.Float64)))
 
 
-def _round_expr(x: pl.Expr, scale: int, *, ties_to_even: bool) -> pl.Expr:
+def _round_expr(values: pl.Expr, scale: int, *, ties_to_even: bool) -> pl.Expr:
     def round_series(column: pl.Series) -> pl.Series:  # as a polars expression, it would have hundreds of nodes
         return _round_column(column, scale, ties_to_even=ties_to_even)
 
-    return x.map_batches(round_series, return_dtype=pl.Int64)
+    return values.map_batches(round_series, return_dtype=pl.Int64)
 
 
-def _round_column(x: pl.Series, scale: int, *, ties_to_even: bool) -> pl.Series:
-    size = x.abs()
+def _round_column(values: pl.Series, scale: int, *, ties_to_even: bool) -> pl.Series:
+    size = values.abs()
     integers = size.floor()
     product, error = _exact_product(size - integers, float(scale))
     digits = product.floor()
@@ -62,7 +62,7 @@ def _round_column(x: pl.Series, scale: int, *, ties_to_even: bool) -> pl.Series:
     tie_goes_up = tie & (digits % 2 == 1) if ties_to_even else tie
     up = (rest > _HALF) | ((rest == _HALF) & (error > 0)) | tie_goes_up
     scaled = integers.cast(pl.Int64) * scale + digits.cast(pl.Int64) + up.cast(pl.Int64)
-    return scaled * (1 - 2 * (x < 0).cast(pl.Int64))
+    return scaled * (1 - 2 * (values < 0).cast(pl.Int64))
 
 
 def _exact_product(x: pl.Series, factor: float) -> tuple[pl.Series, pl.Series]:

@@ -162,12 +162,12 @@ def megabytes_per_second_column(title: str, source: str) -> ReportColumn:
     return ReportColumn(f"{title} (MB/s)", ColumnStyle.MEGA, source)
 
 
-def _round_to_three_decimals(x: pl.Expr) -> pl.Expr:
-    return quotient(numbers.round_to_thousandths(x).cast(pl.Float64), 1000.0)
+def _round_to_three_decimals(values: pl.Expr) -> pl.Expr:
+    return quotient(numbers.round_to_thousandths(values).cast(pl.Float64), 1000.0)
 
 
-def _in_millions(x: pl.Expr) -> pl.Expr:
-    return quotient(x.cast(pl.Float64), 1e6)
+def _in_millions(values: pl.Expr) -> pl.Expr:
+    return quotient(values.cast(pl.Float64), 1e6)
 
 
 def _format_tenths(x: pl.Expr) -> pl.Expr:

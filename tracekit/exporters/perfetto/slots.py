@@ -274,9 +274,9 @@ def fixed_width(values: Sizes | int) -> int:
     return len(varint(values if isinstance(values, int) else int(values.max(initial=0))))
 
 
-def _word_column(content: Matrix, at: int) -> Numbers:
-    """Return a view of 8 columns of a byte matrix, from column ``at`` on, as one integer per row."""
-    return content[:, at : at + _WORD_BYTES].view("<u8")[:, 0]
+def _word_column(content: Matrix, first: int) -> Numbers:
+    """Return a view of 8 columns of a byte matrix, from column ``first`` on, as one integer per row."""
+    return content[:, first : first + _WORD_BYTES].view("<u8")[:, 0]
 
 
 def _slot_count(size: int) -> int:

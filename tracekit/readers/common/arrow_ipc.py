@@ -213,27 +213,30 @@ def _file_messages(file: InputFile) -> Iterator[IpcMessage]:
             yield block
 
 
-def _read_message(file: InputFile, at: int) -> IpcMessage | None:
+def _read_message(file: InputFile, offset: int) -> IpcMessage | None:
     """Read the metadata of the message at an offset. Return None if the offset holds the end marker of a stream."""
-    prefix, size = _PREFIX.unpack(_read_bytes(file, at, _PREFIX.size))
+    prefix, size = _PREFIX.unpack(_read_bytes(file, offset, _PREFIX.size))
     if prefix != STREAM:
-        raise Damage(f"no message begins at offset {at}")
+        raise Damage(f"no message begins at offset {offset}")
     if not size:
         return None
-    message = FlatTable.root(_read_bytes(file, at + _PREFIX.size, size))
+    message = FlatTable.root(_read_bytes(file, offset + _PREFIX.size, size))
     body = message.number(_BODY_LENGTH, "<q")
     head = _PREFIX.size + size
-    if not 0 <= body <= file.size - at - head:
+    if not 0 <= body <= file.size - offset - head:
         raise Damage(
-            f"the message at offset {at} declares a body of {body} bytes, but only {file.size - at - head} bytes follow"
+            f"the message at offset {offset} declares a body of {body} bytes, "
+            f"but only {file.size - offset - head} bytes follow"
         )
-    return IpcMessage(at, head, body, message)
+    return IpcMessage(offset, head, body, message)
 
 
-def _read_bytes(file: InputFile, at: int, size: int) -> bytes:
-    if at + size > file.size:
-        raise Damage(f"{size} bytes are expected at offset {at}, but only {max(file.size - at, 0)} bytes follow")
-    return file.read(at, size)
+def _read_bytes(file: InputFile, offset: int, size: int) -> bytes:
+    if offset + size > file.size:
+        raise Damage(
+            f"{size} bytes are expected at offset {offset}, but only {max(file.size - offset, 0)} bytes follow"
+        )
+    return file.read(offset, size)
 
 
 def _metadata_table(block: IpcMessage, field: int) -> FlatTable:

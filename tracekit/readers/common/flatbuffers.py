@@ -24,10 +24,10 @@ class FlatTable:
 
     __slots__ = ("_data", "_vtable", "_vtable_size", "offset")
 
-    def __init__(self, data: bytes, at: int) -> None:
-        self.offset = at
+    def __init__(self, data: bytes, offset: int) -> None:
+        self.offset = offset
         self._data = data
-        self._vtable = at - _read_number(data, at, _TO_VTABLE)
+        self._vtable = offset - _read_number(data, offset, _TO_VTABLE)
         self._vtable_size = _read_number(data, self._vtable, _ENTRY)
 
     @classmethod
@@ -91,8 +91,8 @@ class FlatTable:
         return self.offset + offset if offset else None
 
 
-def _read_number(data: bytes, at: int, form: struct.Struct) -> int:
-    if not 0 <= at <= len(data) - form.size:
-        raise Damage(f"a number at offset {at} lies outside its message of {len(data)} bytes")
-    number: int = form.unpack_from(data, at)[0]
+def _read_number(data: bytes, offset: int, form: struct.Struct) -> int:
+    if not 0 <= offset <= len(data) - form.size:
+        raise Damage(f"a number at offset {offset} lies outside its message of {len(data)} bytes")
+    number: int = form.unpack_from(data, offset)[0]
     return number

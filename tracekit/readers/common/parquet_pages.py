@@ -145,22 +145,22 @@ def page_totals(file: InputFile, start: int, size: int) -> PageTotals:
     return PageTotals(total, coded * longest, frozenset(encodings))
 
 
-def _page_headers(file: InputFile, at: int, stop: int) -> Iterator[PageHeader]:
-    while at < stop:
-        header, length = _read_header(file, at, stop)
+def _page_headers(file: InputFile, offset: int, stop: int) -> Iterator[PageHeader]:
+    while offset < stop:
+        header, length = _read_header(file, offset, stop)
         size, compressed = header.get(_SIZE), header.get(_COMPRESSED_SIZE)
         if not (
             isinstance(size, int)
             and isinstance(compressed, int)
             and size >= 0
-            and 0 <= compressed <= stop - at - length
+            and 0 <= compressed <= stop - offset - length
         ):
             raise Damage(
-                f"the page at offset {at} declares {compressed} compressed and {size} uncompressed bytes, "
-                f"but only {stop - at} bytes are left in its column chunk"
+                f"the page at offset {offset} declares {compressed} compressed and {size} uncompressed bytes, "
+                f"but only {stop - offset} bytes are left in its column chunk"
             )
         yield _page_header(header, size)
-        at += length + compressed
+        offset += length + compressed
 
 
 def _page_header(header: dict[int, Any], size: int) -> PageHeader:
@@ -173,19 +173,19 @@ def _page_header(header: dict[int, Any], size: int) -> PageHeader:
     return PageHeader(kind, size, max(0, details.get(_VALUES, 0)), encoding)
 
 
-def _read_header(file: InputFile, at: int, stop: int) -> tuple[dict[int, Any], int]:
+def _read_header(file: InputFile, offset: int, stop: int) -> tuple[dict[int, Any], int]:
     """Read the header of a page. Return the fields of the header by number, and the size of the header in bytes."""
     for most in _HEADER_BYTES:
-        data = file.read(at, min(most, stop - at))
+        data = file.read(offset, min(most, stop - offset))
         try:
             return _read_struct(data, 0)
         except IndexError:
-            if len(data) == stop - at:
+            if len(data) == stop - offset:
                 break
-    raise Damage(f"the header of the page at offset {at} is not terminated")
+    raise Damage(f"the header of the page at offset {offset} is not terminated")
 
 
-def _read_struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
+def _read_struct(data: bytes, offset: int) -> tuple[dict[int, Any], int]:
     """Read a struct in the compact protocol of Thrift, skipping fields other than integers and structs.
 
     Return the values by field number, and the offset after the struct.
@@ -194,19 +194,19 @@ def _read_struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
     fields: dict[int, Any] = {}
     number = 0
     while True:
-        head = data[at]
-        kind, at = head & 15, at + 1
+        head = data[offset]
+        kind, offset = head & 15, offset + 1
         if kind == _STOP:
             if not outer:
-                return fields, at
+                return fields, offset
             fields, number = outer.pop()
             continue
         if head >= _NEXT_FIELD:
             number += head >> 4
         else:
-            number, at = _read_integer(data, at)
+            number, offset = _read_integer(data, offset)
         if kind in _INTEGERS:
-            fields[number], at = _read_integer(data, at)
+            fields[number], offset = _read_integer(data, offset)
         elif kind == _STRUCT:
             inner = fields[number] = {}
             outer.append((fields, number))
@@ -214,34 +214,34 @@ def _read_struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
             if len(outer) > _MAX_DEPTH:
                 raise Damage("the header of a page is nested too deeply")
         else:
-            at = _skip_value(data, at, kind)
+            offset = _skip_value(data, offset, kind)
 
 
-def _skip_value(data: bytes, at: int, kind: int) -> int:
+def _skip_value(data: bytes, offset: int, kind: int) -> int:
     """Return the offset after the value that begins at an offset, given its Thrift type."""
     if kind in (_TRUE, _FALSE):
-        return at
+        return offset
     if kind == _BYTES:
-        size, at = _decode_varint(data, at)
-        return at + size
+        size, offset = _decode_varint(data, offset)
+        return offset + size
     if kind in (_BYTE, _DOUBLE):
-        return at + (1 if kind == _BYTE else 8)
+        return offset + (1 if kind == _BYTE else 8)
     raise Damage(f"the header of a page has a field of unknown type {kind}")
 
 
-def _read_integer(data: bytes, at: int) -> tuple[int, int]:
-    value = data[at]
+def _read_integer(data: bytes, offset: int) -> tuple[int, int]:
+    value = data[offset]
     if value < _MORE:
-        return value >> 1 ^ -(value & 1), at + 1
-    value, at = _decode_varint(data, at)
-    return value >> 1 ^ -(value & 1), at
+        return value >> 1 ^ -(value & 1), offset + 1
+    value, offset = _decode_varint(data, offset)
+    return value >> 1 ^ -(value & 1), offset
 
 
-def _decode_varint(data: bytes, at: int) -> tuple[int, int]:
+def _decode_varint(data: bytes, offset: int) -> tuple[int, int]:
     value = shift = 0
-    while data[at] >= _MORE:
-        value |= (data[at] - _MORE) << shift
-        at, shift = at + 1, shift + 7
+    while data[offset] >= _MORE:
+        value |= (data[offset] - _MORE) << shift
+        offset, shift = offset + 1, shift + 7
         if shift > _LONGEST:
             raise Damage("a number in the header of a page has more than 64 bits")
-    return value | data[at] << shift, at + 1
+    return value | data[offset] << shift, offset + 1

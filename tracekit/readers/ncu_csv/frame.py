@@ -308,11 +308,11 @@ def _extract_rows(text: bytes, page: Page | None, messages: NcuMessages, *, fina
     if not text:
         return b"", b""
     data, starts = line_starts(text)
-    odd = np.bitwise_xor.reduceat((data == ord('"')).view(np.uint8), starts).astype(bool)
-    irregular = np.flatnonzero(odd | (data[starts] != ord('"')))
+    has_odd_quotes = np.bitwise_xor.reduceat((data == ord('"')).view(np.uint8), starts).astype(bool)
+    irregular = np.flatnonzero(has_odd_quotes | (data[starts] != ord('"')))
     if not len(irregular) and (final or _is_complete_row(text[starts[-1] :], page)):
         return text, b""
-    return _RowExtractor(text, starts, odd, page, messages).extract(irregular, final=final)
+    return _RowExtractor(text, starts, has_odd_quotes, page, messages).extract(irregular, final=final)
 
 
 def _min_separators(page: Page) -> int:
@@ -328,12 +328,14 @@ def _is_complete_row(text: bytes, page: Page) -> bool:
 class _RowExtractor:
     """An extractor of table rows from lines that also contain other output or rows that span several lines."""
 
-    def __init__(self, text: bytes, starts: Offsets, odd: np.ndarray, page: Page, messages: NcuMessages) -> None:
+    def __init__(
+        self, text: bytes, starts: Offsets, has_odd_quotes: np.ndarray, page: Page, messages: NcuMessages
+    ) -> None:
         self._text = text
         self._ends = np.append(starts[1:], np.int32(len(text))).data
         self._starts = starts.data
         self._line_starts = starts
-        self._odd = odd.data
+        self._has_odd_quotes = has_odd_quotes.data
         self._count = len(starts)
         self._rows: list[bytes] = []
         self._messages = messages
@@ -357,29 +359,31 @@ class _RowExtractor:
         self._append_lines(line, self._count)
         return b"".join(self._rows), b""
 
-    def _process_irregular_line(self, line: int, k: int, *, final: bool) -> tuple[int, bool]:
-        """Append the lines before the irregular line ``k``, and the row that contains this line, if there is one.
+    def _process_irregular_line(self, line: int, irregular_line: int, *, final: bool) -> tuple[int, bool]:
+        """Append the lines before an irregular line, and the row that contains the irregular line, if there is one.
 
         Returns:
             The next line to process, and whether this line begins a row that continues in the next block.
         """
-        after = self._end_of_previous_row(k) if k > line else None
-        if after == self._count and not self._may_continue(k - 1, final=final):
+        after = self._end_of_previous_row(irregular_line) if irregular_line > line else None
+        if after == self._count and not self._may_continue(irregular_line - 1, final=final):
             after = None
         if after is not None:
-            self._append_lines(line, k - 1)
-            return self._append_row(k - 1, after)
-        self._append_lines(line, k)
-        if not self._odd[k] or self._text[self._starts[k]] != ord('"'):
-            return self._skip_other_output(k), False
-        after = self._closing_line(k)
-        if after == self._count and not self._may_continue(k, final=final):
+            self._append_lines(line, irregular_line - 1)
+            return self._append_row(irregular_line - 1, after)
+        self._append_lines(line, irregular_line)
+        if not self._has_odd_quotes[irregular_line] or self._text[self._starts[irregular_line]] != ord('"'):
+            return self._skip_other_output(irregular_line), False
+        after = self._closing_line(irregular_line)
+        if after == self._count and not self._may_continue(irregular_line, final=final):
             after = None
         if after is not None:
-            return self._append_row(k, after)
-        complete = self._is_complete(k, k)  # a single row with a quote inside that is not doubled
+            return self._append_row(irregular_line, after)
+        complete = self._is_complete(
+            irregular_line, irregular_line
+        )  # a single row with a quote inside that is not doubled
         self._messages.incomplete += not complete
-        return self._append_row(k, k) if complete else (k + 1, False)
+        return self._append_row(irregular_line, irregular_line) if complete else (irregular_line + 1, False)
 
     def _append_lines(self, first: int, end: int) -> None:
         """Append the lines from ``first`` up to, but not including, ``end``."""
@@ -463,7 +467,7 @@ class _RowExtractor:
         for k in range(line + 1, min(line + MAX_RECORD_LINES, self._count)):
             if self._row_start.match(self._text, self._starts[k]):
                 return None
-            if self._odd[k]:
+            if self._has_odd_quotes[k]:
                 return k
         return self._count if line + MAX_RECORD_LINES > self._count else None
 

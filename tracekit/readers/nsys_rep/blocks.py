@@ -123,9 +123,9 @@ class RawData:
         """Offset of the first block of strings in the section."""
         return self._strings_offset
 
-    def block(self, at: int) -> Block:
+    def block(self, offset: int) -> Block:
         """Return the location and the sizes of the block that begins at an offset in the section."""
-        return self._read_block(at)
+        return self._read_block(offset)
 
     @functools.cached_property
     def strings(self) -> pa.BinaryArray:
@@ -229,38 +229,40 @@ class RawData:
             )
         return collected
 
-    def _read_block(self, at: int) -> Block:
-        packed, at = read_varint(self.data, at)
-        size, at = read_varint(self.data, at)
-        if not 0 < packed <= len(self.data) - at:
-            raise Damage(f"a block at byte {at} declares {packed} bytes, but only {len(self.data) - at} bytes are left")
+    def _read_block(self, offset: int) -> Block:
+        packed, offset = read_varint(self.data, offset)
+        size, offset = read_varint(self.data, offset)
+        if not 0 < packed <= len(self.data) - offset:
+            raise Damage(
+                f"a block at byte {offset} declares {packed} bytes, but only {len(self.data) - offset} bytes are left"
+            )
         max_size = min(MAX_BLOCK_BYTES, packed * MAX_RATIO)
         if not 0 < size <= max_size:
             raise Damage(
                 f"a block of {packed} bytes declares a decompressed size of {size} bytes; it must be 1 to {max_size}"
             )
-        return Block(at, packed, size)
+        return Block(offset, packed, size)
 
-    def _blocks_until_offset(self, at: int) -> Iterator[Block]:
+    def _blocks_until_offset(self, offset: int) -> Iterator[Block]:
         end = (self._offsets.int_value(_OFFSETS.strings) or 0) + len(MAGIC)
-        if not at <= end <= len(self.data):
+        if not offset <= end <= len(self.data):
             raise Damage(f"the offset of its strings is {end}, but the section has {len(self.data)} bytes")
-        while at < end:
-            block = self._read_block(at)
-            at = block.offset + block.packed
+        while offset < end:
+            block = self._read_block(offset)
+            offset = block.offset + block.packed
             yield block
-        if at != end:
-            raise Damage(f"its events end at byte {at}, but its strings begin at byte {end}")
+        if offset != end:
+            raise Damage(f"its events end at byte {offset}, but its strings begin at byte {end}")
 
-    def _blocks_until_count(self, at: int, count: Callable[[memoryview], int]) -> Iterator[Block]:
+    def _blocks_until_count(self, offset: int, count: Callable[[memoryview], int]) -> Iterator[Block]:
         """Yield blocks until they contain as many events as the report declares.
 
         Reports of 2019.5 do not store the offset of the strings, which is the end of the blocks of events.
         """
         left = self._declared_events
         while left > 0:
-            block = self._read_block(at)
-            at = block.offset + block.packed
+            block = self._read_block(offset)
+            offset = block.offset + block.packed
             left -= max(1, count(self.decompress(block)))
             yield block
 

@@ -211,21 +211,21 @@ class _Payloads:
             kinds[(numbers >= ids.start) & (numbers < ids.stop)] = names.index(name)
         return kinds
 
-    def integers(self, rows: Int64Array, at: int, size: int, *, signed: bool) -> tuple[Int64Array, Mask]:
+    def integers(self, rows: Int64Array, offset: int, size: int, *, signed: bool) -> tuple[Int64Array, Mask]:
         """Decode an integer from each payload that is long enough to contain it.
 
         Args:
             rows: Indices of the payloads.
-            at: Offset of the integer in each payload.
+            offset: Offset of the integer in each payload.
             size: Size of the integer in bytes.
             signed: Whether the integer is signed.
 
         Returns:
             The integers of the payloads that are long enough, and a mask of the rows with such payloads.
         """
-        long: Mask = self.stops[rows] - self.starts[rows] >= at + size
+        long: Mask = self.stops[rows] - self.starts[rows] >= offset + size
         unused = 64 - 8 * size
-        shifted = self.words[self.starts[rows[long]] + at] << np.uint64(unused)
+        shifted = self.words[self.starts[rows[long]] + offset] << np.uint64(unused)
         return (shifted.view(np.int64) >> unused if signed else (shifted >> np.uint64(unused)).view(np.int64)), long
 
 

@@ -301,12 +301,12 @@ class _Planner:
         self.alignments: dict[int, int] = {}
         self.values = 0
 
-    def plan_struct(self, schema: PayloadSchema, at: int, depth: int) -> Pieces:
+    def plan_struct(self, schema: PayloadSchema, offset: int, depth: int) -> Pieces:
         """Return the pieces of the JSON text of a struct: constant strings, and values to format.
 
         Args:
             schema: Schema of the struct.
-            at: Offset of the struct in the payload in bytes.
+            offset: Offset of the struct in the payload in bytes.
             depth: Number of structs that contain this struct.
         """
         if schema.kind != STATIC or depth > MAX_DEPTH:
@@ -321,11 +321,11 @@ class _Planner:
             after = behind + size * _value_count(entry)
             if schema.size and start + size * _value_count(entry) > schema.size:
                 raise _NoPlanError
-            planned = self.plan_entry(entry, at + start, size, depth)
+            planned = self.plan_entry(entry, offset + start, size, depth)
             pieces += ["," if pieces else "", *planned] if planned else []
         return ["{", *pieces, "}"]
 
-    def plan_entry(self, entry: SchemaEntry, at: int, size: int, depth: int) -> Pieces:
+    def plan_entry(self, entry: SchemaEntry, offset: int, size: int, depth: int) -> Pieces:
         """Return the pieces of the JSON text of an entry of a struct: constant strings, and values to format.
 
         The pieces are concatenated in order. There are none for a union, which nsys omits.
@@ -334,16 +334,16 @@ class _Planner:
         if inner is not None and inner.kind in (UNION, UNION_WITH_SELECTOR):
             return []
         if not _is_array(entry):
-            return [f"{json_string(_entry_name(entry, inner))}:", *self.plan_value(entry, inner, at, size, depth)]
+            return [f"{json_string(_entry_name(entry, inner))}:", *self.plan_value(entry, inner, offset, size, depth)]
         self._count_values(entry.length)
-        items = (self.plan_value(entry, inner, at + i * size, size, depth) for i in range(entry.length))
+        items = (self.plan_value(entry, inner, offset + i * size, size, depth) for i in range(entry.length))
         return [
             f"{json_string(entry.name)}:[",
             *(p for i, item in enumerate(items) for p in ("," * (i > 0), *item)),
             "]",
         ]
 
-    def plan_value(self, entry: SchemaEntry, inner: PayloadSchema | None, at: int, size: int, depth: int) -> Pieces:
+    def plan_value(self, entry: SchemaEntry, inner: PayloadSchema | None, offset: int, size: int, depth: int) -> Pieces:
         """Return the pieces of the JSON text of one value of an entry: constant strings, and values to format.
 
         An entry that is an array has several values.
@@ -351,16 +351,16 @@ class _Planner:
         if entry.flags & POINTER:
             return ['""']
         if inner is not None:
-            return self.plan_struct(inner, at, depth + 1)
+            return self.plan_struct(inner, offset, depth + 1)
         labels = self.report.enums.get((*self.key, entry.type))
         if labels is not None:
-            return [Value(ValueFormat.ENUM, at, size, labels)]
+            return [Value(ValueFormat.ENUM, offset, size, labels)]
         form = (
             ValueFormat.TEXT
             if STRINGS.get(entry.type) == 1 and entry.length
             else FORMS.get(entry.type, ValueFormat.BLANK)
         )
-        return ['""'] if form is ValueFormat.BLANK else [Value(form, at, size)]
+        return ['""'] if form is ValueFormat.BLANK else [Value(form, offset, size)]
 
     def size_and_alignment(self, entry: SchemaEntry) -> tuple[int, int]:
         """Return the size and the alignment of one value of an entry in bytes.
@@ -410,40 +410,50 @@ class _Planner:
             raise _NoPlanError
 
 
-def _unsigned_number(m: Message, field: int) -> int:
+def _unsigned_number(message: Message, field: int) -> int:
     """Return the unsigned integer value of a field, or 0 if the field is absent."""
-    return (m.int_value(field) or 0) & _U64
+    return (message.int_value(field) or 0) & _U64
 
 
-def _parse_schema(m: Message) -> PayloadSchema:
+def _parse_schema(message: Message) -> PayloadSchema:
     field = fields_of("PayloadSchema")
-    entries = [_parse_entry(entry) for entry in m.messages(field.entries)]
-    name, kind = m.text(field.name) or "", _unsigned_number(m, field.kind)
-    return PayloadSchema(kind, name, entries, _unsigned_number(m, field.size), _unsigned_number(m, field.packing))
-
-
-def _parse_instance(process: int, m: Message) -> PayloadInstance:
-    field = fields_of("PayloadInstance")
-    domain, schema = _unsigned_number(m, field.domain_id), _unsigned_number(m, field.schema_id)
-    return PayloadInstance(process, domain, schema, m.int_value(field.time), bytes(m.bytes_value(field.data)))
-
-
-def _parse_entry(m: Message) -> SchemaEntry:
-    field = fields_of("PayloadEntry")
-    kind, flags = _unsigned_number(m, field.type), _unsigned_number(m, field.flags)
-    return SchemaEntry(
-        kind, flags, _unsigned_number(m, field.offset), _unsigned_number(m, field.length), m.text(field.name) or ""
+    entries = [_parse_entry(entry) for entry in message.messages(field.entries)]
+    name, kind = message.text(field.name) or "", _unsigned_number(message, field.kind)
+    return PayloadSchema(
+        kind, name, entries, _unsigned_number(message, field.size), _unsigned_number(message, field.packing)
     )
 
 
-def _parse_enum(m: Message) -> Labels:
+def _parse_instance(process: int, message: Message) -> PayloadInstance:
+    field = fields_of("PayloadInstance")
+    domain, schema = _unsigned_number(message, field.domain_id), _unsigned_number(message, field.schema_id)
+    return PayloadInstance(
+        process, domain, schema, message.int_value(field.time), bytes(message.bytes_value(field.data))
+    )
+
+
+def _parse_entry(message: Message) -> SchemaEntry:
+    field = fields_of("PayloadEntry")
+    kind, flags = _unsigned_number(message, field.type), _unsigned_number(message, field.flags)
+    return SchemaEntry(
+        kind,
+        flags,
+        _unsigned_number(message, field.offset),
+        _unsigned_number(message, field.length),
+        message.text(field.name) or "",
+    )
+
+
+def _parse_enum(message: Message) -> Labels:
     enum, entry = fields_of("PayloadEnum"), fields_of("PayloadEnumEntry")
     listed = [
         (_unsigned_number(e, entry.value), e.text(entry.name) or "", bool(e.int_value(entry.is_flag)))
-        for e in m.messages(enum.entries)
+        for e in message.messages(enum.entries)
     ]
     names = {number: name for number, name, _ in reversed(listed)}
-    return Labels(_unsigned_number(m, enum.size), names, {number: name for number, name, is_flag in listed if is_flag})
+    return Labels(
+        _unsigned_number(message, enum.size), names, {number: name for number, name, is_flag in listed if is_flag}
+    )
 
 
 def _is_array(entry: SchemaEntry) -> bool:
@@ -462,8 +472,8 @@ def _is_supported_size(form: ValueFormat, size: int) -> bool:
     )
 
 
-def _align_up(at: int, align: int) -> int:
-    return -(-at // max(1, align)) * max(1, align)
+def _align_up(offset: int, align: int) -> int:
+    return -(-offset // max(1, align)) * max(1, align)
 
 
 def _entry_name(entry: SchemaEntry, inner: PayloadSchema | None) -> str:

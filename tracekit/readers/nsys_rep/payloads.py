@@ -176,31 +176,31 @@ def _copy_messages(payloads: pa.Array) -> tuple[Buffer, Int64Array, Int64Array, 
 
 
 def _split_items(
-    buffer: Buffer, rows: Int64Array, at: Int64Array, stops: Int64Array
+    buffer: Buffer, rows: Int64Array, offsets: Int64Array, stops: Int64Array
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Return the event index, start offset and end offset of each payload, ordered by event.
 
     Args:
         buffer: Buffer that holds the messages of all events.
         rows: Index of the event of each message.
-        at: Offset of the first payload in each message.
+        offsets: Offset of the first payload in each message.
         stops: End offset of each message.
     """
     levels: list[tuple[Int64Array, Int64Array, Int64Array]] = []
     while len(rows):
         if len(levels) == MAX_ITEMS:
             raise Damage(f"an event has more than {MAX_ITEMS} NVTX payloads, which tracekit does not support")
-        sizes, lengths = decode_varints(buffer, at + 1)
-        starts = at + 1 + lengths
-        at = starts + np.minimum(sizes, MAX_LENGTH).view(np.int64)
-        if (at > stops).any():
+        sizes, lengths = decode_varints(buffer, offsets + 1)
+        starts = offsets + 1 + lengths
+        offsets = starts + np.minimum(sizes, MAX_LENGTH).view(np.int64)
+        if (offsets > stops).any():
             raise Damage("an NVTX payload extends beyond the end of its event")
-        levels.append((rows, starts, at))
-        more = np.flatnonzero(at < stops)
-        more = more[buffer.data[at[more]] == _ITEM_KEY]
-        rows, at, stops = rows[more], at[more], stops[more]
+        levels.append((rows, starts, offsets))
+        more = np.flatnonzero(offsets < stops)
+        more = more[buffer.data[offsets[more]] == _ITEM_KEY]
+        rows, offsets, stops = rows[more], offsets[more], stops[more]
     if not levels:
-        return rows, at, stops
+        return rows, offsets, stops
     of, starts, ends = (np.concatenate(parts) for parts in zip(*levels, strict=True))
     order = np.argsort(of, kind="stable")
     return of[order], starts[order], ends[order]

@@ -328,16 +328,16 @@ def build(context: Context) -> list[Any]:
 def _missing_data_hint(page: Page) -> str:
     """Return a hint that states how to record the data that a page needs."""
     hint = _RECORD.get(page.name)
-    return hint or f"the page shows rows of the tables {', '.join(page.needs)}"
+    return hint or f"open a capture with rows in the tables {', '.join(page.needs)}"
 
 
 _RECORD = {
-    "roofline": "profile with Nsight Compute: ncu --set full",
-    "metrics": "record them with nsys profile --gpu-metrics-devices=all",
+    "roofline": "record metrics of kernels with ncu --set full",
+    "metrics": "record GPU metrics with nsys profile --gpu-metrics-devices=all",
     "graph": "load a TensorFlow graph, or TensorBoard event files with a graph",
-    "stacks": "record them with nsys profile --sample=process-tree, --cudabacktrace=all or --python-sampling=true",
+    "stacks": "record call stacks with nsys profile --sample=process-tree or --python-sampling=true",
     "ops": "annotate ops with NVTX, such as torch.autograd.profiler.emit_nvtx()",
-    "nvtx": "record them with nsys profile --trace=cuda,nvtx",
+    "nvtx": "record NVTX ranges with nsys profile --trace=cuda,nvtx",
 }
 
 

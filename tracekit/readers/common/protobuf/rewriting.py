@@ -76,18 +76,18 @@ def field_spans(data: bytes) -> Iterator[FieldSpan]:
     raise Damage(f"a message has more than {MAX_FIELDS} fields, which tracekit does not support")
 
 
-def field_span_at(data: bytes, view: memoryview, at: int) -> FieldSpan:
+def field_span_at(data: bytes, view: memoryview, offset: int) -> FieldSpan:
     """Return the location of the field that begins at an offset of an encoded message.
 
     Args:
         data: The encoded message.
         view: A view of the same bytes.
-        at: Offset of the key of the field.
+        offset: Offset of the key of the field.
 
     Raises:
         Damage: No valid field begins at the offset.
     """
-    key, start = _read_varint(data, view, at)
+    key, start = _read_varint(data, view, offset)
     kind = key & 7
     if kind == DELIMITED:
         size, start = _read_varint(data, view, start)
@@ -99,8 +99,8 @@ def field_span_at(data: bytes, view: memoryview, at: int) -> FieldSpan:
     else:
         raise Damage(f"a field has the unknown wire type {kind}")
     if stop > len(data):
-        raise Damage(f"a field at offset {at} extends beyond the end of its message of {len(data)} bytes")
-    return FieldSpan(key >> 3, kind, at, start, stop)
+        raise Damage(f"a field at offset {offset} extends beyond the end of its message of {len(data)} bytes")
+    return FieldSpan(key >> 3, kind, offset, start, stop)
 
 
 def message_edit(edits: Mapping[int, Edit]) -> Edit:
@@ -137,23 +137,23 @@ def edit_message(data: bytes, edit: Callable[[FieldSpan, bytes], bytes]) -> byte
     return b"".join((*out, data[copied:])) if out else data
 
 
-def _read_varint(data: bytes, view: memoryview, at: int) -> tuple[int, int]:
+def _read_varint(data: bytes, view: memoryview, offset: int) -> tuple[int, int]:
     """Read a varint. Return its value and the offset after it.
 
     This function itself decodes varints of one or two bytes, which are the most frequent, because that is faster than
     calling ``wire.read_varint``.
     """
-    if at + 1 < len(data):
-        first, second = data[at], data[at + 1]
+    if offset + 1 < len(data):
+        first, second = data[offset], data[offset + 1]
         if first < MORE:
-            return first, at + 1
+            return first, offset + 1
         if second < MORE:
-            return first % MORE | second << 7, at + 2
-    return read_varint(view, at)
+            return first % MORE | second << 7, offset + 2
+    return read_varint(view, offset)
 
 
-def _varint_end(data: bytes, at: int) -> int:
-    match = _NUMBER.match(data, at)
+def _varint_end(data: bytes, offset: int) -> int:
+    match = _NUMBER.match(data, offset)
     if match is None:
-        raise Damage(f"the varint at offset {at} is too long or truncated")
+        raise Damage(f"the varint at offset {offset} is too long or truncated")
     return match.end()

@@ -20,21 +20,23 @@ MORE = 0x80
 _U64 = (1 << 64) - 1
 
 
-def read_varint(data: memoryview | Region | Window, at: int) -> tuple[int, int]:
+def read_varint(data: memoryview | Region | Window, offset: int) -> tuple[int, int]:
     """Read a varint of up to 64 bits. Return its unsigned value and the offset after it."""
     value = 0
-    for i, byte in enumerate(data[at : at + MAX_VARINT]):
+    for i, byte in enumerate(data[offset : offset + MAX_VARINT]):
         value |= (byte % MORE) << 7 * i
         if byte < MORE:
-            return value & _U64, at + i + 1
-    raise Damage(f"the varint at offset {at} is too long or truncated")
+            return value & _U64, offset + i + 1
+    raise Damage(f"the varint at offset {offset} is too long or truncated")
 
 
-def read_delimited(data: memoryview | Region, at: int) -> tuple[memoryview, int]:
+def read_delimited(data: memoryview | Region, offset: int) -> tuple[memoryview, int]:
     """Read a length, encoded as a varint, and as many bytes after it. Return the bytes and the offset after them."""
-    size, start = read_varint(data, at)
+    size, start = read_varint(data, offset)
     if size > len(data) - start:
-        raise Damage(f"a length of {size} bytes is declared at offset {at}, but only {len(data) - start} bytes follow")
+        raise Damage(
+            f"a length of {size} bytes is declared at offset {offset}, but only {len(data) - start} bytes follow"
+        )
     return data[start : start + size], start + size
 
 

@@ -174,12 +174,12 @@ def _record_values(record: bytes) -> Iterator[Value]:
             yield raw if kind >= 12 else {8: 0, 9: 1}.get(kind)  # noqa: PLR2004 - strings and blobs
 
 
-def _decode_varint(data: bytes, at: int) -> tuple[int, int]:
+def _decode_varint(data: bytes, offset: int) -> tuple[int, int]:
     value = 0
-    for n, byte in enumerate(data[at : at + 9]):
+    for n, byte in enumerate(data[offset : offset + 9]):
         if n == 8:  # noqa: PLR2004 - the last of nine bytes has eight bits
-            return value << 8 | byte, at + 9
+            return value << 8 | byte, offset + 9
         value = value << 7 | byte & 0x7F
         if byte < 0x80:  # noqa: PLR2004
-            return value, at + n + 1
+            return value, offset + n + 1
     raise Damage("its schema has a truncated record")

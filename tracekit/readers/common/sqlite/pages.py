@@ -139,19 +139,19 @@ class PageBlock:
         self.counts: Ints = self.pages[:, self.head + 3].astype(np.int64) << 8 | self.pages[:, self.head + 4]
         self.starts: Ints = np.arange(len(numbers)) * page_size
 
-    def bytes_at(self, at: Ints) -> Bytes:
+    def bytes_at(self, positions: Ints) -> Bytes:
         """Return the byte at each position."""
-        return self.data.take(at, mode="clip")
+        return self.data.take(positions, mode="clip")
 
-    def varints_at(self, at: Ints) -> tuple[Ints, Ints]:
+    def varints_at(self, positions: Ints) -> tuple[Ints, Ints]:
         """Decode the varint at each position.
 
         Return an array of the values, and an array of the positions after the varints.
         """
-        byte = self.bytes_at(at)
+        byte = self.bytes_at(positions)
         more = byte >= _MORE
         value = (byte & 0x7F).astype(np.int64)
-        end = at + 1
+        end = positions + 1
         rows: Ints | slice = slice(None)
         for left in range(8, 0, -1):
             if not more.all():
@@ -166,15 +166,15 @@ class PageBlock:
             more = byte >= _MORE
         return value, end
 
-    def read_page_numbers(self, at: Ints) -> Ints:
+    def read_page_numbers(self, positions: Ints) -> Ints:
         """Decode the 4-byte big-endian number at each position.
 
         Raises:
             OutsideError: A position is outside the block.
         """
-        return np.ascontiguousarray(self.gather_bytes(at, 8)[:, :4]).view(">u4")[:, 0].astype(np.int64)
+        return np.ascontiguousarray(self.gather_bytes(positions, 8)[:, :4]).view(">u4")[:, 0].astype(np.int64)
 
-    def gather_bytes(self, at: Ints, width: int) -> Bytes:
+    def gather_bytes(self, positions: Ints, width: int) -> Bytes:
         """Copy ``width`` bytes from each position. Return a two-dimensional array with one row of bytes per position.
 
         The width is at most ``PAD``.
@@ -182,16 +182,16 @@ class PageBlock:
         Raises:
             OutsideError: A position is outside the block.
         """
-        if len(at) and not (int(at.min()) >= 0 and int(at.max()) <= len(self.data) - PAD):
+        if len(positions) and not (int(positions.min()) >= 0 and int(positions.max()) <= len(self.data) - PAD):
             raise OutsideError
         every = np.ndarray((len(self.data) - width + 1,), f"V{width}", self.data, strides=(1,))
-        return every[at].view(np.uint8).reshape(-1, width)
+        return every[positions].view(np.uint8).reshape(-1, width)
 
 
-def _read_until_full(f: io.FileIO, view: memoryview) -> bool:
+def _read_until_full(file: io.FileIO, view: memoryview) -> bool:
     """Read bytes until a buffer is full. Return whether the file had enough bytes to fill it."""
     while len(view):
-        n = f.readinto(view)
+        n = file.readinto(view)
         if not n:
             return False
         view = view[n:]

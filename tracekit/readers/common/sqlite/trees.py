@@ -290,32 +290,32 @@ def _check_page_numbers(file: PageFile, pages: Ints, lowest: int) -> Ints:
     return pages
 
 
-def _raise_if_any_page(block: PageBlock, bad: Flags, what: str) -> None:
+def _raise_if_any_page(block: PageBlock, is_invalid: Flags, what: str) -> None:
     """Raise an error for the first invalid page, if there is one.
 
     Args:
         block: The pages.
-        bad: Whether each page is invalid.
+        is_invalid: Whether each page is invalid.
         what: The error message without the page number at its beginning, such as "has no rows".
 
     Raises:
         Damage: A page is invalid.
     """
-    if bad.any():
-        raise Damage(f"page {block.numbers[int(np.argmax(bad))]} {what}")
+    if is_invalid.any():
+        raise Damage(f"page {block.numbers[int(np.argmax(is_invalid))]} {what}")
 
 
-def _raise_if_any_cell(block: PageBlock, bad: Flags, what: str) -> None:
+def _raise_if_any_cell(block: PageBlock, is_invalid: Flags, what: str) -> None:
     """Raise an error for the page of the first invalid cell, if there is one.
 
     Args:
         block: The pages.
-        bad: Whether each cell of all pages is invalid.
+        is_invalid: Whether each cell of all pages is invalid.
         what: The error message without the page number at its beginning, such as "has rows that overlap".
 
     Raises:
         Damage: A cell is invalid.
     """
-    if bad.any():
-        page = np.repeat(block.numbers, block.counts)[int(np.argmax(bad))]
+    if is_invalid.any():
+        page = np.repeat(block.numbers, block.counts)[int(np.argmax(is_invalid))]
         raise Damage(f"page {page} {what}")
