@@ -312,9 +312,9 @@ def overlap(grouped: pl.DataFrame, *, dark: bool = False) -> Figure:
     return _label_rows(drawn, [label(name) for name in rows["Name"]])
 
 
-def _label_rows(drawn: Figure, labels: list[str]) -> Figure:
+def _label_rows(figure: Figure, labels: list[str]) -> Figure:
     """Set the labels of the rows of a figure, starting with row 0. Rows with equal labels stay separate."""
-    return drawn.update_yaxes(tickmode="array", tickvals=list(range(len(labels))), ticktext=labels)
+    return figure.update_yaxes(tickmode="array", tickvals=list(range(len(labels))), ticktext=labels)
 
 
 def _first_rows_note(limit: int, total: int, what: str) -> str:

@@ -84,8 +84,8 @@ def natural_key(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(t), t) if t.isdecimal() else (1, 0, t) for t in tokens]
 
 
-def _expand_path(named: PathLike) -> list[Path]:
-    text, path = os.fspath(named), Path(named)
+def _expand_path(path_or_pattern: PathLike) -> list[Path]:
+    text, path = os.fspath(path_or_pattern), Path(path_or_pattern)
     if path.is_dir():
         return _captures_of_folder(path)
     if not path.exists() and glob.has_magic(text):

@@ -45,18 +45,18 @@ def figure(trace: Trace, name: str, title: str, *, dark: bool, compact: bool = F
     return figure_panel(drawn, title, compact=compact)
 
 
-def figure_panel(drawn: Figure, title: str, *, compact: bool = False) -> Any:
+def figure_panel(figure: Figure, title: str, *, compact: bool = False) -> Any:
     """Return a panel that shows a plotly figure.
 
     Args:
-        drawn: The figure.
+        figure: The figure.
         title: Heading of the panel.
         compact: Whether to return a smaller panel, which is shown next to others.
     """
-    drawn.update_layout(title=None, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", margin={"t": 16})
-    height = COMPACT_HEIGHT if compact else int(drawn.layout.height or HEIGHT)
-    drawn.update_layout(height=None, autosize=True)
-    graph = dcc.Graph(figure=drawn, config=CONFIG, responsive=True, style={"height": height})
+    figure.update_layout(title=None, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", margin={"t": 16})
+    height = COMPACT_HEIGHT if compact else int(figure.layout.height or HEIGHT)
+    figure.update_layout(height=None, autosize=True)
+    graph = dcc.Graph(figure=figure, config=CONFIG, responsive=True, style={"height": height})
     return html.Section([html.H2(title), graph], className="panel", **{"aria-label": title})
 
 

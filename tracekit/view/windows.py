@@ -78,7 +78,7 @@ def choose_window(trace: Trace, start: str, end: str) -> Window:
     return Window(span, converted, (max(shown[0], converted[0]), min(shown[1], converted[1])))
 
 
-def _window_around(starts: np.ndarray, shown: tuple[int, int], span: tuple[int, int]) -> tuple[int, int]:
+def _window_around(starts: np.ndarray, requested: tuple[int, int], span: tuple[int, int]) -> tuple[int, int]:
     """Return a time window of about ``MAX_EVENTS`` events around a requested window.
 
     If the requested window contains more events, the result begins at the same time and ends earlier. It is at least
@@ -86,17 +86,17 @@ def _window_around(starts: np.ndarray, shown: tuple[int, int], span: tuple[int, 
 
     Args:
         starts: Start times of all events in ns, ascending.
-        shown: The requested window.
+        requested: The requested window.
         span: First and last time of the events of the capture.
     """
-    first, last = (int(i) for i in np.searchsorted(starts, shown))
+    first, last = (int(i) for i in np.searchsorted(starts, requested))
     spare = MAX_EVENTS - (last - first)
     if spare <= 0:
-        end = max(int(starts[min(first + MAX_EVENTS, starts.size - 1)]), shown[0] + 1)
-        return shown[0], min(end, span[1])
+        end = max(int(starts[min(first + MAX_EVENTS, starts.size - 1)]), requested[0] + 1)
+        return requested[0], min(end, span[1])
     low, high = max(first - spare // 2, 0), min(last + spare // 2, starts.size - 1)
-    begin = span[0] if low == 0 else min(int(starts[low]), shown[0])
-    return begin, span[1] if high == starts.size - 1 else max(int(starts[high]), shown[1])
+    begin = span[0] if low == 0 else min(int(starts[low]), requested[0])
+    return begin, span[1] if high == starts.size - 1 else max(int(starts[high]), requested[1])
 
 
 def _event_starts(trace: Trace) -> np.ndarray:

@@ -65,7 +65,7 @@ def match_ops(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _candidate_matches(
-    rows: pl.DataFrame, named: pl.DataFrame, normalized: pl.DataFrame
+    rows: pl.DataFrame, nodes_by_name: pl.DataFrame, nodes_by_normalized_name: pl.DataFrame
 ) -> Iterator[tuple[str, pl.DataFrame]]:
     """Yield the candidate matches of each step, in order of precedence.
 
@@ -77,13 +77,16 @@ def _candidate_matches(
     no_scope = pl.lit(None, pl.String).alias("scope")
     unnumbered = rows.filter(pl.col("node_name") == pl.col("path"))
     for candidates, column in ((unnumbered, "node_name"), (rows, "path")):
-        yield "name", candidates.join(named, on="name").with_columns(no_scope)
-        yield "spelling", rows.join(normalized, left_on=column, right_on="name").with_columns(no_scope)
-    for step in (_node_suffix_matches(rows, normalized), _op_suffix_matches(rows, normalized)):
+        yield "name", candidates.join(nodes_by_name, on="name").with_columns(no_scope)
+        yield "spelling", rows.join(nodes_by_normalized_name, left_on=column, right_on="name").with_columns(no_scope)
+    for step in (
+        _node_suffix_matches(rows, nodes_by_normalized_name),
+        _op_suffix_matches(rows, nodes_by_normalized_name),
+    ):
         yield "suffix", step.with_columns(no_scope)
-    scopes = _scope_paths(normalized)
+    scopes = _scope_paths(nodes_by_normalized_name)
     yield "scope", _longest_suffix_matches(rows, scopes)
-    yield "scope", _prefix_matches(rows, normalized, scopes)
+    yield "scope", _prefix_matches(rows, nodes_by_normalized_name, scopes)
 
 
 def _node_suffix_matches(rows: pl.DataFrame, normalized: pl.DataFrame) -> pl.DataFrame:

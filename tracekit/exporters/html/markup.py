@@ -132,9 +132,9 @@ def description_list(pairs: Iterable[tuple[str, str]]) -> str:
     return f"<dl>{items}</dl>\n" if items else ""
 
 
-def figure_element(name: str, drawn: Mapping[str, Any]) -> str:
+def figure_element(name: str, figure: Mapping[str, Any]) -> str:
     """Return the HTML element into which a figure is drawn. The title of the figure is its accessible description."""
-    layout = drawn["layout"]
+    layout = figure["layout"]
     height = layout.get("height") or 380
     title = escape_text(layout["title"]["text"])
     attributes = f'id="figure-{name}" role="img" aria-label="{title}" style="height:{height}px"'

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
     Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
     Matrix = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
-    Kept = np.ndarray[tuple[int, int], np.dtype[np.bool_]]
+    MaskMatrix = np.ndarray[tuple[int, int], np.dtype[np.bool_]]
 
 _PAYLOAD_BITS = 7
 _CONTINUES = 0x80
@@ -168,7 +168,7 @@ def _constant_bytes(columns: Sequence[Column], spans: Sequence[tuple[int, int]],
     return template
 
 
-def _fill_varints(matrix: Matrix, kept: Kept, column: Varints) -> bool:
+def _fill_varints(matrix: Matrix, is_used: MaskMatrix, column: Varints) -> bool:
     """Write varints to columns of the matrix, and return whether their sizes differ."""
     values, widths = column.values, column.widths
     low, high = _extremes(widths)
@@ -182,5 +182,5 @@ def _fill_varints(matrix: Matrix, kept: Kept, column: Varints) -> bool:
                 digits |= (widths > nth + 1).astype(np.uint8) << _PAYLOAD_BITS
         matrix[:, nth] = digits
         if nth >= low:
-            kept[:, nth] = widths > nth
+            is_used[:, nth] = widths > nth
     return low != high

@@ -138,15 +138,15 @@ def _names_by_key(capture: Lookups, names: dict[int | None, int | None], keys: p
     return col.dictionary_array(numbers, _look_up_strings(capture, [names.get(key) for (key,) in distinct]))
 
 
-def _look_up_names(keys: pa.ChunkedArray, listed: list[int | None], names: list[int | None]) -> pa.DictionaryArray:
+def _look_up_names(keys: pa.ChunkedArray, known_keys: list[int | None], names: list[int | None]) -> pa.DictionaryArray:
     """Return the name of each key, given the names themselves. The name of an unknown key is null.
 
     Args:
         keys: The keys to look up.
-        listed: All known keys.
-        names: Name of each known key, in the order of ``listed``.
+        known_keys: All known keys.
+        names: Name of each known key, in the order of ``known_keys``.
     """
-    by_key = dict(zip(listed, names, strict=True))
+    by_key = dict(zip(known_keys, names, strict=True))
     numbers, distinct = col.encode_rows(keys)
     return col.dictionary_array(numbers, pa.array([by_key.get(key) for (key,) in distinct], pa.string()))
 

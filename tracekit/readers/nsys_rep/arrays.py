@@ -50,7 +50,7 @@ def needed_fields(table: EventTable, names: Sequence[str], exclusion: EventFilte
 
 def decode_columns(
     events: EventFields,
-    chosen: SelectedEvents,
+    selected_events: SelectedEvents,
     table: EventTable,
     names: Sequence[str],
     budget: Budget,
@@ -63,7 +63,8 @@ def decode_columns(
 
     Args:
         events: Fields of the events, including all fields that ``needed_fields`` returns.
-        chosen: The same events as in ``events``, with the running totals of the rows of this table in earlier batches.
+        selected_events: The same events as in ``events``, with the running totals of the rows of this table in earlier
+            batches.
         table: Source table that the columns belong to.
         names: Names of the columns to decode.
         budget: Memory budget for the columns.
@@ -78,38 +79,44 @@ def decode_columns(
     row_numbers = [n for n in names if n == ROWID or table.columns[n].kind is ValueKind.ROW]
     stacks = [n for n in names if n != ROWID and table.columns[n].kind is ValueKind.FRAMES]
     needed = {name: table.columns[name] for name in names if name not in (*row_numbers, *stacks)}
-    total = len(chosen.starts)
+    total = len(selected_events.starts)
     rows = _row_indices(events, table, budget, types, exclusion)
     skipped.update(events.count_unknown(table, rows, types, budget))
     budget.reserve(total if rows is None else len(rows), CELL_BYTES * len(names), "events")
     top = events.decode(budget) if needed or stacks else {}
-    fields = DecodedFields(chosen.buffer, top, rows, total if rows is None else len(rows))
+    fields = DecodedFields(selected_events.buffer, top, rows, total if rows is None else len(rows))
     fields.decode([p for c in needed.values() for p in (c.path, *c.fallbacks)])
     arrays = {name: _column_array(fields, column) for name, column in needed.items()}
     for name in stacks:
         field = fields.top_field(table.columns[name].path[0])
-        arrays[name] = frames.encode_stacks(chosen.buffer, field, fields.rows)
+        arrays[name] = frames.encode_stacks(selected_events.buffer, field, fields.rows)
     chains = {name: c for name, c in needed.items() if c.kind is ValueKind.CHAIN}
     totals = {name: len(arrays[name]) - arrays[name].null_count for name in chains}
     if row_numbers:
         is_filtered = bool(table.identifying_fields or table.event_classes or exclusion)
-        ranks = np.arange(fields.rows) if is_filtered else chosen.ranks() if rows is None else chosen.ranks()[rows]
+        ranks = (
+            np.arange(fields.rows)
+            if is_filtered
+            else selected_events.ranks()
+            if rows is None
+            else selected_events.ranks()[rows]
+        )
         arrays |= dict.fromkeys(row_numbers, col.number_array(ranks + 1))
-        totals |= dict.fromkeys(row_numbers, fields.rows if is_filtered else chosen.total)
+        totals |= dict.fromkeys(row_numbers, fields.rows if is_filtered else selected_events.total)
     if totals:
-        before = chosen.prefix_totals(totals)
+        before = selected_events.prefix_totals(totals)
         firsts = {name: c.first_chain - 1 for name, c in chains.items()}
         arrays |= {name: pc.add(arrays[name], before[name] + firsts.get(name, 0)) for name in totals}
     return arrays | {n: pc.fill_null(arrays[n], c.default) for n, c in chains.items() if c.default is not None}
 
 
 def decode_events(
-    chosen: SelectedEvents, table: EventTable, names: Sequence[str], budget: Budget
+    selected_events: SelectedEvents, table: EventTable, names: Sequence[str], budget: Budget
 ) -> dict[str, pa.Array]:
     """Decode events into columns of a source table, in event order, without counting events of unknown types.
 
     Args:
-        chosen: Events to decode.
+        selected_events: Events to decode.
         table: Source table that the columns belong to.
         names: Names of the columns to decode.
         budget: Memory budget for the columns.
@@ -117,8 +124,8 @@ def decode_events(
     Raises:
         Damage: A message is invalid, or the columns exceed the memory budget.
     """
-    events = EventFields(chosen, needed_fields(table, names))
-    return decode_columns(events, chosen, table, names, budget, skipped=Counter())
+    events = EventFields(selected_events, needed_fields(table, names))
+    return decode_columns(events, selected_events, table, names, budget, skipped=Counter())
 
 
 class EventFilter(Protocol):
@@ -213,7 +220,7 @@ def _row_indices(
     """Return the indices of the events that are rows of a table, or None if all events are rows."""
     if table.nested_message:
         return events.rows_with_nested_message(table, budget)
-    total = len(events.chosen.starts)
+    total = len(events.selected_events.starts)
     masks: list[Mask] = [events.mask_of_types(types)] if types else []
     if table.identifying_fields:
         top, identified = events.decode(budget), np.zeros(total, np.bool_)

@@ -53,12 +53,12 @@ def _duration_between(start: int | None, stop: int | None) -> int | None:
     return None if start is None or stop is None else to_signed((stop - start) & _U64)
 
 
-def _origin_from_offsets(listed: Message) -> int | None:
+def _origin_from_offsets(message: Message) -> int | None:
     """Return the UTC time in ns at event time 0, computed from clock offsets, or None if an offset is missing."""
     field = fields_of("ClockOffset")
     offsets = {
         (m.int_value(field.from_clock), m.int_value(field.to_clock)): _parse_offset(m.text(field.offset_ns))
-        for m in listed.messages(fields_of("ClockOffsets").offsets)
+        for m in message.messages(fields_of("ClockOffsets").offsets)
     }
     steps = ((SESSION, MACHINE), (MACHINE, SYSTEM), (SYSTEM, UTC))
     if any(s not in offsets for s in steps):

@@ -101,10 +101,10 @@ def fields_by_type(raw: RawData) -> dict[int, list[CounterField]]:
     return fields_of_types
 
 
-def _parse_field(listed: Message) -> CounterField:
+def _parse_field(message: Message) -> CounterField:
     field = fields_of("GenericField")
     name, at, size, kind = (
-        listed.int_value(n) or 0 for n in (field.name_id, field.offset, field.size, field.value_type)
+        message.int_value(n) or 0 for n in (field.name_id, field.offset, field.size, field.value_type)
     )
     return CounterField(name, at, size, kind)
 
@@ -120,13 +120,13 @@ def _has_supported_layout(fields: list[CounterField]) -> bool:
 
 
 def decode_values(
-    types: Mapping[int, list[CounterField]], chosen: SelectedEvents, budget: Budget, skipped: Counter[str]
+    types: Mapping[int, list[CounterField]], selected_events: SelectedEvents, budget: Budget, skipped: Counter[str]
 ) -> dict[str, pa.Array]:
     """Decode generic events into columns with one row per sample and field, in event order, including ``rowid``.
 
     Args:
         types: Fields of the samples of each event type. Events of other types are ignored.
-        chosen: Generic events to decode.
+        selected_events: Generic events to decode.
         budget: Memory budget for the rows.
         skipped: Counter to which the number of samples without a time or without data is added, by the key
             ``INCOMPLETE``.
@@ -135,11 +135,11 @@ def decode_values(
         Damage: A sample is shorter than its values, or the rows exceed the memory budget.
     """
     needed = (_EVENT.type_id, _EVENT.time_ns, _EVENT.data)
-    top = decode(chosen.buffer, chosen.starts, chosen.stops, (*needed, _EVENT.origin))
+    top = decode(selected_events.buffer, selected_events.starts, selected_events.stops, (*needed, _EVENT.origin))
     events = _complete_events(types, top, skipped)
-    samples = _Samples(chosen, top, events, types)
+    samples = _Samples(selected_events, top, events, types)
     rows = samples.rows
-    before = chosen.prefix_totals({ROWID: rows, _EVENTS: len(events)})
+    before = selected_events.prefix_totals({ROWID: rows, _EVENTS: len(events)})
     budget.reserve(rows, CELL_BYTES * len(COLUMNS), "values of counters")
     first = {ROWID: number_array(np.arange(1, rows + 1) + before[ROWID])}
     ids = np.arange(1, len(events) + 1) + before[_EVENTS]
@@ -177,12 +177,12 @@ class _Samples:
 
     def __init__(
         self,
-        chosen: SelectedEvents,
+        selected_events: SelectedEvents,
         top: Mapping[int, Field],
         events: Int64Array,
         types: Mapping[int, list[CounterField]],
     ) -> None:
-        self._buffer, self._top, self._events, self._types = chosen.buffer, top, events, types
+        self._buffer, self._top, self._events, self._types = selected_events.buffer, top, events, types
         empty = np.zeros(0, np.uint64)
         values = (top[_EVENT.type_id].values if len(events) else empty)[events]
         self._type_ids = values.view(np.int64)

@@ -55,20 +55,20 @@ class EventFields:
     """The decoded fields of the selected events of one batch, for all tables that need them.
 
     Attributes:
-        chosen: The selected events.
+        selected_events: The selected events.
         types: Event types that are selected. If it is empty, all types are selected.
         mpi_calls: Columns of all tables of MPI calls. It is empty until one of the tables is decoded.
     """
 
-    def __init__(self, chosen: SelectedEvents, needed: NeededFields, types: tuple[int, ...] = ()) -> None:
+    def __init__(self, selected_events: SelectedEvents, needed: NeededFields, types: tuple[int, ...] = ()) -> None:
         """Prepare to decode the fields when they are first used.
 
         Args:
-            chosen: The selected events.
+            selected_events: The selected events.
             needed: Fields that at least one table needs.
             types: Event types that are selected. If it is empty, all types are selected.
         """
-        self.chosen = chosen
+        self.selected_events = selected_events
         self.types = types
         self.mpi_calls: dict[str, dict[str, pa.Array]] = {}
         self._needed = needed
@@ -85,15 +85,19 @@ class EventFields:
             Damage: A message is invalid, or the fields take more memory than the budget allows.
         """
         if self._fields is None:
-            chosen, numbers = self.chosen, self._needed.numbers
-            budget.check(len(chosen.starts), FIELD_BYTES * len(numbers), "events")
-            self._fields = decode(chosen.buffer, chosen.starts, chosen.stops, numbers, self._needed.frames)
+            selected_events, numbers = self.selected_events, self._needed.numbers
+            budget.check(len(selected_events.starts), FIELD_BYTES * len(numbers), "events")
+            self._fields = decode(
+                selected_events.buffer, selected_events.starts, selected_events.stops, numbers, self._needed.frames
+            )
         return self._fields
 
     def mask_of_types(self, types: Sequence[int]) -> Mask:
         """Return a mask of the events that have one of the given event types."""
         if self._types is None:
-            self._types = (self.chosen.types(np.arange(len(self.chosen.starts))) % _CODES).astype(np.uint8)
+            self._types = (self.selected_events.types(np.arange(len(self.selected_events.starts))) % _CODES).astype(
+                np.uint8
+            )
         return _lookup_table(types)[self._types]
 
     def mask_of_classes(self, classes: Sequence[int], budget: Budget) -> Mask:
@@ -101,7 +105,7 @@ class EventFields:
         if self._classes is None:
             field = self.decode(budget).get(layout.CLASS)
             if field is None:
-                self._classes = np.full(len(self.chosen.starts), _NO_CLASS, np.uint8)
+                self._classes = np.full(len(self.selected_events.starts), _NO_CLASS, np.uint8)
             else:
                 self._classes = np.minimum(field.values, np.uint64(_NO_CLASS)).astype(np.uint8)
                 if field.valid is not None:
@@ -135,9 +139,11 @@ class EventFields:
             return self._count_unknown_calls(tuple(types), budget)
         if rows is None or table.payload not in unknown_events.TABLES:
             return Counter()
-        rest = self.mask_of_types(types) if types else np.ones(len(self.chosen.starts), np.bool_)
+        rest = self.mask_of_types(types) if types else np.ones(len(self.selected_events.starts), np.bool_)
         rest[rows] = False
-        return unknown_events.count_unknown_activities(self.chosen, self.decode(budget), table, np.flatnonzero(rest))
+        return unknown_events.count_unknown_activities(
+            self.selected_events, self.decode(budget), table, np.flatnonzero(rest)
+        )
 
     def _count_unknown_calls(self, types: tuple[int, ...], budget: Budget) -> Counter[str]:
         """Return the number of calls with one of the given event types and an unknown class, by name of the class.
@@ -166,7 +172,9 @@ class EventFields:
         numbers = sorted(
             {t.nested_message[1] for t in layout.TABLES.values() if t.nested_message and t.nested_message[0] == outer}
         )
-        occurrences = find_occurrences(self.chosen.buffer, starts[rows], stops[rows], numbers, len(rows) * len(numbers))
+        occurrences = find_occurrences(
+            self.selected_events.buffer, starts[rows], stops[rows], numbers, len(rows) * len(numbers)
+        )
         return {
             number: rows[np.unique(part.rows)] if (np.diff(part.rows) <= 0).any() else rows[part.rows]
             for number, part in zip(numbers, occurrences, strict=True)

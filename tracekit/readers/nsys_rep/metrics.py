@@ -103,13 +103,13 @@ def source_ids_and_names(raw: RawData) -> list[tuple[int | None, bytes]]:
 
 
 def decode_samples(
-    metrics_by_id: Mapping[int, list[Metric]], chosen: SelectedEvents, budget: Budget, skipped: Counter[str]
+    metrics_by_id: Mapping[int, list[Metric]], selected_events: SelectedEvents, budget: Budget, skipped: Counter[str]
 ) -> dict[str, pa.Array]:
     """Decode generic events into columns with one row per sample and metric, in event order, including ``rowid``.
 
     Args:
         metrics_by_id: Metrics in the samples of each event type. Events of other types are ignored.
-        chosen: Generic events to decode.
+        selected_events: Generic events to decode.
         budget: Memory budget for the rows.
         skipped: Counter to which the number of samples without a time or without data is added, by the key
             ``INCOMPLETE``.
@@ -117,17 +117,17 @@ def decode_samples(
     Raises:
         Damage: A sample is invalid, or the rows exceed the memory budget.
     """
-    decoded = _decode_rows(metrics_by_id, chosen, budget, skipped)
+    decoded = _decode_rows(metrics_by_id, selected_events, budget, skipped)
     rows = len(decoded["value"])
-    before = chosen.prefix_totals({ROWID: rows})
+    before = selected_events.prefix_totals({ROWID: rows})
     return {ROWID: number_array(np.arange(1, rows + 1) + before[ROWID])} | decoded
 
 
 def _decode_rows(
-    metrics_by_id: Mapping[int, list[Metric]], chosen: SelectedEvents, budget: Budget, skipped: Counter[str]
+    metrics_by_id: Mapping[int, list[Metric]], selected_events: SelectedEvents, budget: Budget, skipped: Counter[str]
 ) -> dict[str, pa.Array]:
     needed = (_EVENT.type_id, _EVENT.time_ns, _EVENT.data)
-    top = decode(chosen.buffer, chosen.starts, chosen.stops, needed)
+    top = decode(selected_events.buffer, selected_events.starts, selected_events.stops, needed)
     skipped.update(_count_incomplete(metrics_by_id, top))
     stops = top[_EVENT.data].stops if top.keys() >= set(needed) else None
     if stops is None:
@@ -136,7 +136,7 @@ def _decode_rows(
     complete = np.ones(len(ids), np.bool_)
     for field in top.values():
         complete &= True if field.valid is None else field.valid
-    samples = _Samples(chosen.buffer, times, offsets, stops - offsets)
+    samples = _Samples(selected_events.buffer, times, offsets, stops - offsets)
     groups = list(_events_by_type(ids, complete, metrics_by_id))
     parts = [samples.decode_event_type(number, metrics_by_id[number], events, budget) for number, events in groups]
     columns: tuple[Int64Array, ...] = parts[0] if len(parts) == 1 else ()
@@ -218,9 +218,9 @@ def _check_no_overlap(metrics: Sequence[Metric]) -> None:
             raise Damage(f"two GPU metrics overlap at byte {other.at} of their samples")
 
 
-def _parse_metric(listed: Message) -> Metric:
+def _parse_metric(message: Message) -> Metric:
     field = fields_of("GenericField")
-    name, at, size = (listed.int_value(n) or 0 for n in (field.name_id, field.offset, field.size))
+    name, at, size = (message.int_value(n) or 0 for n in (field.name_id, field.offset, field.size))
     if not (0 <= at < 1 << 20 and 1 <= size <= WORD):
         raise Damage(f"a GPU metric has an invalid offset or size: {size} bytes at byte {at}")
     return Metric(name, at, size)

@@ -157,7 +157,7 @@ def decode_calls(
     """
     exclusion = _OtherEvents(domains)
     events = arrays.decode_columns(
-        fields, fields.chosen, _NVTX_EVENTS, _COLUMNS, budget, skipped=Counter(), exclusion=exclusion
+        fields, fields.selected_events, _NVTX_EVENTS, _COLUMNS, budget, skipped=Counter(), exclusion=exclusion
     )
     calls = _Payloads.decode(fields, domains, events, budget)
     kinds = calls.kinds()
@@ -185,14 +185,14 @@ class _Payloads:
     def decode(
         cls, fields: EventFields, domains: MpiDomains, events: Mapping[str, pa.Array], budget: Budget
     ) -> _Payloads:
-        top, buffer = fields.decode(budget), fields.chosen.buffer
+        top, buffer = fields.decode(budget), fields.selected_events.buffer
         total = len(events["start"])
         keys = np.zeros((total, 3), np.int64)
         starts, stops = np.zeros(total, np.int64), np.zeros(total, np.int64)
         keys[:, 0], keys[:, 1] = int64_values(events["globalTid"]) & PROCESS, int64_values(events["domainId"])
         field = top.get(_PAYLOAD)
         if field is not None:
-            field = field.take(np.flatnonzero(domains.mask(top, len(fields.chosen.starts))))
+            field = field.take(np.flatnonzero(domains.mask(top, len(fields.selected_events.starts))))
             rows = field.rows()
             begins, ends = field.spans()
             budget.check(int((ends - begins).sum()), PAYLOAD_BYTES, "bytes of NVTX payloads")

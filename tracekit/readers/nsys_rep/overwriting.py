@@ -109,9 +109,9 @@ class BlockEntries:
         order = np.argsort(starts, kind="stable")
         return cls(body, starts[order], stops[order], numbers[order])
 
-    def entries_at(self, places: Iterable[int]) -> list[int]:
+    def entries_at(self, offsets: Iterable[int]) -> list[int]:
         """Return the ascending indices of the entries that contain at least one of the given offsets in the block."""
-        at = np.fromiter(places, np.int64)
+        at = np.fromiter(offsets, np.int64)
         nth = np.searchsorted(self.starts, at, side="right") - 1
         inside = (nth >= 0) & (at < self.stops[nth]) if len(self.stops) else np.zeros(len(at), np.bool_)
         return [int(n) for n in np.unique(nth[inside])]

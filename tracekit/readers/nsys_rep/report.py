@@ -152,11 +152,14 @@ class Report:
         def decode_batch(batch: list[SelectedEvents]) -> list[Result]:
             broken: Counter[tuple[str, str]] = Counter()
             unknown: list[Counter[str]] = [Counter() for _ in requests]
-            fields = {s: EventFields(chosen, needed[s], s.types) for s, chosen in zip(shared, batch, strict=True)}
+            fields = {
+                s: EventFields(selected_events, needed[s], s.types)
+                for s, selected_events in zip(shared, batch, strict=True)
+            }
             jobs = zip(requests, shared, batch, budgets, unknown, strict=True)
             done = [
-                self._convert_batch(r, self._decode_request(r, fields[s], chosen, budget, u), broken, budget)
-                for r, s, chosen, budget, u in jobs
+                self._convert_batch(r, self._decode_request(r, fields[s], selected_events, budget, u), broken, budget)
+                for r, s, selected_events, budget, u in jobs
             ]
             with lock:
                 repaired.update(broken)
@@ -327,21 +330,21 @@ class Report:
         self,
         request: Request[Result],
         fields: EventFields,
-        chosen: SelectedEvents,
+        selected_events: SelectedEvents,
         budget: Budget,
         skipped: Counter[str],
     ) -> dict[str, pa.Array]:
         """Decode the columns that a request needs from the selected events of a batch."""
         if request.table in mpi_calls.CALLS:
-            return self._decode_calls(request.table, fields, chosen, budget)
+            return self._decode_calls(request.table, fields, selected_events, budget)
         if request.table == SAMPLES:
-            return metrics.decode_samples(self.metrics, chosen, budget, skipped)
+            return metrics.decode_samples(self.metrics, selected_events, budget, skipped)
         if request.table == counters.TABLE:
-            return counters.decode_values(self.counters, chosen, budget, skipped)
+            return counters.decode_values(self.counters, selected_events, budget, skipped)
         table, names = layout.TABLES[request.table], self._columns_to_decode(request)
         types = self._event_selection(request).types
         columns = arrays.decode_columns(
-            *(fields, chosen, table, names, budget),
+            *(fields, selected_events, table, names, budget),
             skipped=skipped,
             types=() if types == fields.types else types,
             exclusion=self._exclusion_filter(table),
@@ -351,7 +354,7 @@ class Report:
         return columns | payloads.payload_columns(self.payload_schemas, columns, budget)
 
     def _decode_calls(
-        self, table: str, fields: EventFields, chosen: SelectedEvents, budget: Budget
+        self, table: str, fields: EventFields, selected_events: SelectedEvents, budget: Budget
     ) -> dict[str, pa.Array]:
         """Decode a table of MPI calls from the NVTX events of a batch. All tables of MPI calls are decoded together."""
         if not self.mpi:
@@ -360,7 +363,7 @@ class Report:
             fields.mpi_calls = mpi_calls.decode_calls(self.payload_schemas, self.mpi, fields, budget)
         columns = fields.mpi_calls[table]
         rows = len(columns["start"])
-        before = chosen.prefix_totals({ROWID: rows})[ROWID]
+        before = selected_events.prefix_totals({ROWID: rows})[ROWID]
         return columns | {ROWID: col.number_array(np.arange(before + 1, before + rows + 1))}
 
     def _small_table(self, table: str, budget: Budget) -> dict[str, pa.Array]:
@@ -386,11 +389,11 @@ class Report:
 
 def _shared_selections(selections: Sequence[Selection]) -> list[Selection]:
     """Replace each selection with the union of all given selections that have the same payload field."""
-    types: dict[int, set[int]] = {}
-    for payload, chosen in selections:
-        types.setdefault(payload, set()).update(chosen)
-    every = {payload for payload, chosen in selections if not chosen}
-    return [Selection(p, () if p in every else tuple(sorted(types[p]))) for p, _ in selections]
+    types_by_payload: dict[int, set[int]] = {}
+    for payload, types in selections:
+        types_by_payload.setdefault(payload, set()).update(types)
+    unrestricted = {payload for payload, types in selections if not types}
+    return [Selection(p, () if p in unrestricted else tuple(sorted(types_by_payload[p]))) for p, _ in selections]
 
 
 def _payload_field_of_table(table: str) -> int:

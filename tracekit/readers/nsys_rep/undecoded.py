@@ -103,10 +103,10 @@ def find_undecoded(report: EventsReport) -> dict[str, Undecoded]:
     def sizes_of_batch(batch: list[SelectedEvents]) -> list[Size]:
         generic, calls, checked = batch[0], batch[1 : len(call_types) + 1], batch[len(call_types) + 1 :]
         sizes = list(_generic_sizes(generic, {*report.metrics, *report.counters}, sources))
-        for event_type, chosen in zip(call_types, calls, strict=True):
-            sizes += _call_sizes(chosen, event_type)
-        for check, chosen in zip(_CHECKS, checked, strict=True):
-            sizes += _sizes_without_fields(chosen, check)
+        for event_type, selected_events in zip(call_types, calls, strict=True):
+            sizes += _call_sizes(selected_events, event_type)
+        for check, selected_events in zip(_CHECKS, checked, strict=True):
+            sizes += _sizes_without_fields(selected_events, check)
         return sizes
 
     listed = [(names.event_kind_name(kind), *size) for kind, size in report.events.sizes().items()]
@@ -119,79 +119,91 @@ def find_undecoded(report: EventsReport) -> dict[str, Undecoded]:
     return {name: Undecoded(number, totals[name]) for name, number in counts.most_common() if number}
 
 
-def _generic_sizes(chosen: SelectedEvents, decoded: Collection[int], sources: Mapping[int, str]) -> Iterator[Size]:
+def _generic_sizes(
+    selected_events: SelectedEvents, decoded: Collection[int], sources: Mapping[int, str]
+) -> Iterator[Size]:
     """Yield the class, the number and the total size in bytes of the generic events of each event type.
 
     The class is None for the event types in ``decoded``, whose events are rows of declared tables.
     """
-    for number, count, size in _sizes_by_value(chosen, np.arange(len(chosen.starts)), _GENERIC_TYPE):
+    for number, count, size in _sizes_by_value(selected_events, np.arange(len(selected_events.starts)), _GENERIC_TYPE):
         source = sources.get(-1 if number is None else number & SOURCE_MASK)
         yield None if number in decoded else names.generic_event_name(source), count, size
 
 
-def _call_sizes(chosen: SelectedEvents, event_type: int) -> Iterator[Size]:
+def _call_sizes(selected_events: SelectedEvents, event_type: int) -> Iterator[Size]:
     """Yield the class, the number and the total size in bytes of the function calls of one event type.
 
     There is one item per event class. Its class is None if declared tables contain calls of this event class. If they
     contain such calls only with certain nested messages, one more item counts the calls without these messages.
     """
-    for event_class, count, size in _sizes_by_value(chosen, np.arange(len(chosen.starts)), layout.CLASS):
+    for event_class, count, size in _sizes_by_value(
+        selected_events, np.arange(len(selected_events.starts)), layout.CLASS
+    ):
         yield names.call_name(event_type, event_class), count, size
         if event_class in layout.TABLES_BY_NESTED_MESSAGE and event_type == layout.CALL:
-            rows = _rows_of_class(chosen, event_class)
+            rows = _rows_of_class(selected_events, event_class)
             decoded = np.zeros(len(rows), np.bool_)
-            for field in _nested_message_fields(chosen, rows):
+            for field in _nested_message_fields(selected_events, rows):
                 decoded |= _presence_mask(field, len(rows))
             rest = rows[~decoded]
-            yield names.call_class_name(event_class), len(rest), int(_event_sizes(chosen, rest).sum())
+            yield names.call_class_name(event_class), len(rest), int(_event_sizes(selected_events, rest).sum())
 
 
-def _sizes_without_fields(chosen: SelectedEvents, check: _FieldCheck) -> Iterator[Size]:
+def _sizes_without_fields(selected_events: SelectedEvents, check: _FieldCheck) -> Iterator[Size]:
     """Yield the class, number and total size in bytes of the events that have none of the fields of a check.
 
     There is one item per event type.
     """
-    decoded = np.zeros(len(chosen.starts), np.bool_)
-    for field in decode(chosen.buffer, chosen.starts, chosen.stops, check.fields).values():
+    decoded = np.zeros(len(selected_events.starts), np.bool_)
+    for field in decode(selected_events.buffer, selected_events.starts, selected_events.stops, check.fields).values():
         decoded |= _presence_mask(field, len(decoded))
     rest = np.flatnonzero(~decoded)
-    types = chosen.types(rest)
+    types = selected_events.types(rest)
     for event_type in np.unique(types).tolist():
         rows = rest[types == event_type]
-        yield check.name(event_type), len(rows), int(_event_sizes(chosen, rows).sum())
+        yield check.name(event_type), len(rows), int(_event_sizes(selected_events, rows).sum())
 
 
-def _sizes_by_value(chosen: SelectedEvents, rows: Int64Array, number: int) -> Iterator[tuple[int | None, int, int]]:
+def _sizes_by_value(
+    selected_events: SelectedEvents, rows: Int64Array, number: int
+) -> Iterator[tuple[int | None, int, int]]:
     """Yield each value of a field, and the number and total size in bytes of the given events that have this value.
 
     The value None stands for the events without the field.
     """
-    field = decode(chosen.buffer, chosen.starts[rows], chosen.stops[rows], (number,)).get(number)
+    field = decode(selected_events.buffer, selected_events.starts[rows], selected_events.stops[rows], (number,)).get(
+        number
+    )
     present = _presence_mask(field, len(rows))
     missing = rows[~present]
     if len(missing):
-        yield None, len(missing), int(_event_sizes(chosen, missing).sum())
+        yield None, len(missing), int(_event_sizes(selected_events, missing).sum())
     if field is not None:
         values, inverse, counts = np.unique(field.values[present], return_inverse=True, return_counts=True)
         totals = np.zeros(len(values), np.int64)
-        np.add.at(totals, inverse, _event_sizes(chosen, rows[present]))
+        np.add.at(totals, inverse, _event_sizes(selected_events, rows[present]))
         yield from zip(values.tolist(), counts.tolist(), totals.tolist(), strict=True)
 
 
-def _rows_of_class(chosen: SelectedEvents, event_class: int) -> Int64Array:
+def _rows_of_class(selected_events: SelectedEvents, event_class: int) -> Int64Array:
     """Return the indices of the function calls that have the given event class."""
-    classes = decode(chosen.buffer, chosen.starts, chosen.stops, (layout.CLASS,))[layout.CLASS]
-    return np.flatnonzero((classes.values == event_class) & _presence_mask(classes, len(chosen.starts)))
+    classes = decode(selected_events.buffer, selected_events.starts, selected_events.stops, (layout.CLASS,))[
+        layout.CLASS
+    ]
+    return np.flatnonzero((classes.values == event_class) & _presence_mask(classes, len(selected_events.starts)))
 
 
-def _nested_message_fields(chosen: SelectedEvents, rows: Int64Array) -> list[Field | None]:
+def _nested_message_fields(selected_events: SelectedEvents, rows: Int64Array) -> list[Field | None]:
     """Return the nested messages that identify the rows of tables, decoded from the events at the given indices.
 
     The result has one field per kind of nested message, or None for a kind that none of the events contains.
     """
     parts = {t.nested_message for t in layout.TABLES.values() if t.nested_message}
-    outer = decode(chosen.buffer, chosen.starts[rows], chosen.stops[rows], {part[0] for part in parts})
-    return [nested_fields(chosen.buffer, outer.get(part[0]), {part[1:]})[part[1:]] for part in parts]
+    outer = decode(
+        selected_events.buffer, selected_events.starts[rows], selected_events.stops[rows], {part[0] for part in parts}
+    )
+    return [nested_fields(selected_events.buffer, outer.get(part[0]), {part[1:]})[part[1:]] for part in parts]
 
 
 def _presence_mask(field: Field | None, events: int) -> Mask:
@@ -201,6 +213,6 @@ def _presence_mask(field: Field | None, events: int) -> Mask:
     return np.ones(events, np.bool_) if field.valid is None else field.valid
 
 
-def _event_sizes(chosen: SelectedEvents, rows: Int64Array) -> Int64Array:
+def _event_sizes(selected_events: SelectedEvents, rows: Int64Array) -> Int64Array:
     """Return the sizes in bytes of the payloads of the events at the given indices."""
-    return chosen.stops[rows] - chosen.starts[rows]
+    return selected_events.stops[rows] - selected_events.starts[rows]

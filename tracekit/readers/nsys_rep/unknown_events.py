@@ -49,7 +49,7 @@ def count_unknown_calls(classes: Field | None, rows: Int64Array) -> Counter[str]
 
 
 def count_unknown_activities(
-    chosen: SelectedEvents, top: Mapping[int, Field], table: EventTable, rows: Int64Array
+    selected_events: SelectedEvents, top: Mapping[int, Field], table: EventTable, rows: Int64Array
 ) -> Counter[str]:
     """Return the number of GPU activities whose kind is unknown, by name of the event type.
 
@@ -57,19 +57,21 @@ def count_unknown_activities(
     is counted if it has none of the known activity fields.
 
     Args:
-        chosen: Events that were read for a table.
+        selected_events: Events that were read for a table.
         top: Decoded fields of the events, by field number: the identifying and sibling fields of the table.
         table: Source table that was read.
         rows: Indices of the events that are not rows of the table.
     """
     if not table.expected_types:
         return Counter()
-    types = chosen.types(rows)
+    types = selected_events.types(rows)
     expected, unknown = np.isin(types, table.expected_types), ~np.isin(types, names.GPU_TYPES)
     empty = _mask_without_fields(top, table.sibling_fields, rows) & expected
     if unknown.any():
         some = rows[unknown]
-        parts = decode(chosen.buffer, chosen.starts[some], chosen.stops[some], layout.ACTIVITIES)
+        parts = decode(
+            selected_events.buffer, selected_events.starts[some], selected_events.stops[some], layout.ACTIVITIES
+        )
         empty[unknown] = _mask_without_fields(parts, layout.ACTIVITIES, np.arange(len(some)))
     values, counts = np.unique_counts(types[empty])
     return Counter({names.activity_name(t): n for t, n in zip(values.tolist(), counts.tolist(), strict=True)})
