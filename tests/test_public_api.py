@@ -183,7 +183,7 @@ def test_former_names_warn_and_work(old: str) -> None:
             getattr(trace, old)(*arguments[old])
         with pytest.raises(AttributeError, match="'Trace' object has no attribute 'nonesuch'"):
             trace.nonesuch  # noqa: B018
-        with pytest.warns(DeprecationWarning, match="^Trace.counts is deprecated: use count_all$"):
+        with pytest.warns(DeprecationWarning, match="^Trace.counts is deprecated: use Trace.count_all instead$"):
             assert trace.counts() == trace.count_all()
 
 

@@ -131,12 +131,12 @@ class FileState:
         if state != self and not (may_grow and same_file and state.size >= self.size):
             raise TracekitError(self.describe_change(state), path=path, hint=CHANGED_HINT)
 
-    def describe_change(self, now: FileState) -> str:
+    def describe_change(self, later: FileState) -> str:
         """Return an error message that states how the file has changed from this state to a later state."""
-        if (now.device, now.inode) != (self.device, self.inode):
+        if (later.device, later.inode) != (self.device, self.inode):
             return "the file was replaced by another file while it was open"
-        if now.size != self.size:
-            return f"the file changed while it was open: it had {self.size} bytes, but now it has {now.size}"
+        if later.size != self.size:
+            return f"the file changed while it was open: it had {self.size} bytes, but now it has {later.size}"
         return "the file changed while it was open"
 
 

@@ -110,9 +110,9 @@ class Capture(ABC):
         return {}
 
     def launch(self) -> Launch:
-        """Return the facts that the file records about the launch of the profiled program.
+        """Return what the file records about the launch of the profiled program: rank variables and the host.
 
-        Override this method if the format records such facts.
+        Override this method if the format records them.
         """
         return Launch()
 
@@ -223,9 +223,9 @@ class Reader:
             not support keys.
         unredacted: Function that returns the number of values that ``redact`` would replace, by kind. None if they
             cannot be counted.
-        leading_info: Function that returns the facts of ``capture_info`` that precede the events of a source, without
-            reading the events. If the content before the events is damaged, it returns no facts. None if the format
-            has no such facts.
+        leading_info: Function that returns the rows of ``capture_info`` that precede the events of a source, as values
+            by name such as ``distributed_rank``, without reading the events. If there are none, or if the content
+            before the events is damaged, it returns an empty mapping. None if no file of the format has such rows.
     """
 
     format: str

@@ -86,7 +86,11 @@ def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
     reader = _reader_with_redaction(source)
     if reader.unredacted is None:
         message = f"private values of {reader.format} files cannot be counted"
-        raise TracekitError(message, path=source.path, hint="tracekit redact counts the values that it replaces")
+        raise TracekitError(
+            message,
+            path=source.path,
+            hint="write a redacted copy: tracekit redact then counts the values that it replaces",
+        )
     return dict(reader.unredacted(source))
 
 

@@ -651,7 +651,7 @@ class Trace:
 
     def __getattr__(self, name: str) -> Any:
         if name == "counts":
-            warnings.warn("Trace.counts is deprecated: use count_all", DeprecationWarning, stacklevel=2)
+            warnings.warn("Trace.counts is deprecated: use Trace.count_all instead", DeprecationWarning, stacklevel=2)
             return self.count_all
         if name not in _MOVED_TO_VIEW:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
@@ -785,7 +785,9 @@ def convert(
         'tables'
     """
     if format is not None:
-        warnings.warn("convert(format=) is deprecated: use source_format=", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            "the argument format of convert is deprecated: use source_format instead", DeprecationWarning, stacklevel=2
+        )
     with load(source, source_format or format) as trace:
         return trace.export(target, format=to, overwrite=overwrite)
 
@@ -805,7 +807,7 @@ def write_table(
 
 
 def launch_facts(trace: Trace) -> Launch:
-    """Return the facts that a capture records about the launch of the profiled program."""
+    """Return what a capture records about the launch of the profiled program: rank variables and the host."""
     return trace._plan.source.launch()  # noqa: SLF001 - the plan is for functions of this package
 
 

@@ -127,7 +127,7 @@ def test_a_roofline_without_its_metrics(run: Run) -> None:
     assert "tracekit: 12 launches have none of the metrics that a roofline needs\nHint: " in failed.stderr
     assert "--set roofline" in failed.stderr
     both = run("stats", BY_RANGE, "-r", "ncu_roofline:launch:range", status=1)
-    assert "options 'launch' and 'range' are mutually exclusive\nHint: choose one of them" in both.stderr
+    assert "options 'launch' and 'range' are mutually exclusive\nHint: use either launch or range" in both.stderr
     nothing = run("stats", "fixtures/empty.sqlite", "-r", "ncu_roofline")
     assert (nothing.text, nothing.stderr) == (
         "",

@@ -103,7 +103,7 @@ class RecordedTables(Tables):
             return {name: Undecoded(size) if isinstance(size, int) else size for name, size in listed}
 
     def launch(self) -> Launch:
-        """Return the facts that the file records about the launch of the profiled program: rank variables and host."""
+        """Return what the file records about the launch of the profiled program: rank variables and the host."""
         with self._lock:
             return self.capture.launch()
 

@@ -56,7 +56,7 @@ class RemoteCapture(TemporaryExport):
             return super().count_undecoded()
 
     def launch(self) -> Launch:
-        """Return the facts that the file records about the launch of the profiled program: rank variables and host."""
+        """Return what the file records about the launch of the profiled program: rank variables and the host."""
         with _replace_path_in_errors(self._url, self._copy):
             return super().launch()
 

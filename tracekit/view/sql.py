@@ -50,7 +50,7 @@ def where_expr(condition: str, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     if clause is None or others or type(tree).__name__ != "Select":
         raise TracekitError("the condition is not a single SQL expression", hint=HINT)
     if any(node.comments for node in tree.walk()):
-        raise TracekitError("the condition contains a comment", hint=HINT)
+        raise TracekitError("the condition must not contain comments", hint=HINT)
     if sum(1 for _ in clause.walk()) > MAX_NODES:
         raise TracekitError(f"the condition has more than {MAX_NODES} columns, values and operators")
     expression = _translate(clause.this, schema)

@@ -194,7 +194,8 @@ def run(
             raise UnknownFormatError(f"report {report.name!r} has no option {option!r}", hint=hint)
     if {"base", "mangled"} <= set(options):
         raise UnknownFormatError(
-            f"report {report.name!r}: options 'base' and 'mangled' are mutually exclusive", hint="choose one of them"
+            f"report {report.name!r}: options 'base' and 'mangled' are mutually exclusive",
+            hint="use either base or mangled",
         )
     request = Request(frames, frozenset(options), has_legacy_rounding(frames), parameters, window, unlimited)
     if prefetch is not None:

@@ -77,7 +77,9 @@ def _roofline_rows(request: Request) -> pl.LazyFrame:
     """
     launches, metrics = request.frames("ncu_launches"), request.frames("ncu_metrics")
     if set(OPTIONS) <= set(request.options):
-        raise UnknownFormatError("options 'launch' and 'range' are mutually exclusive", hint="choose one of them")
+        raise UnknownFormatError(
+            "options 'launch' and 'range' are mutually exclusive", hint="use either launch or range"
+        )
     if "range" in request.options:
         rows = roofline.range_roofline(launches, metrics, request.frames("ncu_nvtx_ranges"))
     elif "launch" in request.options:

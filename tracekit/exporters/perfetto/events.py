@@ -303,7 +303,7 @@ def _is_all_null(value: Value, rows: pl.DataFrame) -> bool:
 
 
 def _alternatives(
-    values: SequenceOf[InternedValue], rows: pl.DataFrame, chosen: Sizes | slice
+    values: SequenceOf[InternedValue], rows: pl.DataFrame, row_numbers: Sizes | slice
 ) -> list[tuple[InternedValue, Numbers, Mask | None]]:
     """Return the alternative values of an argument in a batch of rows, each with a mask of the rows that use it.
 
@@ -313,12 +313,12 @@ def _alternatives(
     Args:
         values: The alternative values.
         rows: The batch of rows.
-        chosen: Row numbers of the batch in the table of the events.
+        row_numbers: Row numbers of the batch in the table of the events.
     """
     alternatives: list[tuple[InternedValue, Numbers, Mask | None]] = []
     taken: Mask | None = None
     for value in values:
-        numbers, present = _values_as_uint64(value, rows, chosen)
+        numbers, present = _values_as_uint64(value, rows, row_numbers)
         if taken is not None:
             present = ~taken if present is None else present & ~taken
         if present is None or present.any():

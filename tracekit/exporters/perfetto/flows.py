@@ -1,4 +1,7 @@
-"""Determine which events each flow connects, and encode the ids of the flows (``flow_ids``) for these events."""
+"""Determine which events each flow connects, and encode the ids of the flows (``flow_ids``) for these events.
+
+A flow is drawn as an arrow from one event to another.
+"""
 
 from __future__ import annotations
 

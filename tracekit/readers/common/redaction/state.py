@@ -195,7 +195,11 @@ class Redaction:
         for part in re.split(rb"[:;,]", value) if b"/" in value and b"://" not in value else [value]:
             if part.startswith(b"/"):
                 self._collect_folder(part)
-            elif len(part) >= _SHORTEST_VALUE and not _COMMON_VALUE.fullmatch(part) and not _is_technical(part):
+            elif (
+                len(part) >= _SHORTEST_VALUE
+                and not _COMMON_VALUE.fullmatch(part)
+                and not _has_only_technical_words(part)
+            ):
                 self._collect_value(part)
 
     def _collect_from_command(self, value: bytes) -> None:
@@ -243,7 +247,7 @@ class Redaction:
         """Collect a value that may be a secret, unless it is short or consists only of common or technical words."""
         value = value.strip()
         number = value.isdigit() and len(value) < _SHORTEST_VALUE
-        if len(value) >= _SHORTEST_SECRET and not number and not _is_technical(value):
+        if len(value) >= _SHORTEST_SECRET and not number and not _has_only_technical_words(value):
             self._collect_value(value)
 
     def _collect_value(self, value: bytes) -> None:
@@ -256,7 +260,7 @@ class Redaction:
             )
 
 
-def _is_technical(value: bytes) -> bool:
+def _has_only_technical_words(value: bytes) -> bool:
     """Return whether a string contains words, and all of them are common or technical words."""
     words = [w.lower() for w in re.findall(rb"[A-Za-z]+", value)]
     return bool(words) and all(w in TECHNICAL or w in COMMON or is_known_folder(w) for w in words)
