@@ -120,8 +120,10 @@ def test_old_names(old: str) -> None:
         ("nvtx_kern_sum:nvtx-name", "has no option 'nvtx-name'\nHint: options: base, mangled"),
         (
             "gpukernsum:base:mangled",
-            "report 'cuda_gpu_kern_sum': options 'base' and 'mangled' are mutually exclusive"
-            "\nHint: use either base or mangled",
+            (
+                "report 'cuda_gpu_kern_sum': options 'base' and 'mangled' are mutually exclusive\n"
+                "Hint: use either base or mangled"
+            ),
         ),
     ],
 )
