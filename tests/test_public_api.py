@@ -189,7 +189,7 @@ def test_former_names_warn_and_work(old: str) -> None:
 
 def test_the_former_option_of_convert_warns_and_works(tmp_path: Path) -> None:
     source = ROOT / "fixtures" / "graph_node.sqlite"
-    with pytest.warns(DeprecationWarning, match="use source_format="):
+    with pytest.warns(DeprecationWarning, match="use source_format instead"):
         tk.convert(source, tmp_path / "old", to="parquet", format="nsys-sqlite")
     tk.convert(source, tmp_path / "new", to="parquet", source_format="nsys-sqlite")
     assert {p.name for p in (tmp_path / "old").iterdir()} == {p.name for p in (tmp_path / "new").iterdir()}

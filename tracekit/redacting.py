@@ -89,7 +89,7 @@ def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
         raise TracekitError(
             message,
             path=source.path,
-            hint="write a redacted copy: tracekit redact then counts the values that it replaces",
+            hint="write a copy with tracekit redact, which counts the values that it replaces",
         )
     return dict(reader.unredacted(source))
 
