@@ -205,7 +205,7 @@ def test_readers_without_keys_and_checks_say_so(tmp_path: Path, monkeypatch: pyt
         TracekitError, match=r"made files cannot be redacted with a key\nHint: redact them without a key$"
     ):
         tk.redact(path, tmp_path / "out", key=bytes(16))
-    with pytest.raises(TracekitError, match=r"private values of made files cannot be counted\nHint: write a copy with tracekit redact"):
+    with pytest.raises(TracekitError, match=r"private values of made files cannot be counted\nHint: write a copy"):
         tk.unredacted(path)
     assert [p.name for p in tmp_path.iterdir()] == ["a.made"]
 

@@ -87,7 +87,7 @@ def test_tables(run: Run, tmp_path: Path, format: str) -> None:
 
 def test_there_is_nothing_to_draw(run: Run, tmp_path: Path) -> None:
     failed = run("convert", DETAILS, tmp_path / "out.json", status=1)
-    assert "nothing to draw: Nsight Compute results have durations, but no timestamps\nHint: to export tables" in failed.stderr
+    assert "nothing to draw: Nsight Compute results have durations, but no timestamps\nHint: to export" in failed.stderr
     assert list(tmp_path.iterdir()) == []
 
 
