@@ -293,7 +293,7 @@ class Exporter:
         folder: Whether ``write`` creates a folder.
         options: Description of each option of the exporter, by option name.
         configure: Function that returns the exporter with the values of some options set.
-        is_own_file: Function that returns whether this exporter wrote a given file. It must not raise an error. A
+        wrote: Function that returns whether this exporter wrote a given file. It must not raise an error. A
             folder can be replaced only if exporters wrote all its files. None if a folder of this exporter must not be
             replaced.
         write_many: Function that writes several traces to one path that does not exist yet. None if the format holds
@@ -309,7 +309,7 @@ class Exporter:
     folder: bool = field(default=False)
     options: Mapping[str, str] = field(default_factory=dict)
     configure: Callable[[Mapping[str, str]], Exporter] | None = None
-    is_own_file: Callable[[Path], bool] | None = None
+    wrote: Callable[[Path], bool] | None = None
     write_many: Callable[[ManyTraces, Path, Progress], None] | None = None
 
     def with_options(self, options: Mapping[str, str]) -> Exporter:

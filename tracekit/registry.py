@@ -118,7 +118,7 @@ def exporter_for(path: str | os.PathLike[str]) -> Exporter:
 
 def is_exported_file(path: Path) -> bool:
     """Return whether a built-in exporter or the exporter of a plug-in wrote a file."""
-    return any(e.is_own_file(path) for e in exporters().values() if e.is_own_file is not None)
+    return any(e.wrote(path) for e in exporters().values() if e.wrote is not None)
 
 
 def _import_built_in(modules: tuple[str, ...], attribute: str) -> dict[str, Any]:

@@ -191,14 +191,14 @@ def test_a_table_under_the_name_of_another_is_not_ours(tmp_path: Path) -> None:
     trace = tk.load(TRAIN)
     for name in ("csv", "parquet", "arrow"):
         exporter = registry.exporter(name)
-        assert exporter.is_own_file is not None
+        assert exporter.wrote is not None
         trace.export(tmp_path / name, format=name, tables=["kernels", "memcpys"])
         kernels = tmp_path / name / f"kernels{exporter.suffixes[0]}"
-        assert exporter.is_own_file(kernels)
+        assert exporter.wrote(kernels)
         assert registry.is_exported_file(kernels)
-        assert not exporter.is_own_file(shutil.copy(kernels, tmp_path / f"syncs{exporter.suffixes[0]}"))
-        assert not exporter.is_own_file(shutil.copy(kernels, tmp_path / "kernels.txt"))
-        assert not exporter.is_own_file(tmp_path / f"api_calls{exporter.suffixes[0]}")
+        assert not exporter.wrote(shutil.copy(kernels, tmp_path / f"syncs{exporter.suffixes[0]}"))
+        assert not exporter.wrote(shutil.copy(kernels, tmp_path / "kernels.txt"))
+        assert not exporter.wrote(tmp_path / f"api_calls{exporter.suffixes[0]}")
 
 
 class TestNames:

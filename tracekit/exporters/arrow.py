@@ -46,5 +46,5 @@ EXPORTER = Exporter(
     "Arrow IPC files (Feather 2), one per table, uncompressed for memory-mapping",
     (".arrow", ".feather"),
     write_table=write_table,
-    is_own_file=is_own_file,
+    wrote=is_own_file,
 )

@@ -77,7 +77,7 @@ def _configure(options: Mapping[str, str]) -> Exporter:
         write_table=functools.partial(write_table, spreadsheet=value == "yes"),
         options=OPTIONS,
         configure=_configure,
-        is_own_file=is_own_file,
+        wrote=is_own_file,
     )
 
 

@@ -92,5 +92,5 @@ EXPORTER = Exporter(
     "Parquet (zstd), one file per table, with the declared Arrow schema",
     (".parquet",),
     write_table=write_table,
-    is_own_file=is_own_file,
+    wrote=is_own_file,
 )

@@ -85,7 +85,7 @@ def _configure(options: Mapping[str, str]) -> Exporter:
         folder=True,
         options=OPTIONS,
         configure=_configure,
-        is_own_file=is_own_file,
+        wrote=is_own_file,
     )
 
 
