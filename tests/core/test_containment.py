@@ -9,10 +9,10 @@ from tracekit.core.forests import concat_ancestor_strings, depths
 from tracekit.core.intervals import containment
 from tracekit.core.intervals.containment import (
     axis_positions,
+    contained_pairs,
     contained_slices,
     latest_enclosing,
     shortest_containers,
-    slice_members,
     split_into_chains,
 )
 
@@ -98,7 +98,7 @@ def test_depths_and_paths(rows: list[Interval]) -> None:
 def test_slices_of_all_chains_are_all_that_is_contained(outer: list[Interval], inner: list[Interval]) -> None:
     ranges, calls = axis_positions(frame(outer), frame(inner), by=BY)
     split = list(split_into_chains(calls))
-    pairs = pl.concat([slice_members(contained_slices(ranges, chain), chain) for chain in split])
+    pairs = pl.concat([contained_pairs(contained_slices(ranges, chain), chain) for chain in split])
     want = [(i, j) for i, p in enumerate(outer) for j, c in enumerate(inner) if contains(p, c)]
     assert sorted(pairs.iter_rows()) == want
     assert sorted(pl.concat(split)["row"]) == [j for j, c in enumerate(inner) if None not in c]

@@ -154,7 +154,7 @@ def _ncu_match_summary(trace: Trace) -> str:
 
 
 def _correlation_summary(trace: Traces) -> str:
-    """Return a message with the number of kernels, and of kernels with an API call and with a range."""
+    """Return a message with three numbers: all kernels, those with an API call, and those in an NVTX range."""
     rows = trace.count("kernels")
     calls, ranges = (rows - trace.table("kernels", [c])[c].null_count for c in ("api_call_id", "range_id"))
     return f"{rows:,} kernels, {calls:,} with an API call, {ranges:,} in a range"

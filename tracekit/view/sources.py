@@ -492,7 +492,7 @@ def pace(scope: Scope) -> Rows:
     recipe = scope.arguments.get("kind", "")
     if recipe not in PACES:
         raise TracekitError(
-            "the requested kind of occurrences does not exist", hint=f"choose a kind: {', '.join(PACES)}"
+            "the kind of the pace in the URL does not exist", hint=f"choose one of these kinds: {', '.join(PACES)}"
         )
     return ranks.pace(*_server_captures(scope), recipe, scope.arguments.get("name", ""))
 

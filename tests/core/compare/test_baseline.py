@@ -136,7 +136,7 @@ def test_other_wrong_values() -> None:
     with pytest.raises(UnsupportedVersionError, match="version 3, but only version 2 is supported"):
         baseline.from_json({**VALID, "version": 3})
     twice = {**VALID, "row": [0, 0], "unit": [0, 0]}
-    with pytest.raises(CorruptTraceError, match='two rows of the baseline have the same "row"'):
+    with pytest.raises(CorruptTraceError, match='two entries of the baseline have the same "row"'):
         baseline.from_json(twice)
     missing = {k: v for k, v in VALID.items() if k != "bytes"}
     with pytest.raises(CorruptTraceError, match='"bytes" in the baseline must be a list'):

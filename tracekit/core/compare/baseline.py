@@ -101,7 +101,7 @@ def _parse_samples(value: dict[str, Any], units: int, version: int) -> pl.DataFr
     samples = names.select(pl.all().gather(row)).with_columns(columns.values()).select(list(SAMPLES))
     if samples.select("kind", "name", "unit").is_duplicated().any():
         raise _damaged_baseline_error(
-            'two rows of the baseline have the same "row" (kind and name) and the same "unit"'
+            'two entries of the baseline have the same "row" (kind and name) and the same "unit"'
         )
     for name in ("count", "time_ns", "bytes"):
         if sum(samples[name].drop_nulls().to_list()) >= _MAX_TOTAL:

@@ -84,7 +84,7 @@ class Diff:
             kinds = ", ".join(self.frames)
             message = f"the comparison has no differences of kind {kind!r}, only of {kinds}"
             raise UnknownFormatError(
-                message, hint="choose one of these kinds, or compare other kinds with the argument by"
+                message, hint="choose one of these kinds, or compare other kinds with the argument 'by'"
             )
         return self.frames[kind]
 

@@ -185,7 +185,12 @@ def _p_values(largest: Matrix, observed: Matrix) -> Matrix:
 
 
 def _membership_matrix(members: NDArray[np.int64], rows: int) -> NDArray[np.float32]:
-    """Return a matrix with 1 for the members of each division and 0 for all others."""
+    """Return a matrix with one row per division of the iterations, which is 1 in the columns of its members.
+
+    Args:
+        members: The members of each division: one row of column numbers per division.
+        rows: The number of columns of the matrix.
+    """
     matrix = np.zeros((len(members), rows), dtype=np.float32)
     np.put_along_axis(matrix, members, 1, axis=1)
     return matrix

@@ -50,7 +50,8 @@ def diff_tables(a: Mapping[str, pl.DataFrame], b: Mapping[str, pl.DataFrame]) ->
 def _subtract_tables(table: str, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     """Return the differences between the numbers of two tables with the same names and ranks."""
     if a.schema != b.schema:
-        raise SchemaError(f"the tables {table} have different columns", hint="compare outputs of the same recipe")
+        message = f"table {table} does not have the same columns in both outputs"
+        raise SchemaError(message, hint="compare outputs of the same recipe")
     if _NAME not in a.columns:
         hint = "compare outputs of a recipe whose rows have names, such as cuda_gpu_kern_sum"
         raise SchemaError(f"table {table} has no column {_NAME!r}", hint=hint)

@@ -171,7 +171,7 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_kernels(self) -> pl.DataFrame:
-        """One row per kernel of an op, in order of op, name and start of the call."""
+        """DLProf's table of this name: one row per kernel of an op, in order of op, name and start of the call."""
         sizes = self.read_only_grid_block.with_row_index("id", offset=1)
         ids = {
             f"{w}_id": self._kernels.select(pl.col(f"{w}_{c}").alias(c) for c in AXES).join(
@@ -192,7 +192,7 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_memsets(self) -> pl.DataFrame:
-        """One row per memory set, in order of op, name and start of the call."""
+        """DLProf's table of this name: one row per memory set, in order of op, name and start of the call."""
         rows, activities = self._calls_of_kind("memset", "memsets", ["bytes"])
         return rows.select(
             *_INSTANCE, "name_id", **_API_TIMES, **_GPU_TIMES, num_bytes=activities["bytes"], **_DEVICE_AND_THREAD
@@ -200,7 +200,7 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_memcpys(self) -> pl.DataFrame:
-        """One row per memory copy, in order of op, name and start of the call."""
+        """DLProf's table of this name: one row per memory copy, in order of op, name and start of the call."""
         rows, activities = self._calls_of_kind("memcpy", "memcpys", ["bytes", "copy_kind"])
         kind = activities["copy_kind"].cast(pl.String).replace_strict(_COPY_KINDS, range(len(_COPY_KINDS)), default=0)
         return rows.select(
@@ -215,7 +215,7 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_cuda_syncs(self) -> pl.DataFrame:
-        """One row per synchronization, in order of op, name and start of the call."""
+        """DLProf's table of this name: one row per synchronization, in order of op, name and start of the call."""
         rows, activities = self._calls_of_kind("sync", "syncs", ["sync_type", "event_id"])
         kind = activities["sync_type"].cast(pl.String).replace_strict(_SYNC_TYPES, range(len(_SYNC_TYPES)), default=0)
         no_gpu_times = {"gpu_start": pl.lit(0, pl.Int64), "gpu_stop": pl.lit(0, pl.Int64)}
@@ -226,6 +226,9 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_cuda_calls(self) -> pl.DataFrame:
-        """One row per API call of an op, including launches of whole CUDA graphs, except calls in other tables."""
+        """DLProf's table of this name: one row per API call of an op, except calls in other tables.
+
+        Launches of whole CUDA graphs are included.
+        """
         rows = self._calls.filter(pl.col("kind").is_in(["call", "graph"]))
         return rows.select(*_INSTANCE, "name_id", **_API_TIMES, **_THREAD)

@@ -81,7 +81,7 @@ def contained_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFra
     return slices.filter(pl.col("first") < pl.col("stop"))
 
 
-def slice_members(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
+def contained_pairs(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
     """Return every pair of an interval and an interval of the chain that it contains.
 
     Args:

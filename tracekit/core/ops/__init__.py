@@ -72,7 +72,7 @@ class Ops:
 
     @property
     def timeline(self) -> Timeline:
-        """The properties of the timeline that the NVTX ranges describe. Its instances are not kept in memory."""
+        """The settings and the tree of names that the dialect read from the NVTX ranges. It has no instances."""
         return self._tables.timeline
 
     @property

@@ -43,7 +43,7 @@ def gpu_time_sum(request: RankRequest) -> Tables:
 
 
 def _gpu_time_parts(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return how the time from the first to the last activity is divided into parts, with one row per GPU.
+    """Return the times in which each GPU is busy, runs kernels, runs NCCL kernels or is idle, with one row per GPU.
 
     Args:
         rows: Activities: ``device_id``, ``start_ns``, ``end_ns``, ``is_kernel`` and ``is_nccl``.

@@ -19,9 +19,9 @@ from tracekit.core.categorical import string_ranks
 from tracekit.core.forests import concat_ancestor_strings, depths
 from tracekit.core.intervals.containment import (
     axis_positions,
+    contained_pairs,
     contained_slices,
     shortest_containers,
-    slice_members,
     slice_minima,
     split_into_chains,
 )
@@ -320,7 +320,7 @@ def _containment_pairs(range_positions: pl.DataFrame, launch_positions: pl.DataF
     """Return every pair of a range and a launch that the range contains, given their positions on a common axis."""
     return pl.concat(
         [
-            slice_members(contained_slices(range_positions, chain), chain)
+            contained_pairs(contained_slices(range_positions, chain), chain)
             for chain in split_into_chains(launch_positions)
         ]
     )

@@ -108,12 +108,13 @@ def group_times(
 
 
 def op_groups(ops: Ops, style: Style, key: str) -> tuple[Tree, pl.DataFrame]:
-    """Return the group of each op.
+    """Group ops into a tree, and return the tree and the group of each op.
 
     Args:
         ops: The ops of the capture.
-        style: ``dlprof`` for the groups that DLProf would form.
-        key: Name of the key op.
+        style: If it is ``dlprof``, the levels of the tree are the parts of op names, as in DLProf. Otherwise, they are
+            the scopes in which the ops ran.
+        key: Name of the op that delimits iterations.
 
     Returns:
         The tree of groups, and one row per op: ``node`` (of its group) and ``direction`` (a number, 0 for no

@@ -107,11 +107,11 @@ def format_flows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, first
         name: Name and category of the flows.
     """
 
-    def arrow_end(phase: str, end: str) -> list[str | pl.Expr]:
+    def flow_end(phase: str, end: str) -> list[str | pl.Expr]:
         times = text.thousandths_exprs(clock.convert(pl.col(f"{end}_ns")))
         lead = f'{{"ph":"{phase}","cat":"{name}","name":"{name}","id":'
         return [lead, pl.col("id"), ',"ts":', *times, ",", pl.lit(lane_texts).gather(f"{end}_lane_id")]
 
     numbered = links.with_row_index("id", offset=first_id)
-    parts = [*arrow_end("s", "from"), "},\n", *arrow_end("f", "to"), ',"bp":"e"},\n']
+    parts = [*flow_end("s", "from"), "},\n", *flow_end("f", "to"), ',"bp":"e"},\n']
     return text.utf8_bytes(numbered.select(concat_expr(parts)).to_series())

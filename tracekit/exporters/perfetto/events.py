@@ -137,7 +137,7 @@ class Events(NamedTuple):
         rows = self.rows[chosen]
         event: list[Slots] = []
         for name, values in self.args:
-            for value, numbers, present in _alternatives(values, rows, chosen):
+            for value, numbers, present in _select_alternatives(values, rows, chosen):
                 is_counter = self.kind.phase == kinds.COUNTER
                 encode = _counter_value if is_counter else functools.partial(_annotation, name)
                 event.append(encode(value, numbers, present))
@@ -214,7 +214,7 @@ def _encode_repeated(
         columns += [Constant(field_tag("TrackEvent", "name_iid")), varints(names.batch(rows))]
     for arg in args:
         name = sequence.strings.annotation_name(arg.key)
-        for value, numbers, present in _alternatives(_interned_values(arg, examples, sequence), examples, rows):
+        for value, numbers, present in _select_alternatives(_interned_values(arg, examples, sequence), examples, rows):
             columns += _annotation_columns(name, value, numbers, present)
     return encode_blobs(columns, examples.height)
 
@@ -228,12 +228,12 @@ def prepare_counters(
     lanes: LaneRegistry,
     uuids: TrackUuids,
 ) -> tuple[Events, bytes]:
-    """Prepare the values of counters, and return them with the packets that describe the tracks of the counters.
+    """Assign counter values to counter tracks, and return them with the packets that describe these tracks.
 
     Args:
         kind: The kind of the events.
         rows: Columns of the table of the events, and ``lane_id``.
-        times: The times of the values, and their order.
+        times: The times of the values, and the order of the values by time.
         sequence: The packet sequence that the values are written to.
         lanes: The lanes of all tracks.
         uuids: The uuids of the tracks in the file, to which those of the counters are added.
@@ -302,7 +302,7 @@ def _is_all_null(value: Value, rows: pl.DataFrame) -> bool:
     )
 
 
-def _alternatives(
+def _select_alternatives(
     values: SequenceOf[InternedValue], rows: pl.DataFrame, row_numbers: Sizes | slice
 ) -> list[tuple[InternedValue, Numbers, Mask | None]]:
     """Return the alternative values of an argument in a batch of rows, each with a mask of the rows that use it.

@@ -70,7 +70,7 @@ class CounterField:
     kind: int
 
     def integers(self, words: UInt64Array) -> Int64Array:
-        """Decode the integers of the field from the 64-bit words at the offset of the field in the samples."""
+        """Decode the value of this integer field in each sample, given the 64-bit word at its offset in the sample."""
         unused = 8 * (WORD - self.size)
         shifted = words << np.uint64(unused)
         return (

@@ -150,7 +150,7 @@ def _launch_options_edit(redaction: Redaction) -> Edit:
     return lambda data: edit_message(data, redact_field)
 
 
-def target_edit(redaction: Redaction) -> Edit:
+def target_machine_edit(redaction: Redaction) -> Edit:
     """Return a function that redacts the description of a target machine."""
     network = message_fields_edit(
         "NetworkDevices", devices=lambda data: edit_message(data, _network_device_edit(redaction))

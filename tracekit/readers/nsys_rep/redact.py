@@ -153,7 +153,7 @@ class _RedactedReport:
         small = {name: bytes(data) for name, data in container.sections.items() if name not in (RAW, OFFSETS)}
         self.small = {name: edits[name](data) if name in edits else data for name, data in small.items()}
         header, at = read_delimited(self.raw.data, len(MAGIC))
-        target, options = private.target_edit(self.redaction), edits[OPTIONS]
+        target, options = private.target_machine_edit(self.redaction), edits[OPTIONS]
         self.header = private.message_fields_edit("CaptureHeader", targets=target, options=options)(bytes(header))
         self.stream = bytes(read_delimited(self.raw.data, at)[0])
         self.processes: dict[int, set[int]] = {}

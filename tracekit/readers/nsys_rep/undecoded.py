@@ -55,13 +55,13 @@ class EventsReport(Protocol):
 
 
 class _FieldCheck(NamedTuple):
-    """Events that a declared table contains only if they have at least one of several fields.
+    """A condition that events must meet to be rows of a declared table: they must have at least one of several fields.
 
     Attributes:
-        selection: Selection of the events.
+        selection: Selection of the events to which the condition applies.
         fields: Numbers of the fields.
-        name: Function that takes the type of events without any of the fields, and returns the class under which these
-            events are counted.
+        name: Function that returns the class under which events without any of the fields are counted, given their
+            type.
     """
 
     selection: Selection

@@ -64,15 +64,15 @@ class Pattern:
         """A regular expression that has a match in every lower-case string that may contain a match of the pattern."""
         return re.compile(b"|".join(map(re.escape, (*self.search_strings, *(start for start, _ in self.prefilters)))))
 
-    def overwrite_matches(self, text: bytes, low: bytes, pseudonyms: Pseudonyms) -> bytes:
+    def overwrite_matches(self, text: bytes, lower_text: bytes, pseudonyms: Pseudonyms) -> bytes:
         """Return a string in which every match is overwritten.
 
         Args:
             text: The string.
-            low: The string in lower case, in which the absence of a match is detected quickly.
+            lower_text: The string in lower case, in which the absence of a match is detected quickly.
             pseudonyms: Pseudonyms for UUIDs and PCI addresses.
         """
-        if self.prefilter_pattern.search(low) is None:
+        if self.prefilter_pattern.search(lower_text) is None:
             return text
         return self.expression.sub(lambda match: self.overwrite(match, pseudonyms), text)
 
