@@ -102,7 +102,7 @@ def selected(trace: tk.Trace, selection: str) -> tuple[tk.Trace | None, list[str
     return found, [str(w.message).partition(": ")[2] for w in said]
 
 
-@pytest.mark.many(6)
+@pytest.mark.many(2)
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_every_selection(forms: tuple[tk.Trace, tk.Trace], selection: str) -> None:
     (export, of_export), (report, of_report) = (selected(trace, selection) for trace in forms)
@@ -159,6 +159,7 @@ def test_reports_are_those_of_the_export(forms: tuple[tk.Trace, tk.Trace]) -> No
     assert [r for r in REPORTS if as_csv(forms[0], r) != as_csv(forms[1], r)] == []
 
 
+@pytest.mark.many(1)
 def test_chrome_traces_have_the_same_events(forms: tuple[tk.Trace, tk.Trace], tmp_path: Path) -> None:
     written = [json.loads(t.export(tmp_path / f"{t.format}.json").read_text("utf-8")) for t in forms]
     theirs, mine = (trace.pop("traceEvents") for trace in written)
@@ -211,6 +212,7 @@ def strings(parts: Parts) -> list[bytes]:
     return [bytes(text) for block in parts.strings for text in Message(memoryview(block)).bytes_values(1)]
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize("suffix", BOTH_FORMS)
 @pytest.mark.parametrize("name", CAPTURES)
 def test_rows_are_counted_as_they_are_read(name: str, suffix: str) -> None:

@@ -37,6 +37,7 @@ def test_every_form_of_a_side(tmp_path: Path) -> None:
     assert b"fixtures" not in saved.read_bytes()
 
 
+@pytest.mark.thorough
 def test_sets_are_sums_of_their_ranks(tmp_path: Path) -> None:
     whole = tk.load_many(RANKS)
     kinds = ["kernels", "api", "nvtx", "iterations"]

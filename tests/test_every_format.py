@@ -59,7 +59,7 @@ def drawn(trace: tk.Trace, format: str) -> bool:
     return format not in ("chrome-trace", "perfetto") or trace.format not in ("ncu-csv", "ncu-rep", "graphdef")
 
 
-@pytest.mark.many(16)
+@pytest.mark.many(8)
 @pytest.mark.parametrize("format", sorted(e.format for e in registry.exporters().values()))
 def test_every_format_is_written(trace: tk.Trace, format: str, tmp_path: Path) -> None:
     exporter = registry.exporter(format)

@@ -77,6 +77,7 @@ def test_a_query_in_a_child_forked_after_polars_ran_is_refused(work: str) -> Non
     assert run(f"query()\nforked({work})") == REFUSED
 
 
+@pytest.mark.thorough
 @needs_fork
 def test_a_trace_that_was_used_before_the_fork_refuses_too() -> None:
     code = """
@@ -92,6 +93,7 @@ forked(lambda: tk.stats(rolled, "op-type"))
     assert run(code) == "True\n334\nended with 0\n" + 3 * REFUSED
 
 
+@pytest.mark.thorough
 @needs_fork
 def test_what_needs_no_query_is_read_in_a_child() -> None:
     assert run("query()\nforked(kernels)\nforked(lambda: kernels('fixtures/train_amp.sqlite'))") == (
@@ -106,11 +108,13 @@ def test_a_child_forked_before_polars_ran_may_query() -> None:
     assert run(code) == "334\nended with 0\n" * 2
 
 
+@pytest.mark.thorough
 @needs_fork
 def test_a_child_of_a_child_lacks_the_threads_too() -> None:
     assert run("query()\nforked(lambda: forked(collected))") == f"{REFUSED}None\nended with 0\n"
 
 
+@pytest.mark.thorough
 @needs_fork
 def test_the_sandbox_works_in_a_child_of_a_process_that_used_it() -> None:
     code = "kernels()\nforked(lambda: kernels('fixtures/kineto/train.pt.trace.json.gz'))"

@@ -65,6 +65,7 @@ def test_no_command_imports_it(pandas: Path, tmp_path: Path, capture: str) -> No
     assert not (pandas / "imported").exists()
 
 
+@pytest.mark.thorough
 def test_no_analysis_imports_it(pandas: Path) -> None:
     commands = (
         ("stats", "fixtures/train_amp.nsys-rep", "--report", "cuda_gpu_kern_sum"),

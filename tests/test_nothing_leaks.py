@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 import tracekit as tk
 from pyarrow import ipc
+from tests.conftest import ALL
 from tests.secrets_of import Secrets, left, secrets_of, texts
 from tests.test_redact import CORPUS, OWN, SHARED, SUFFIXES, named
 from tracekit import cli, registry
@@ -35,6 +36,8 @@ FIXTURES = [p for p in OWN if p.parent.name == "fixtures"]
 BESIDE = [p for p in OWN if p not in FIXTURES] + sorted(
     p for p in (SHARED / "captures" / "h200_more").rglob("*") if p.suffix in SUFFIXES
 )
+SMALL = 1 << 20
+"""Size in bytes below which public captures are exported without TRACEKIT_TESTS=all."""
 CONTENT = ("kernels", "nvtx_ranges", "nvtx_marks", "graph_launches", "streams", "devices")
 PROGRAMS = ("processes", "threads")
 NAMED_AFTER = ("user", "bus")
@@ -125,8 +128,8 @@ def test_nothing_private_is_in_what_is_exported(path: Path, tmp_path: Path) -> N
     assert shown(path, tmp_path) == {}
 
 
+@pytest.mark.thorough
 @pytest.mark.corpus
-@pytest.mark.many(1)
 @pytest.mark.parametrize("path", BESIDE, ids=named)
 def test_nothing_private_of_captures_beside_the_checkout_is_in_what_is_exported(path: Path, tmp_path: Path) -> None:
     assert shown(path, tmp_path) == {}
@@ -135,7 +138,7 @@ def test_nothing_private_of_captures_beside_the_checkout_is_in_what_is_exported(
 @pytest.mark.corpus
 @pytest.mark.skipif(not CORPUS, reason="no corpus beside the checkout")
 @pytest.mark.many(1)
-@pytest.mark.parametrize("number", range(len(CORPUS)))
+@pytest.mark.parametrize("number", [n for n, path in enumerate(CORPUS) if ALL or path.stat().st_size < SMALL])
 def test_nothing_private_of_public_captures_is_in_what_is_exported(number: int, tmp_path: Path) -> None:
     assert shown(CORPUS[number], tmp_path) == {}
 

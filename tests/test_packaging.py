@@ -236,6 +236,7 @@ def test_help(python: Path, tmp_path: Path) -> None:
     assert "Commands:" in run(python, "-m", "tracekit", "--help", cwd=tmp_path)
 
 
+@pytest.mark.thorough
 def test_every_module_can_be_imported(python: Path, tmp_path: Path) -> None:
     code = (
         "import importlib, pkgutil, tracekit\n"

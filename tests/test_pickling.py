@@ -238,6 +238,7 @@ with tk.load(sys.argv[1]) as trace, ThreadPoolExecutor(6) as pool:
 """
 
 
+@pytest.mark.thorough
 def test_threads_of_polars_share_a_trace() -> None:
     """Each query scans two tables, in threads of polars."""
     command = [sys.executable, "-c", PROGRAM, str(TRAIN)]

@@ -32,6 +32,7 @@ def test_a_report_imports_no_slow_modules(report: str) -> None:
     assert int(declarations) < 10, "declarations of tables that the report does not use are parsed"
 
 
+@pytest.mark.thorough
 def test_a_recipe_imports_no_modules_of_other_recipes() -> None:
     files = ["fixtures/ranks", "--rank", "mpi_rank0.nsys-rep=0", "--rank", "mpi_rank1.nsys-rep=1"]
     command = [sys.executable, "-c", CODE, "recipe", "cuda_gpu_kern_sum", *files]

@@ -299,6 +299,7 @@ class TestClosedStreams:
     def test_help(self) -> None:
         assert closed("--help").stderr == ""
 
+    @pytest.mark.thorough
     def test_a_file_is_written_nevertheless(self, tmp_path: Path) -> None:
         done = closed("convert", TRAIN, tmp_path / "o.json")
         assert (done.returncode, done.stderr) == (0, f"wrote {tmp_path / 'o.json'}\n")

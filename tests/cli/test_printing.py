@@ -190,6 +190,7 @@ class TestStats:
         report = path.stem.removeprefix(f"{capture.stem}_")
         assert run("stats", capture, "--report", report, "--format", "csv").stdout == path.read_bytes()
 
+    @pytest.mark.thorough
     def test_csv_is_what_nsys_prints_in_a_process_of_its_own(self, spawn: Spawn) -> None:
         result = spawn("stats", TRAIN, "-r", "cuda_gpu_kern_sum", "--format", "csv")
         assert result.stdout == (ROOT / "fixtures/stats/train_amp_cuda_gpu_kern_sum.csv").read_bytes()

@@ -116,6 +116,7 @@ class TestStats:
         assert "(first 7 rows of each report; nvtx_sum has 1,513; -n 0 prints all)" in some
         assert some.count("PushPop") == 7
 
+    @pytest.mark.thorough
     def test_prose_is_wrapped_and_never_cut(self, show: Show) -> None:
         shown = show("stats", TRAIN, "-r", "advise", "-q", columns=60)
         assert all(len(line) <= 60 for line in shown.splitlines())

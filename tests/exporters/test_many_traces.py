@@ -253,6 +253,7 @@ def of_rank(rows: list[Row], rank: int) -> dict[str, tuple[int, int]]:
     return {name.removeprefix(prefix): (r["n"], r["ns"]) for name, r in plain if name.startswith(prefix)}
 
 
+@pytest.mark.thorough
 @needs_more
 @pytest.mark.perfetto
 @pytest.mark.parametrize("name", ["mpi_rank", *(["straggler_rank"] if ALL else [])])

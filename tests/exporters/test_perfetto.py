@@ -261,7 +261,7 @@ def test_perfetto_shows_every_slice_of_public_captures(nth: int, tmp_path: Path,
         pytest.skip(f"cannot be read: {type(e).__name__}")
 
 
-@pytest.mark.many(1)
+@pytest.mark.thorough
 @pytest.mark.perfetto
 @pytest.mark.skipif(not MORE.is_dir(), reason="no captures beside the checkout")
 @pytest.mark.parametrize("name", ["pystacks", "omp", "memory"])

@@ -48,6 +48,7 @@ def test_it_serves_what_was_written(board: Any, tmp_path: Path) -> None:
     assert texts[0]["text"].count("<tr>") == ops.height + 1
 
 
+@pytest.mark.thorough
 def test_the_page_shows_the_times_of_nodes_and_groups(board: Any, tmp_path: Path) -> None:
     run, ops, _ = run_of("train_amp.sqlite", tmp_path)
     ns = {(o or ""): t for o, t in ops.select("op_id", "gpu_time_ns").iter_rows()}

@@ -93,11 +93,13 @@ def test_what_must_not_be_is_told_without_its_text(what: str, said: str) -> None
     assert "secret" not in failure
 
 
+@pytest.mark.thorough
 def test_memory_is_measured() -> None:
     size, case = json.loads(bad("bytearray(b'x') * (300 << 20) and []").stdout)["largest"]
     assert size > 0.9 * (300 << 20)
     assert case == 7
 
 
+@pytest.mark.thorough
 def test_time_is_limited() -> None:
     assert bad("sum(itertools.count())").returncode == -signal.SIGPROF

@@ -19,7 +19,7 @@ def size_of(path: Path) -> int:
     return sum(p.stat().st_size for p in (path.rglob("*") if path.is_dir() else [path]))
 
 
-@pytest.mark.many(1)
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="this system does not tell the memory held")
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_memory_and_time_are_bounded(bomb: str, tmp_path: Path) -> None:

@@ -279,7 +279,7 @@ def test_what_we_write_comes_back(written: Path, table: str) -> None:
         assert kept.count(table) == theirs.height
 
 
-@pytest.mark.many(2)
+@pytest.mark.many(1)
 @pytest.mark.parametrize("capture", ["ops/emit_nvtx", "ops/jax_scopes", "ddp2", "graph_node"])
 def test_ops_within_ops_keep_all_but_their_own_cpu_time(capture: str, tmp_path: Path) -> None:
     with tk.load(FIXTURES / f"{capture}.nsys-rep") as trace:
@@ -323,6 +323,7 @@ def test_the_last_aggregation_counts(written: Path, tmp_path: Path) -> None:
         assert trace.frame("ops").select(pl.col("instance_count").sum()).collect().item() == 0
 
 
+@pytest.mark.thorough
 def test_damage_to_what_was_rolled_up(written: Path, tmp_path: Path) -> None:
     draw = random.Random(8)
     data = written.read_bytes()

@@ -480,6 +480,7 @@ def test_facts_behind_the_events_count(tmp_path: Path) -> None:
         assert loaded.info["origin_utc_ns"] == "1700000000000001000"
 
 
+@pytest.mark.thorough
 def test_facts_longer_than_what_is_held_in_memory(tmp_path: Path) -> None:
     ranks = json.dumps({"x": [[7] * 100, ']}\\"'] * 60_000})
     text = f'{{"schemaVersion": 1, "deviceProperties": [], "long": {ranks}, "text": "{"y" * (1 << 25)}", '

@@ -66,6 +66,7 @@ def held(trace: tk.Trace, name: str) -> pl.DataFrame:
     return rows
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize("capture", DRAWN, ids=lambda p: p.name)
 def test_a_capture_comes_back(capture: Path, tmp_path: Path) -> None:
     with tk.load(capture) as trace, tk.load(trace.export(tmp_path / "trace.json.gz")) as again:

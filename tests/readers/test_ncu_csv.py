@@ -93,6 +93,7 @@ class TestCaptures:
         shutil.copyfile(FOLDER / name, tmp_path / "unknown")
         assert_same(tmp_path / "unknown", FOLDER / name)
 
+    @pytest.mark.many(1)
     @pytest.mark.parametrize("format", ["parquet", "arrow"])
     @pytest.mark.parametrize("name", NAMES)
     def test_exported_and_read_again_it_is_equal(self, name: str, format: str, tmp_path: Path) -> None:
@@ -164,6 +165,7 @@ class TestRows:
         columns = ["launch_id", "metric", "value", "text", "unit", "printed_unit"]
         assert metrics(FOLDER / name).select(columns).rows() == expected
 
+    @pytest.mark.many(1)
     @pytest.mark.parametrize("name", SUMMARIES)
     def test_rows_of_summaries(self, name: str) -> None:
         expected = rows(name)

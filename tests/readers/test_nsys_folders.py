@@ -89,7 +89,7 @@ def test_every_report_is_that_of_the_export(both: tuple[tk.Trace, tk.Trace]) -> 
     assert as_csv(both[1], "cuda_gpu_kern_sum") == printed
 
 
-@pytest.mark.many(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_every_selection_is_that_of_the_export(both: tuple[tk.Trace, tk.Trace], selection: str) -> None:
     export, folder = (t.select(**SELECTIONS[selection]).correlate() for t in both)
@@ -105,7 +105,7 @@ def test_every_capture_as_a_folder(kind: str, capture: str, tmp_path: Path) -> N
         assert_same(export, trace)
 
 
-@pytest.mark.many(2)
+@pytest.mark.many(1)
 @pytest.mark.parametrize("rows", [7, 100, 1533])
 def test_files_in_many_pieces(kind: str, tmp_path: Path, rows: int) -> None:
     tables = {p.stem: read(p) for p in fixture(kind).iterdir()}
@@ -303,6 +303,7 @@ def test_foreign_additions_do_not_disturb(tmp_path: Path, kind: str) -> None:
         assert_same(export, trace)
 
 
+@pytest.mark.many(1)
 def test_columns_in_another_order(tmp_path: Path, kind: str) -> None:
     folder = copied(kind, tmp_path)
     for path in folder.iterdir():
@@ -348,7 +349,7 @@ def test_the_command_line_tells_of_a_folder(kind: str) -> None:
     assert told.splitlines()[3:] == run("info", EXPORT).splitlines()[3:]
 
 
-@pytest.mark.many(1)
+@pytest.mark.thorough
 def test_a_chrome_trace_is_that_of_the_export(kind: str, tmp_path: Path) -> None:
     written = []
     for path in (EXPORT, fixture(kind)):

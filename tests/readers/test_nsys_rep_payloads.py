@@ -279,6 +279,7 @@ def close(found: Any, number: Any, form: str) -> bool:
     return back == struct.pack(f"<{form}", number) or math.isnan(number)
 
 
+@pytest.mark.thorough
 @given(structs(), st.data())
 def test_any_struct_is_told_as_one_by_one(made: Any, data: st.DataObject) -> None:
     bytes_, listed, size = made

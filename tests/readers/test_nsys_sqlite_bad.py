@@ -174,6 +174,7 @@ def test_zeroed_from_somewhere_on(tmp_path: Path) -> None:
         assert set(found.values()) <= {"read", "CorruptTraceError"}
 
 
+@pytest.mark.thorough
 def test_pages_zeroed_and_bytes_flipped(tmp_path: Path) -> None:
     rolls = random.Random(20)
     for _ in range(60 if ALL else 20):

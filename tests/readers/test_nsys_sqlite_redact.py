@@ -455,7 +455,7 @@ def test_folders_of_the_installation_and_of_files_are_overwritten(tmp_path: Path
     assert counts["path"] == 3
 
 
-MOMENTS = 11 if ALL else 6
+MOMENTS = 11 if ALL else 5
 MARKER = "m4rk3r-0f-a-s3cr3t"
 KILLED = """
 import sys, tracekit as tk
@@ -540,7 +540,7 @@ def test_a_killed_process_leaves_nothing_unredacted(tmp_path: Path) -> None:
     assert statuses.count(-signal.SIGKILL) > 2
 
 
-@pytest.mark.many(3)
+@pytest.mark.many(1)
 @pytest.mark.parametrize("mode", ["wal", "delete"])
 @pytest.mark.parametrize("vacuum", [0, 1, 2])
 def test_settings_of_the_file_are_kept(mode: str, vacuum: int, tmp_path: Path) -> None:

@@ -259,6 +259,7 @@ def views_in_the_place_of(path: Path, table: str) -> None:
         db.commit()
 
 
+@pytest.mark.thorough
 @LINUX
 def test_an_endless_view_in_the_place_of_a_table(tmp_path: Path) -> None:
     written = tmp_path / "written.sqlite"
@@ -282,6 +283,7 @@ def test_an_endless_view_in_the_place_of_a_table(tmp_path: Path) -> None:
             assert read(path, "kernels", "devices")
 
 
+@pytest.mark.thorough
 @LINUX
 def test_few_pages_with_very_many_ways_through_them(tmp_path: Path) -> None:
     """Each inner page leads to one child only, again and again: 20 ways at each of several levels."""
@@ -339,6 +341,7 @@ def calls_to_read(path: Path, *wanted: str) -> int:
     return number
 
 
+@pytest.mark.thorough
 def test_tables_of_the_machine_are_not_read_row_by_row(tmp_path: Path) -> None:
     tables = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_STREAM", "META_DATA_EXPORT")
     calls = {}

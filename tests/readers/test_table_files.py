@@ -36,6 +36,7 @@ def written(path: Path, table: pa.Table) -> Path:
     return path
 
 
+@pytest.mark.many(1)
 def test_a_folder_is_the_trace(folder: Path) -> None:
     with tk.load(CAPTURE) as trace, tk.load(folder) as again:
         assert again.format == folder.name

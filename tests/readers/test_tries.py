@@ -61,6 +61,7 @@ def test_merged_tries_number_all_sequences_as_one(one: list[list[int]], other: l
     assert nodes(first) == expected(numbers)
 
 
+@pytest.mark.thorough
 def test_many_nodes_of_one_parent_and_a_long_sequence() -> None:
     trie = Trie(Budget(1 << 20), "labels")
     assert add(trie, [[n] for n in range(300_000)]) == list(range(1, 300_001))

@@ -110,6 +110,7 @@ def test_errors_of_processes_name_the_file(tmp_path: Path) -> None:
     assert traces.errors == []
 
 
+@pytest.mark.thorough
 def test_a_function_that_cannot_be_pickled_is_an_error() -> None:
     with pytest.raises(TracekitError, match="cannot be sent to another process"):
         tk.load_many(RANKS, engine=LocalEngine(2)).map(lambda trace: trace.count("kernels"))

@@ -84,6 +84,7 @@ def test_several_recipes_open_each_capture_once(monkeypatch: pytest.MonkeyPatch)
         assert all(together[name][table].equals(rows) for table, rows in tables.items())
 
 
+@pytest.mark.thorough
 def test_figures_of_a_set() -> None:
     plot = tk.load_many(RANKS).plot
     titles = ["Time of the GPUs of each rank", "Collectives and messages of each rank", "Iterations over all ranks"]

@@ -74,6 +74,7 @@ def test_every_page_of_a_capture(name: str, scheme: str, open_tab: Callable[...,
     assert not ALL or compared >= EXPECTED.get(name, set())
 
 
+@pytest.mark.thorough
 def test_the_state_of_a_table_is_in_the_url(amp: Viewer, open_tab: Callable[..., Tab]) -> None:
     """A filter, a search, a condition, an order, columns and a selected row, each as a user sets them."""
     kernels = frame_of(amp._captures.all[0].trace, "kernels")

@@ -70,6 +70,7 @@ keys = st.sampled_from([None, None, None, "RELU_1", "CONV2D_2", "/module/loss", 
 spans = st.none() | st.tuples(st.integers(0, 2), st.integers(0, 3)).map(lambda t: (min(t), max(t)))
 
 
+@pytest.mark.thorough
 @given(programs(), keys, spans)
 @settings(max_examples=200 if ALL else 12, phases=FAST)
 def test_programs(export: Export, key_op: str | None, span: tuple[int, int] | None) -> None:
