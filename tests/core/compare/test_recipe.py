@@ -42,7 +42,7 @@ def test_tables_that_cannot_be_compared() -> None:
     a = stats((0, "k", 5, 2.5))
     with pytest.raises(MissingTableError, match="the outputs have neither rank_stats nor all_stats in common"):
         diff_tables({"rank_stats": a}, {"all_stats": a})
-    with pytest.raises(SchemaError, match="the tables rank_stats have different columns"):
+    with pytest.raises(SchemaError, match="table rank_stats does not have the same columns in both outputs"):
         diff_tables({"rank_stats": a}, {"rank_stats": a.drop("Mean")})
     with pytest.raises(SchemaError, match="two rows with the same Rank and Name"):
         diff_tables({"rank_stats": a}, {"rank_stats": pl.concat([a, a])})
