@@ -41,10 +41,11 @@ browser: setup
 		fi; \
 	}
 
-# Bytecode is cached for the processes that tests start.
+# Bytecode is cached for the processes that tests start. The coverage of all modules is measured by test-all.
+COVERAGE := --cov=tracekit/core
 test: export PYTHONDONTWRITEBYTECODE =
 test: setup
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-report=term:skip-covered --cov-fail-under=90 --durations=15
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(COVERAGE) --cov-report=term:skip-covered --durations=15
 	$(BIN)/python -m coverage report --include='tracekit/core/*' --fail-under=100
 
 # The lowest declared version of each dependency, no pandas, and the tests that read and write every format.
@@ -63,8 +64,9 @@ $(LOWEST)/.ready: pyproject.toml constraints.txt tests/lowest.py
 		--editable '.[view]' --group test
 	touch $@
 
-# All cases of the fuzzers and all public captures.
+# All cases of the fuzzers and all public captures, and the coverage of all modules.
 test-all: export TRACEKIT_TESTS = all
+test-all: COVERAGE := --cov --cov-fail-under=90
 test-all: test
 
 check: setup
