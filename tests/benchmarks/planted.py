@@ -34,23 +34,23 @@ def measured(pairs: int) -> Iterator[str]:
 
 def planted(pairs: int) -> list[str]:
     """Return the cells of the pairs whose second run has a slower kernel."""
-    found = alone = 0
+    detected = quiet = 0
     began = time.perf_counter()
     for pair in range(pairs):
         kernel = made.KERNELS[pair % len(made.KERNELS)]
         rows = significant(2 * pair, slow=((kernel, FACTOR),))
-        found += any(
+        detected += any(
             (r["kind"], r["name"], r["status"]) == ("kernels", made.normalized(kernel), "slower") for r in rows
         )
-        alone += all(made.may_contain(row, kernel) for row in rows)
-    return cells(f"one kernel {FACTOR - 1:.0%} slower", pairs, found, alone, time.perf_counter() - began)
+        quiet += all(made.may_contain(row, kernel) for row in rows)
+    return cells(f"one kernel {FACTOR - 1:.0%} slower", pairs, detected, quiet, time.perf_counter() - began)
 
 
 def unchanged(pairs: int) -> list[str]:
     """Return the cells of the pairs without a change."""
     began = time.perf_counter()
-    alone = sum(not significant(2 * (pairs + pair)) for pair in range(pairs))
-    return cells("none", pairs, None, alone, time.perf_counter() - began)
+    quiet = sum(not significant(2 * (pairs + pair)) for pair in range(pairs))
+    return cells("none", pairs, None, quiet, time.perf_counter() - began)
 
 
 def significant(seed: int, **changes: Any) -> list[dict[str, Any]]:
@@ -58,12 +58,12 @@ def significant(seed: int, **changes: Any) -> list[dict[str, Any]]:
     return tk.diff(made.run(seed), made.run(seed + 1, **changes)).significant().to_dicts()
 
 
-def cells(change: str, pairs: int, found: int | None, alone: int, seconds: float) -> list[str]:
+def cells(change: str, pairs: int, detected: int | None, quiet: int, seconds: float) -> list[str]:
     """Return one line of the table. The bound fails if one of the counts is too small."""
-    counts = [alone] if found is None else [found, alone]
+    counts = [quiet] if detected is None else [detected, quiet]
     verdict = "yes" if min(counts) >= BOUND * pairs else "failed"
-    shown = "" if found is None else str(found)
-    return [change, str(pairs), shown, str(alone), verdict, f"{seconds / max(pairs, 1):.2f}"]
+    first = "" if detected is None else str(detected)
+    return [change, str(pairs), first, str(quiet), verdict, f"{seconds / max(pairs, 1):.2f}"]
 
 
 if __name__ == "__main__":

@@ -96,10 +96,10 @@ def test_a_program_that_waits_for_its_data() -> None:
     settings = '{"model_config": {"num_workers": %d, "pin_memory": %s}}'
     poor = said((settings % (0, "false"), 1, 0, 1), *ranges, calls=calls)
     rich = said((settings % (4, "true"), 1, 0, 1), *ranges, calls=calls)
-    ((problem, told),) = [(p, t) for p, t in poor.items() if "was spent loading data" in p]
+    ((problem, advice),) = [(p, a) for p, a in poor.items() if "was spent loading data" in p]
     assert float(problem.split("%")[0]) > 5
-    assert "num_workers > 0" in told
-    assert "pin_memory=True" in told
+    assert "num_workers > 0" in advice
+    assert "pin_memory=True" in advice
     assert problem in rich
     assert not {"num_workers", "pin_memory"}.intersection(rich[problem].replace("=", " ").split())
     assert [p for p in said(*ranges[4:], calls=calls) if "loading data" in p] == []
@@ -192,10 +192,10 @@ def test_ops_are_not_to_move_to_a_gpu_that_waits_for_launches() -> None:
     calls = launches(*[(1, s + 10, s + 60, 0) for _, _, s, _ in ranges])
     device = pl.DataFrame({"device_id": [0], "name": ["GPU"]})
     frames = declared(nvtx_ranges=nvtx(*ranges), devices=device, **calls)
-    for mode, told in (("extended", "Reduce the number of launches"), ("dlprof", "Move ops that run on the CPU")):
+    for mode, expected in (("extended", "Reduce the number of launches"), ("dlprof", "Move ops that run on the CPU")):
         found = tables(Rollup.from_frames(frames, tensor_cores=mode))["expert_systems_feedback"]
         (advice,) = found.filter(pl.col("exp_sys_id") == "underutilized_gpu_detector")["recommendation"]
-        assert told in advice
+        assert expected in advice
 
 
 def test_what_advise_finds_is_in_the_database() -> None:
