@@ -24,6 +24,7 @@ NCCL = "NCCL"
 MAX_RANK = 10_000_000
 """Ranks are numbers below this limit. Larger recorded numbers are ignored."""
 _INIT = r"^ncclCommInitRank"
+_RANK = r'(?i)"rank"'
 _RANK_KEYS, _SIZE_KEYS = ("rank",), ("no. of ranks", "nranks", "number of ranks")
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _DEVICE_TABLES = ("kernels", "memcpys")
@@ -132,7 +133,7 @@ def read_recorded_facts(trace: Trace, path: Path) -> RecordedFacts:
     prefetch(
         trace,
         {
-            "nvtx_ranges": ["domain", "name", "payload_text"],
+            "nvtx_ranges": ["domain", "payload_text"],
             "mpi_ranks": ["rank"],
             "mpi_communicators": ["size"],
             **{table: ["device_id"] for table in _DEVICE_TABLES},
@@ -193,19 +194,34 @@ def _mpi_evidence(trace: Trace) -> Iterator[Evidence]:
 
 def _nccl_evidence(trace: Trace) -> Iterator[Evidence]:
     """Yield the ranks of the processes in the largest NCCL communicator whose creation was recorded."""
-    import polars as pl
-
-    ranges = pl.DataFrame(trace.table("nvtx_ranges", ["domain", "name", "payload_text"]))
-    of_nccl = ranges.filter(pl.col("domain").cast(pl.String) == NCCL).drop_nulls("payload_text")
-    rows = of_nccl.filter(pl.col("name").cast(pl.String).str.contains(_INIT))
     by_size: dict[int, set[int]] = defaultdict(set)
-    for payload in rows["payload_text"].unique():
+    for payload in _communicator_payloads(trace).unique():
         rank, size = _parse_nccl_payload(payload)
         if rank is not None and size is not None:
             by_size[size].add(rank)
     if by_size:
         size = max(by_size)
         yield Evidence(NCCL, _valid_ranks(by_size[size]), size)
+
+
+def _communicator_payloads(trace: Trace) -> pl.Series:
+    """Return the NVTX payloads of the calls that created NCCL communicators, in JSON.
+
+    The names of ranges are only read if a payload of NCCL contains a rank, because reading names takes long if most
+    of them are unique.
+    """
+    import polars as pl
+    import pyarrow as pa
+
+    is_nccl = pl.col("domain").cast(pl.String) == NCCL
+    has_rank = pl.col("payload_text").cast(pl.String).str.contains(_RANK)
+    ranges = pl.DataFrame(trace.table("nvtx_ranges", ["domain", "payload_text"]))
+    selected = ranges.select((is_nccl & has_rank).fill_null(value=False)).to_series()
+    if not selected.any():
+        return pl.Series(dtype=pl.String)
+    texts = trace.table("nvtx_ranges", ["name", "payload_text"]).filter(selected.to_arrow())
+    rows = pl.DataFrame({name: texts[name].cast(pa.string()) for name in texts.column_names})
+    return rows.filter(pl.col("name").str.contains(_INIT))["payload_text"]
 
 
 def _parse_nccl_payload(payload: str) -> tuple[int | None, int | None]:
