@@ -29,8 +29,6 @@ PUBLIC_CAPTURES = 1
 """Number of public captures that each test reads in ``make test``."""
 CAPTURES_PER_TEST = 1
 """Minimum number of other captures that each test reads in ``make test``. It reads a sixteenth of them."""
-NOT_MEASURED = ROOT / "tests" / "not_measured.txt"
-"""Tests and modules whose coverage is not measured, as others reach the same lines. ``tests.measured`` writes it."""
 
 
 os.environ["TRACEKIT_CACHE"] = "off"
@@ -104,21 +102,17 @@ def capture(request: pytest.FixtureRequest) -> Path:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Select a fixed part of the captures of each test, and test volume without measuring coverage.
+    """Select a fixed part of the captures of each test, and pause the measurement of coverage in most tests.
 
-    ``tests.measured`` lists the tests that are not measured, and chooses them anew if it is loaded as a plugin. Every
-    module is imported first, because what a test imports while coverage is paused would never be measured.
+    Every module is imported first, because what a test imports while coverage is paused would never be measured.
+    Measured tests run first, because what other tests put into a cache would not be measured either.
     """
     for module in pkgutil.walk_packages(tracekit.__path__, "tracekit."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    listed: set[str] = (
-        set() if config.pluginmanager.hasplugin("tests.measured") else set(NOT_MEASURED.read_text().split())
-    )
+    items.sort(key=lambda item: not _is_measured(item))
     for item in items:
-        is_property = getattr(getattr(item, "obj", None), "is_hypothesis_test", False) and "core" not in item.path.parts
-        names = {function_of(item.nodeid), function_of(item.nodeid).partition("::")[0]}
-        if item.get_closest_marker("corpus") or is_property or names & listed:
+        if not _is_measured(item):
             item.add_marker("no_cover")
     if not ALL:
         selected = _selected(items)
@@ -126,9 +120,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item in selected]
 
 
-def function_of(test: str) -> str:
-    """Return the id of a test without its parameters and without ``tests/``."""
-    return test.partition("[")[0].removeprefix("tests/")
+def _is_measured(item: pytest.Item) -> bool:
+    """Return whether the coverage of a test is measured, which makes it slower."""
+    of_core = "core" in item.path.parts
+    if not ALL:
+        return of_core or item.get_closest_marker("core") is not None
+    is_property = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+    return item.get_closest_marker("corpus") is None and (of_core or not is_property)
 
 
 def _selected(items: list[pytest.Item]) -> set[pytest.Item]:

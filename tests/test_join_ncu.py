@@ -137,6 +137,7 @@ def test_what_cannot_be_joined(nsys: tk.Trace, ncu: tk.Trace) -> None:
         nsys.join_ncu(ncu, metrics=[BYTES, "nothing"]).table("kernels", ["kernel_id"])
 
 
+@pytest.mark.core
 def test_what_belongs_to_results_is_selected_as_they_are() -> None:
     with tk.load(FOLDER / "ncu_basic.ncu-rep") as trace:
         lengths = dict(trace.frame("ncu_launches").select("launch_id", "duration_ns").collect().iter_rows())

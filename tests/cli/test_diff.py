@@ -64,6 +64,7 @@ def test_a_terminal_shows_what_fits(show: Show, runs: tuple[Path, Path]) -> None
     assert "p; widen the terminal" in shown
 
 
+@pytest.mark.core
 def test_times_are_per_iteration_if_the_numbers_of_iterations_differ(
     run: Run, tmp_path: Path, runs: tuple[Path, Path]
 ) -> None:

@@ -102,6 +102,7 @@ def test_ranges_of_a_domain(run: Run) -> None:
     assert "there is no NVTX domain 'x' in the capture; domains: ''" in other.stderr
 
 
+@pytest.mark.core
 def test_what_limits_each_range(run: Run) -> None:
     printed = run("stats", BY_RANGE, "-r", "ncu_limiter:range", "--format", "jsonl")
     found = {row["Name"]: row["Limiter"] for row in map(json.loads, printed.text.splitlines())}
@@ -111,6 +112,7 @@ def test_what_limits_each_range(run: Run) -> None:
     assert found["step 1/tiny"] == "latency-limited"
 
 
+@pytest.mark.core
 def test_the_roofline_as_csv(run: Run) -> None:
     header, *rows = run("stats", BY_RANGE, "-r", "ncu_roofline:launch", "--format", "csv").text.splitlines()
     assert header.startswith("ID,Launches,Time (ns),FP64 FLOP,FP32 FLOP,FP16 FLOP,Tensor FLOP,DRAM Bytes,FLOP/Byte,")
@@ -121,6 +123,7 @@ def test_the_roofline_as_csv(run: Run) -> None:
     assert sum(shares) == pytest.approx(100, abs=0.3)
 
 
+@pytest.mark.core
 def test_a_roofline_without_its_metrics(run: Run) -> None:
     failed = run("stats", "fixtures/ncu/ncu_stdout.csv", "-r", "ncu_roofline", status=1)
     assert failed.text == ""

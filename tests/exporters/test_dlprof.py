@@ -304,6 +304,7 @@ def test_an_unwritable_place_is_the_targets_fault(tmp_path: Path) -> None:
         trace.export(tmp_path / "none" / "x.sqlite", format="dlprof-db")
 
 
+@pytest.mark.core
 @pytest.mark.many(1)
 def test_reports_are_the_same_in_csv_and_json(rolled: tk.Trace, tmp_path: Path) -> None:
     folder = rolled.export(tmp_path / "reports", format="dlprof-reports", options={"dlprof-build": "7"})

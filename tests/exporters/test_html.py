@@ -110,6 +110,7 @@ def page(amp: tk.Trace, tmp_path_factory: pytest.TempPathFactory) -> Page:
     return exported(amp, tmp_path_factory.mktemp("html"))
 
 
+@pytest.mark.core
 def test_tables_have_the_numbers_of_the_reports(amp: tk.Trace, page: Page) -> None:
     reports = {
         "Kernels (first 20 of 47 rows)": "cuda_gpu_kern_sum",

@@ -95,6 +95,7 @@ def test_integrity_and_foreign_keys_hold(pair: tuple[tk.Trace, sqlite3.Connectio
     assert dict(rows(db, "SELECT key, value FROM meta"))["time_unit"] == "ns"
 
 
+@pytest.mark.core
 def test_keys_of_kernels_are_declared(rolled: tuple[tk.Trace, sqlite3.Connection]) -> None:
     _, db = rolled
     foreign: dict[int, list[tuple[str, str, str]]] = {}

@@ -129,6 +129,7 @@ def test_utilization_over_time_is_exact(amp: tk.Trace) -> None:
         amp.plot.utilization_over_time(device=5)
 
 
+@pytest.mark.core
 def test_groups_of_one_direction(amp: tk.Trace) -> None:
     icicle = amp.plot.groups("cpu_time_ns", "bprop").data[0]
     assert set(icicle.marker.colors) == {theme.DIRECTION_COLORS["bprop"], theme.DIRECTION_COLORS[None]}
@@ -149,6 +150,7 @@ def test_icicles_are_as_high_as_they_have_levels(amp: tk.Trace) -> None:
     assert (figure.layout.height, figure.layout.title.text) == (200, "NVTX ranges by duration")
 
 
+@pytest.mark.core
 def test_call_stacks_are_those_of_the_export(tmp_path: Path) -> None:
     """The widths of the chart and the weights of functions, against collapsed stacks."""
     with tk.load(FIXTURES / "osrt_libs.sqlite") as trace:

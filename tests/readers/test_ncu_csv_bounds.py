@@ -223,6 +223,7 @@ def frames(launches: int, columns: int) -> tuple[pl.LazyFrame, pl.LazyFrame]:
     return known, pl.LazyFrame({**values, **own}, schema_overrides=types)
 
 
+@pytest.mark.core
 def test_a_wide_table_is_bounded_by_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wide, "FREE_CELLS", 100)
     monkeypatch.setattr(wide, "CELLS_PER_VALUE", 2)
