@@ -154,7 +154,7 @@ def test_blocks_end_to_end_are_found_like_each_alone(listed: list[list[tuple[int
         assert getattr(found, name).tolist() == [n for a in alone for n in getattr(a, name).tolist()]
     assert found.counts == sum((Counter(a.counts) for a in alone), Counter())
     gpu = entries.Selection(107)
-    assert found.count_by_block(found.mask(gpu)).tolist() == [a.total(107) for a in alone]
+    assert found.count_by_block(found.mask(gpu)).tolist() == [a.count_with_payload(107) for a in alone]
 
 
 def test_long_events_are_followed_link_by_link() -> None:

@@ -68,7 +68,7 @@ class Pages:
     def decode(self, run: Run, columns: list[int]) -> tuple[np.ndarray, list[DecodedColumn]] | None:
         block = self.file.read(run.pages)
         cells = trees.find_cells(self.file, block, run)
-        assert trees.summarize(self.file, block, cells, run).rows == len(cells.rowids)
+        assert trees.summarize_run(self.file, block, cells, run).rows == len(cells.rowids)
         found = records.decode_integers(block, cells, columns)
         return None if found is None else (cells.rowids, found)
 

@@ -29,7 +29,7 @@ from tracekit.readers.common.redaction import (
     PATH,
     SECRET,
     USER,
-    Names,
+    PrivateValueMatcher,
     Pseudonyms,
     Redaction,
     is_environment,
@@ -46,7 +46,7 @@ def learned(kind: str, value: bytes) -> set[bytes]:
     """The names and other texts that a value gives away, in small letters."""
     redaction = Redaction(Path("made"))
     redaction.collect_names(kind, value)
-    return set(redaction.names().literals)
+    return set(redaction.matcher().literals)
 
 
 @pytest.mark.parametrize(
@@ -91,14 +91,14 @@ def test_names_are_learned_from_what_tells_them(kind: str, value: bytes, names: 
 
 
 def overwritten(text: bytes, *names: bytes) -> bytes:
-    return Names(names).redacted_copy(text)
+    return PrivateValueMatcher(names).redacted_copy(text)
 
 
 def test_names_are_overwritten_however_they_are_written() -> None:
     redaction = Redaction(Path("made"))
     assert redaction.replace(USER, b"Alice Doe") == b""
     assert redaction.counts[USER] == 1
-    names = redaction.names()
+    names = redaction.matcher()
     assert (
         names.redacted_copy(b"Alice Doe, alice doe, ALICE DOE, aLICE doe")
         == b"xxxxxxxxx, xxxxxxxxx, xxxxxxxxx, xxxxxxxxx"
@@ -140,9 +140,9 @@ def test_words_of_programs_are_never_overwritten(text: bytes) -> None:
     redaction = Redaction(Path("made"))
     for user in (b"max", b"main", b"test", b"user", b"train", b"kernel", b"void", b"reduce"):
         redaction.collect_names(USER, user)
-    assert redaction.names().redacted_copy(text) == text
-    assert redaction.names().redacted_copy(b"/home/max/a") == b"/home/xxx/a"
-    assert redaction.names().redacted_copy(b"max@example.org") == b"xxx@xxxxxxx.xxx"
+    assert redaction.matcher().redacted_copy(text) == text
+    assert redaction.matcher().redacted_copy(b"/home/max/a") == b"/home/xxx/a"
+    assert redaction.matcher().redacted_copy(b"max@example.org") == b"xxx@xxxxxxx.xxx"
 
 
 def test_names_with_other_letters_are_overwritten_in_every_spelling() -> None:
@@ -159,7 +159,7 @@ def test_texts_of_two_bytes_a_letter_are_overwritten() -> None:
         data = b"\x01\xff" + "by alice of C:\\Users\\carol\\a".encode(encoding) + b"\xff\x01"
         made = overwritten(data, b"alice")
         assert made == b"\x01\xff" + "by xxxxx of C:\\Users\\xxxxx\\a".encode(encoding) + b"\xff\x01"
-        assert Names([b"alice"]).candidates(data)
+        assert PrivateValueMatcher([b"alice"]).candidates(data)
 
 
 def test_more_names_than_a_capture_can_tell_are_refused() -> None:
@@ -172,7 +172,7 @@ def test_more_names_than_a_capture_can_tell_are_refused() -> None:
 
 def test_names_that_begin_with_one_another_are_found_and_very_many_refused() -> None:
     values = [b"zq" + b"-zq" * n for n in range(1, 129)]
-    names = Names([], values)
+    names = PrivateValueMatcher([], values)
     assert names.depth == 128
     for value in values:
         assert names.redacted_copy(b"of " + value + b"/b") == b"of " + b"x" * len(value) + b"/b"
@@ -181,7 +181,7 @@ def test_names_that_begin_with_one_another_are_found_and_very_many_refused() -> 
     with pytest.raises(
         CorruptTraceError, match="it has more than 128 private names that each begin with the previous one"
     ):
-        redaction.names()
+        redaction.matcher()
 
 
 def test_more_values_than_a_capture_can_hold_are_refused() -> None:
@@ -215,14 +215,14 @@ def test_parts_of_words_are_overwritten_and_nothing_else(names: set[bytes], text
         run = next((r for r in runs if r.lower() in names), None)
         out.append(field_spans[at] if run is None else b"x" * len(run))
         at += 1 if run is None else len(parts_of_words.findall(run))
-    assert Names(names).redacted_copy(text) == b"".join(out)
+    assert PrivateValueMatcher(names).redacted_copy(text) == b"".join(out)
 
 
 @given(st.sets(words), st.sets(words), st.binary(max_size=60) | texts)
 def test_overwriting_keeps_the_length_and_needs_no_second_time(
     names: set[bytes], values: set[bytes], data: bytes
 ) -> None:
-    known = Names({n for n in names if len(n) > 1}, {v for v in values if len(v) > 1})
+    known = PrivateValueMatcher({n for n in names if len(n) > 1}, {v for v in values if len(v) > 1})
     made = known.redacted_copy(data)
     assert len(made) == len(data)
     assert known.redacted_copy(made) == made
@@ -248,7 +248,7 @@ SAMPLES = (
 
 @pytest.mark.parametrize("secret", SAMPLES, ids=range(len(SAMPLES)))
 def test_secrets_are_overwritten_by_their_look(secret: bytes) -> None:
-    names = Names(())
+    names = PrivateValueMatcher(())
     made, kinds = names.redact(b"with " + secret + b", go")
     assert made == b"with " + b"x" * len(secret) + b", go"
     assert kinds == {SECRET}
@@ -285,8 +285,8 @@ def test_secrets_are_overwritten_by_their_look(secret: bytes) -> None:
     ],
 )  # fmt: skip
 def test_what_identifies_by_its_form_is_overwritten(kind: str, text: bytes, made: bytes) -> None:
-    assert Names(()).redact(text) == (made, {kind})
-    assert Names(()).candidates(b"\x0a" + text + b"a")
+    assert PrivateValueMatcher(()).redact(text) == (made, {kind})
+    assert PrivateValueMatcher(()).candidates(b"\x0a" + text + b"a")
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_what_identifies_by_its_form_is_overwritten(kind: str, text: bytes, made
     ],
 )
 def test_what_only_looks_alike_stays(text: bytes) -> None:
-    assert Names(()).redacted_copy(text) == text
+    assert PrivateValueMatcher(()).redacted_copy(text) == text
 
 
 @pytest.mark.parametrize(
@@ -327,11 +327,11 @@ def test_what_only_looks_alike_stays(text: bytes) -> None:
     ],
 )  # fmt: skip
 def test_home_folders_are_overwritten(text: bytes, made: bytes) -> None:
-    assert Names(()).redacted_copy(text) == made
+    assert PrivateValueMatcher(()).redacted_copy(text) == made
 
 
 def test_among_numbers_only_what_surely_is_a_name_is_overwritten() -> None:
-    names = Names([b"bob", b"alice"])
+    names = PrivateValueMatcher([b"bob", b"alice"])
     data = b"\x01\x00alice\x02bob\x00/home/carol\x00/home/dave\x01aalice\x01"
     assert not is_text(data)
     assert names.redacted_copy(data) == b"\x01\x00xxxxx\x02bob\x00/home/xxxxx\x00/home/xxxx\x01axxxxx\x01"
@@ -340,7 +340,7 @@ def test_among_numbers_only_what_surely_is_a_name_is_overwritten() -> None:
 def test_texts_are_counted_when_something_is_overwritten() -> None:
     redaction = Redaction(Path("made"))
     redaction.collect_names(USER, b"alice")
-    names = redaction.names()
+    names = redaction.matcher()
     assert redaction.overwrite(names, b"malice") == b"malice"
     assert redaction.overwrite(names, b"by alice") == b"by xxxxx"
     assert redaction.overwrite(names, b"by xxxxx") == b"by xxxxx"
@@ -363,7 +363,7 @@ def test_a_uuid_has_one_pseudonym_which_is_a_uuid_and_its_own_pseudonym() -> Non
     assert pseudonyms.pseudonymous_uuid(uuid.UUID(UUID.decode()).bytes) == uuid.UUID(made.decode()).bytes
     assert pseudonyms.uuid(made) == made
     assert pseudonyms.pseudonymous_uuid(b"short") == b"short"
-    text = Names((), (), pseudonyms).redacted_copy(b"GPU-" + UUID + b" MIG-" + UUID + b"/1/2 " + UUID)
+    text = PrivateValueMatcher((), (), pseudonyms).redacted_copy(b"GPU-" + UUID + b" MIG-" + UUID + b"/1/2 " + UUID)
     assert text == b"GPU-" + made + b" MIG-" + made + b"/1/2 " + made
 
 
@@ -394,7 +394,7 @@ def test_hosts_become_pseudonyms_and_are_counted_once() -> None:
     assert host == Pseudonyms(b"0123456789abcdef").host(b"gpu17.example")
     assert redaction.replace(HOST, host) == host
     assert redaction.counts[HOST] == 1
-    assert redaction.names().literals == {b"gpu17.example", b"gpu17"}
+    assert redaction.matcher().literals == {b"gpu17.example", b"gpu17"}
 
 
 HEAVY = (
@@ -408,7 +408,7 @@ HEAVY = (
 @pytest.mark.many(1)
 @pytest.mark.parametrize("text", HEAVY, ids=range(len(HEAVY)))
 def test_time_grows_with_the_bytes_and_not_faster(text: bytes) -> None:
-    names = Names([b"alice", b"node7"], [b"/opt/acme/bin"])
+    names = PrivateValueMatcher([b"alice", b"node7"], [b"/opt/acme/bin"])
 
     def seconds(data: bytes) -> float:
         began = time.process_time()

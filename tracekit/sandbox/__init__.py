@@ -87,6 +87,8 @@ class Sandbox:
 
 
 class _CompiledProgram(NamedTuple):
+    """A program that wasmtime has compiled, and the engine that compiled it."""
+
     engine: wasmtime.Engine
     module: wasmtime.Module
 
@@ -124,6 +126,7 @@ def _allocate(program: Program, pages: int) -> tuple[_CompiledProgram, wasmtime.
 
 @functools.cache
 def _compile(program: Program, *, guarded: bool) -> _CompiledProgram:
+    """Compile a program for a memory with guard pages, or with explicit bounds checks if ``guarded`` is false."""
     config = wasmtime.Config()
     config.parallel_compilation = False  # threads of a compiler pool would not exist after a fork
     if not guarded:

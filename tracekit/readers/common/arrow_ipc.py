@@ -35,7 +35,7 @@ _FOOTER_DICTIONARIES, _FOOTER_BATCHES = 2, 3
 
 
 class IpcMessage(NamedTuple):
-    """A message in an Arrow file.
+    """A message in an Arrow IPC file or stream, such as its schema or a record batch.
 
     Attributes:
         offset: Offset of the message in the file.
@@ -67,10 +67,10 @@ class IpcFile:
             pyarrow.ArrowInvalid: The schema is invalid.
         """
         self._is_stream = file.read(0, min(len(STREAM), file.size)) == STREAM
-        blocks = list(_stream_messages(file) if self._is_stream else _file_messages(file))
-        self._batches = [b for b in blocks if b.metadata.number(_HEADER_TYPE, "<B") == _BATCH]
-        self._dictionaries = [b for b in blocks if b.metadata.number(_HEADER_TYPE, "<B") == _DICTIONARY]
-        self.rows = sum(_metadata_table(block, _HEADER).number(_LENGTH, "<q") for block in self._batches)
+        messages = list(_stream_messages(file) if self._is_stream else _file_messages(file))
+        self._batches = [m for m in messages if m.metadata.number(_HEADER_TYPE, "<B") == _BATCH]
+        self._dictionaries = [m for m in messages if m.metadata.number(_HEADER_TYPE, "<B") == _DICTIONARY]
+        self.rows = sum(_metadata_table(message, _HEADER).number(_LENGTH, "<q") for message in self._batches)
         with self._open_reader(file, None) as reader:
             self.schema: pa.Schema = reader.schema
         self._columns = _column_layouts(self.schema) if self._is_stream and not self._is_compressed() else None
@@ -101,7 +101,7 @@ class IpcFile:
             TracekitError: The file changed since it was opened.
         """
         if self._columns is not None:
-            yield from (self._decode_batch(file, block, columns) for block in self._batches)
+            yield from (self._decode_batch(file, message, columns) for message in self._batches)
             return
         with self._open_reader(file, [self.schema.names.index(c) for c in columns]) as reader:
             batches = reader if self._is_stream else map(reader.get_batch, range(reader.num_record_batches))
@@ -118,9 +118,9 @@ class IpcFile:
             yield (ipc.open_stream if self._is_stream else ipc.open_file)(native, options=options)
         file.check()
 
-    def _decode_batch(self, file: InputFile, block: IpcMessage, columns: Sequence[str]) -> pa.RecordBatch:
+    def _decode_batch(self, file: InputFile, message: IpcMessage, columns: Sequence[str]) -> pa.RecordBatch:
         """Decode some columns of an uncompressed record batch, without validating the values."""
-        batch, start = _metadata_table(block, _HEADER), block.offset + block.metadata_size
+        batch, start = _metadata_table(message, _HEADER), message.offset + message.metadata_size
         rows, buffers = batch.number(_LENGTH, "<q"), list(batch.structs(_BUFFERS, _BUFFER))
         nodes = list(batch.structs(_NODES, _NODE))
         arrays = []
@@ -135,7 +135,7 @@ class IpcFile:
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([self.schema.field(c) for c in columns]))
 
     def _is_compressed(self) -> bool:
-        return any(_metadata_table(block, _HEADER).table(_COMPRESSION) is not None for block in self._batches)
+        return any(_metadata_table(message, _HEADER).table(_COMPRESSION) is not None for message in self._batches)
 
     def reserve_buffers(self, file: InputFile, budget: Budget) -> None:
         """Check the offsets of all buffers, and reserve memory for the decompressed size of compressed buffers.
@@ -143,10 +143,10 @@ class IpcFile:
         Raises:
             Damage: A buffer lies outside its message, or the buffers exceed the memory budget.
         """
-        for block in (*self._batches, *self._dictionaries):
-            batch = _batch_table(block)
+        for message in (*self._batches, *self._dictionaries):
+            batch = _batch_table(message)
             if batch is not None:
-                _reserve_batch_buffers(file, block, batch, budget)
+                _reserve_batch_buffers(file, message, batch, budget)
 
 
 class ColumnLayout(NamedTuple):
@@ -186,9 +186,9 @@ def _stream_messages(file: InputFile) -> Iterator[IpcMessage]:
     if file.size < len(STREAM_END) or file.read(file.size - len(STREAM_END), len(STREAM_END)) != STREAM_END:
         raise ValueError("truncated: it has no end marker")
     at = 0
-    while (block := _read_message(file, at)) is not None:
-        yield block
-        at += block.metadata_size + block.body_size
+    while (message := _read_message(file, at)) is not None:
+        yield message
+        at += message.metadata_size + message.body_size
     at += _PREFIX.size
     if at != file.size:
         raise ValueError(f"{file.size - at} bytes follow its end marker, which must be the end of the file")
@@ -205,12 +205,12 @@ def _file_messages(file: InputFile) -> Iterator[IpcMessage]:
     footer = FlatTable.root(file.read(file.size - tail - size, size))
     for field in (_FOOTER_DICTIONARIES, _FOOTER_BATCHES):
         for at, head, body in footer.structs(field, _BLOCK):
-            block = _read_message(file, at) if 0 <= at <= file.size - _PREFIX.size else None
-            if block is None or (block.metadata_size, block.body_size) != (head, body):
+            message = _read_message(file, at) if 0 <= at <= file.size - _PREFIX.size else None
+            if message is None or (message.metadata_size, message.body_size) != (head, body):
                 raise Damage(
                     f"its footer declares a message at offset {at}, but no message of the declared size begins there"
                 )
-            yield block
+            yield message
 
 
 def _read_message(file: InputFile, offset: int) -> IpcMessage | None:
@@ -220,15 +220,15 @@ def _read_message(file: InputFile, offset: int) -> IpcMessage | None:
         raise Damage(f"no message begins at offset {offset}")
     if not size:
         return None
-    message = FlatTable.root(_read_bytes(file, offset + _PREFIX.size, size))
-    body = message.number(_BODY_LENGTH, "<q")
+    metadata = FlatTable.root(_read_bytes(file, offset + _PREFIX.size, size))
+    body = metadata.number(_BODY_LENGTH, "<q")
     head = _PREFIX.size + size
     if not 0 <= body <= file.size - offset - head:
         raise Damage(
             f"the message at offset {offset} declares a body of {body} bytes, "
             f"but only {file.size - offset - head} bytes follow"
         )
-    return IpcMessage(offset, head, body, message)
+    return IpcMessage(offset, head, body, metadata)
 
 
 def _read_bytes(file: InputFile, offset: int, size: int) -> bytes:
@@ -239,36 +239,37 @@ def _read_bytes(file: InputFile, offset: int, size: int) -> bytes:
     return file.read(offset, size)
 
 
-def _metadata_table(block: IpcMessage, field: int) -> FlatTable:
-    table = block.metadata.table(field)
+def _metadata_table(message: IpcMessage, field: int) -> FlatTable:
+    """Return the table in a field of the metadata of a message, given the number of the field."""
+    table = message.metadata.table(field)
     if table is None:
-        raise Damage(f"the message at offset {block.offset} has no header")
+        raise Damage(f"the message at offset {message.offset} has no header")
     return table
 
 
-def _batch_table(block: IpcMessage) -> FlatTable | None:
+def _batch_table(message: IpcMessage) -> FlatTable | None:
     """Return the metadata of the record batch in a message.
 
     A dictionary message contains a record batch as well. Return None if a dictionary message lacks its record batch.
     """
-    header = _metadata_table(block, _HEADER)
-    return header if block.metadata.number(_HEADER_TYPE, "<B") == _BATCH else header.table(_DATA)
+    header = _metadata_table(message, _HEADER)
+    return header if message.metadata.number(_HEADER_TYPE, "<B") == _BATCH else header.table(_DATA)
 
 
-def _reserve_batch_buffers(file: InputFile, block: IpcMessage, batch: FlatTable, budget: Budget) -> None:
+def _reserve_batch_buffers(file: InputFile, message: IpcMessage, batch: FlatTable, budget: Budget) -> None:
     """Check that the buffers of a record batch lie within its message.
 
     For each compressed buffer, reserve memory for the decompressed size that the buffer declares.
     """
     compressed = batch.table(_COMPRESSION) is not None
     for offset, length in batch.structs(_BUFFERS, _BUFFER):
-        if not 0 <= offset <= offset + length <= block.body_size:
+        if not 0 <= offset <= offset + length <= message.body_size:
             raise Damage(
-                f"a buffer at offsets {offset} to {offset + length} lies outside its message body of {block.body_size} "
-                "bytes"
+                f"a buffer at offsets {offset} to {offset + length} lies outside its message body "
+                f"of {message.body_size} bytes"
             )
         if compressed and length:
             size = int.from_bytes(
-                _read_bytes(file, block.offset + block.metadata_size + offset, 8), "little", signed=True
+                _read_bytes(file, message.offset + message.metadata_size + offset, 8), "little", signed=True
             )
             budget.reserve(max(0, size), 1, "bytes of values")

@@ -93,8 +93,8 @@ class Budget:
     def _check_memory(self, rows: int, row_bytes: int, what: str, available: int) -> None:
         if rows * row_bytes > available:
             raise Damage(
-                f"{rows:,} {what} would take {rows * row_bytes:,} bytes of memory; "
-                f"tracekit allows {self.limit:,} for a file of {self._file_bytes:,} bytes, and {available:,} are left"
+                f"{rows:,} {what} would take {rows * row_bytes:,} bytes of memory, but only {available:,} "
+                f"of the {self.limit:,} bytes that tracekit allows for a file of {self._file_bytes:,} bytes are left"
             )
 
 
@@ -113,16 +113,16 @@ class Ledger:
         self._file_bytes = file_bytes
         self._reserved: dict[tuple[int, Hashable], int] = {}
 
-    def budget(self) -> Budget:
-        """Create a separate budget for temporary data. The ledger does not record what is reserved from it."""
+    def temporary_budget(self) -> Budget:
+        """Return a new budget for temporary data. The ledger does not record what is reserved from this budget."""
         return Budget(self._file_bytes)
 
     @contextlib.contextmanager
     def budget_for_read(self, what: Hashable, per_byte: int = BYTES_PER_BYTE) -> Iterator[Budget]:
-        """Return a context manager that provides the budget for reading some data, and records how much was reserved.
+        """Return a context manager that provides the memory budget for one read, and records how much was reserved.
 
         Args:
-            what: Key that identifies the data, so that reading it again is not counted twice.
+            what: Key that identifies the data to read, so that reading the same data again is not counted twice.
             per_byte: Bytes of memory allowed per byte of the file. All reads with the same ``per_byte`` together may
                 reserve the memory of one budget. Reads with another ``per_byte`` are limited separately.
         """

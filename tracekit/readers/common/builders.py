@@ -26,7 +26,7 @@ def column_builder(kind: pa.DataType, capacity: int) -> NumberBuilder | Dictiona
     """
     if pa.types.is_dictionary(kind):
         return DictionaryBuilder(kind, capacity)
-    return NumberBuilder(kind, capacity) if columns.is_number(kind) else StringBuilder(kind)
+    return NumberBuilder(kind, capacity) if columns.is_numeric_type(kind) else StringBuilder(kind)
 
 
 class Builder(Protocol):
@@ -119,10 +119,10 @@ class ChunkBuilder:
     def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
         """Return the columns of all batches, by name. Each batch becomes one or more chunks of a column."""
         batches, self._batches = self._batches, []
-        return {name: as_chunks([batch[name] for batch in batches]) for name in batches[0]}
+        return {name: join_batches([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def as_chunks(batches: Sequence[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArray:
+def join_batches(batches: Sequence[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArray:
     """Join the batches of a column into a chunked array. All chunks are cast to the widest type of the batches."""
     kinds = {batch.type for batch in batches}
     kind = batches[0].type if len(kinds) == 1 else max(kinds, key=lambda k: k.bit_width)
@@ -133,7 +133,7 @@ def as_chunks(batches: Sequence[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArray:
 def concatenate(chunks: Sequence[pa.Array], kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
     """Concatenate the chunks of a column, into one chunk if possible.
 
-    If all values are null, the result takes almost no memory of its own.
+    If all values are null, the result shares its memory with other columns of nulls.
     """
     rows = sum(map(len, chunks))
     if sum(chunk.null_count for chunk in chunks) == rows:
@@ -190,6 +190,7 @@ class NumberBuilder:
         return pa.chunked_array([columns.number_array(self._values[: self.rows], valid)])
 
     def _grow_buffer(self, size: int) -> None:
+        """Move the values to a buffer with room for ``size`` values."""
         values, valid, self._values = self._values, self._valid, np.zeros(size, self._values.dtype)
         self._values[: self.rows] = values[: self.rows]
         if valid is not None:
@@ -197,6 +198,7 @@ class NumberBuilder:
             self._valid[: self.rows] = valid[: self.rows]
 
     def _widen_type(self, kind: pa.DataType) -> None:
+        """Convert the values to a wider numeric type."""
         wider = np.zeros(len(self._values), columns.numpy_dtype(kind))
         wider[: self.rows] = self._values[: self.rows]
         self._kind, self._values = kind, wider

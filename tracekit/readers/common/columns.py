@@ -101,7 +101,7 @@ def cast_numbers(data: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Arra
 
     The column is returned unchanged if it or the type is not numeric.
     """
-    if data.type == kind or not is_number(kind) or not is_number(data.type):
+    if data.type == kind or not is_numeric_type(kind) or not is_numeric_type(data.type):
         return data
     if kind == pa.float64():
         return data.cast(kind, safe=False)
@@ -111,7 +111,7 @@ def cast_numbers(data: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Arra
         return data.cast(pa.int64())
 
 
-def is_number(kind: pa.DataType) -> bool:
+def is_numeric_type(kind: pa.DataType) -> bool:
     """Return whether an Arrow type is an integer or floating-point type."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
@@ -133,7 +133,7 @@ def number_array(
 def null_array(rows: int, kind: pa.DataType) -> pa.Array:
     """Return a column of nulls.
 
-    Columns of similar length share one buffer, because many columns of a file often hold only nulls.
+    Columns of similar length share one buffer of zeros, because many columns of a file often hold only nulls.
     """
     if pa.types.is_dictionary(kind):
         dictionary = pa.array([], kind.value_type)
@@ -141,13 +141,14 @@ def null_array(rows: int, kind: pa.DataType) -> pa.Array:
     zeros = _zero_buffer(max(rows, 1).bit_length())
     if kind in (pa.binary(), pa.string()):
         return pa.Array.from_buffers(kind, rows, [zeros] * 3, null_count=rows)
-    if is_number(kind) or pa.types.is_boolean(kind):
+    if is_numeric_type(kind) or pa.types.is_boolean(kind):
         return pa.Array.from_buffers(kind, rows, [zeros] * 2, null_count=rows)
     return pa.nulls(rows, kind)
 
 
 @functools.lru_cache(maxsize=4)
 def _zero_buffer(bits: int) -> pa.Buffer:
+    """Return a buffer of zeros with eight bytes for each number of ``bits`` bits."""
     return pa.py_buffer(np.zeros(8 << bits, np.uint8))
 
 

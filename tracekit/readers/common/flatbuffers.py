@@ -92,6 +92,7 @@ class FlatTable:
 
 
 def _read_number(data: bytes, offset: int, form: struct.Struct) -> int:
+    """Return the number in a given binary format at an offset."""
     if not 0 <= offset <= len(data) - form.size:
         raise Damage(f"a number at offset {offset} lies outside its message of {len(data)} bytes")
     number: int = form.unpack_from(data, offset)[0]

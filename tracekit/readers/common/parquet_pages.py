@@ -79,7 +79,9 @@ def reserve_columns(file: InputFile, metadata: Any, names: Collection[str], budg
     """
     for rows, chunk in _column_chunks(metadata, names):
         if chunk.num_values != rows:
-            raise Damage(f"column {chunk.path_in_schema} declares {chunk.num_values} values for {rows} rows")
+            raise Damage(
+                f"column {chunk.path_in_schema} declares {chunk.num_values} values, but its row group has {rows} rows"
+            )
         if chunk.compression not in _LOW_RATIO_CODECS:
             budget.reserve(_column_chunk_totals(file, chunk).size, 1, "bytes of pages")
 
@@ -175,8 +177,8 @@ def _page_header(header: dict[int, Any], size: int) -> PageHeader:
 
 def _read_header(file: InputFile, offset: int, stop: int) -> tuple[dict[int, Any], int]:
     """Read the header of a page. Return the fields of the header by number, and the size of the header in bytes."""
-    for most in _HEADER_BYTES:
-        data = file.read(offset, min(most, stop - offset))
+    for size in _HEADER_BYTES:
+        data = file.read(offset, min(size, stop - offset))
         try:
             return _read_struct(data, 0)
         except IndexError:

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from tracekit.memory import TemporaryStream
 from tracekit.readers.common import columns
-from tracekit.readers.common.builders import as_chunks, is_mostly_unique
+from tracekit.readers.common.builders import is_mostly_unique, join_batches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +47,7 @@ class SpillingBuilder:
         if self._pending:
             tables.append(self._join_pending_batches())
         names = tables[0].column_names
-        return {name: as_chunks([self._decode_column(name, table[name]) for table in tables]) for name in names}
+        return {name: join_batches([self._decode_column(name, table[name]) for table in tables]) for name in names}
 
     def _join_pending_batches(self) -> pa.RecordBatch:
         """Join the batches that have not been written yet, and return the resulting batch.
@@ -57,7 +57,7 @@ class SpillingBuilder:
         batches, self._pending = self._pending, []
         self._rows += self._pending_rows
         self._pending_rows = 0
-        return pa.record_batch({n: self._encode_column(n, as_chunks([b[n] for b in batches])) for n in batches[0]})
+        return pa.record_batch({n: self._encode_column(n, join_batches([b[n] for b in batches])) for n in batches[0]})
 
     def _encode_column(self, name: str, column: pa.ChunkedArray) -> pa.Array:
         """Return a column as one array: its codes in the shared dictionary if it has one, otherwise its values."""

@@ -231,6 +231,7 @@ def _reserve_shared_strings(data: pa.Table, declared: TableSchema, budget: Budge
 
 
 def _string_bytes(chunk: pa.Array) -> int:
+    """Return the total size in bytes of the strings of all rows, counting shared strings once per row."""
     if not pa.types.is_dictionary(chunk.type):
         views = np.frombuffer(chunk.buffers()[1] or b"", _VIEW)[chunk.offset :][: len(chunk)]
         return int(views["length"][chunk.is_valid().to_numpy(zero_copy_only=False)].sum(dtype=np.int64))

@@ -50,7 +50,7 @@ class NsysCapture(Lookups, Capture):
         self._python_samples: dict[str, pa.Array] = {}
 
     def launch(self) -> Launch:
-        """Return the host name and the environment variables in which launchers number processes, such as ``RANK``."""
+        """Return the host name, and the environment variables that launchers set to number processes (``RANK``)."""
         return read_launch(self)
 
     def names(self) -> list[str]:
@@ -172,7 +172,7 @@ class NsysCapture(Lookups, Capture):
         return self.conform(python_stacks.TABLE, {c: data[c] for c in columns}, nvtx.SOURCE_TABLE)
 
     def _request(self, name: str, table: str, columns: Sequence[str]) -> Request[dict[str, pa.Array]]:
-        """Return the request that reads columns of a source table and converts them to columns of a declared table."""
+        """Return the request that reads a source table and converts it to columns of a declared table."""
         schema = schemas.table(name)
         declared = {f.name: f.type for f in schemas.arrow_schema(schema, columns)}
 

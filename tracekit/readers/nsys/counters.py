@@ -37,7 +37,7 @@ def _event_column(capture: Lookups, name: str, raw: pa.Table) -> pa.ChunkedArray
     return capture.generic_events.column(name, raw["genericEventId"])
 
 
-def times(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+def sample_times(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
     """Return the time of each counter value in ns."""
     return _event_column(capture, "timestamp", raw)
 
@@ -161,7 +161,7 @@ def _look_up_strings(capture: Lookups, string_ids: list[int | None]) -> pa.Array
 
 RESOLVERS: dict[str, dict[str, Resolver]] = {
     "counters": {
-        "timestamp_ns": (_EVENT_KEYS, times),
+        "timestamp_ns": (_EVENT_KEYS, sample_times),
         "process_id": (_EVENT_KEYS, process_ids),
         "thread_id": (_EVENT_KEYS, thread_ids),
         "source": (_EVENT_KEYS, source_names),

@@ -33,7 +33,7 @@ class GenericEvents:
 
     @classmethod
     def read(cls, raw: pa.Table) -> GenericEvents:
-        """Create a lookup table from the source columns ``COLUMNS`` of generic events, which may be in any order."""
+        """Create a lookup table from the source columns ``COLUMNS`` of generic events, whose rows may be unsorted."""
         raw = raw.filter(pc.is_valid(raw["genericEventId"]))
         keys = raw["genericEventId"].to_numpy()
         if len(keys) > 1 and not (keys[1:] >= keys[:-1]).all():

@@ -43,7 +43,7 @@ def rank_variables(*environments: str) -> dict[str, int]:
 
 
 def read_launch(capture: Lookups) -> Launch:
-    """Return the facts that a capture records about the launch of its program.
+    """Return the host name, and the variables with which launchers number processes, that a capture records.
 
     If the environments of the program and of the profiler set the same variable, the value of the program is used.
     """

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys.tables import Tables, Where
 
     Resolver = tuple[tuple[str, ...], Callable[["Lookups", str, pa.Table], pa.Array]]
-    """The source columns of a declared column, and a function that computes the declared column from them."""
+    """The source columns from which a declared column is computed, and a function that computes it."""
 
 _STRINGS = ("jsonText", "binaryData", "name", "label", "chipName", "uuid", "busLocation", "pciBusId", "metricName")
 _VALUES = (
@@ -57,7 +57,7 @@ FLOAT_COLUMNS = frozenset({"doubleValue", "floatValue", "doubleVal", "floatVal"}
 
 
 class Collector(Protocol):
-    """An object that declares a request, and receives the results of the request batch by batch."""
+    """An object that requests columns of a source table, and receives them batch by batch."""
 
     @property
     def request(self) -> Request[dict[str, pa.Array]]:
@@ -100,7 +100,7 @@ class Lookups:
             self._string_budget.reserve(pc.sum(lengths.take(column.indices)).as_py() or 0, 1, "bytes of strings")
 
     def budget(self) -> Budget:
-        """Return a memory budget for data that is computed from the whole file."""
+        """Return a new memory budget, whose limit depends on the file size, for data that is computed from the file."""
         return Budget(_total_file_size(self.path))
 
     def fetch(self, table: str, columns: Sequence[str], where: Where | None = None) -> pa.Table:
@@ -126,8 +126,8 @@ class Lookups:
         chosen = [*builders, *(None for _ in requests[len(builders) :])]
         rows = [self.tables.max_rows(r.table) for r in requests]
         largest = max((n * row_bytes(r) for n, r in zip(rows, requests, strict=True)), default=0)
-        spills = largest > memory.budget()
-        used = [b or _table_builder(n, spills=spills) for b, n in zip(chosen, rows, strict=True)]
+        use_files = largest > memory.budget()
+        used = [b or _table_builder(n, use_files=use_files) for b, n in zip(chosen, rows, strict=True)]
         targets: list[Builder | Collector] = [*used, *collectors]
         for index, batch in self.tables.batches([*requests, *(c.request for c in collectors)]):
             targets[index].append(batch)
@@ -202,19 +202,21 @@ def _total_file_size(path: Path) -> int:
     return sum(state.size for state in map(file_state, files) if state is not None)
 
 
-def _table_builder(rows: int, *, spills: bool) -> Builder:
-    """Return a builder for a table. It writes temporary files if ``spills`` is true and the table may be large.
+def _table_builder(rows: int, *, use_files: bool) -> Builder:
+    """Return a builder for a table. The builder may write batches of rows to temporary files.
 
     Args:
         rows: Upper limit for the number of rows of the table.
-        spills: Whether the largest table of the same read may not fit into memory.
+        use_files: Whether to write the rows of all but small tables to temporary files.
     """
-    return SpillingBuilder() if spills and rows > BATCH_ROWS else TableBuilder(rows)
+    return SpillingBuilder() if use_files and rows > BATCH_ROWS else TableBuilder(rows)
 
 
 def row_bytes(request: Request[dict[str, pa.Array]]) -> int:
     """Return the estimated size in bytes of one row of the requested columns."""
-    return sum(_STRING_BYTES if not col.is_number(kind) else kind.bit_width // 8 for kind in request.types.values())
+    return sum(
+        _STRING_BYTES if not col.is_numeric_type(kind) else kind.bit_width // 8 for kind in request.types.values()
+    )
 
 
 def source_request(table: str, columns: Sequence[str], where: Where | None = None) -> Request[dict[str, pa.Array]]:

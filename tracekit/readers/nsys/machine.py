@@ -1,4 +1,4 @@
-"""Read the declared tables about a capture and its machine: facts, devices, contexts, streams, processes and threads.
+"""Read the declared tables about a capture and its machine, such as ``capture_info``, ``devices`` and ``streams``.
 
 The tables are processed by column rather than by row, because a damaged file may list a million devices. The module
 ``versions`` lists the source tables of each version of nsys.
@@ -36,23 +36,25 @@ _SYSTEM = {
     "cudnnVersion": "cudnn_version",
     "nsysVersion": "nsys_version",
 }
-"""Columns of the table ``SystemInfo``, which DLProf adds to exports, and the name of the fact in each column."""
+"""Columns of the table ``SystemInfo``, which DLProf adds to exports, and the name of each value in ``capture_info``."""
 
 _STREAM = {"processId": "process_id", "contextId": "context_id", "streamId": "stream_id"}
 """Source columns that identify a stream, and the declared column for each of them."""
 
 _ENVIRONMENT = "TARGET_INFO_SYSTEM_ENV"
 _PROPERTIES = {13: "cpu_model", 205: "driver_version", 605: "os", 611: "cuda_version"}
-"""Names of facts by the number of the machine property that holds them. Other properties may be private, so they are
-not read."""
+"""Numbers of machine properties, and the name of each property in ``capture_info``.
+
+All other properties may be private, so they are not read.
+"""
 
 _LONGEST_PROPERTY = 256
 
 
 def capture_facts(capture: Lookups) -> dict[str, str]:
-    """Return the facts about the capture, by the name of the fact in ``capture_info``.
+    """Return the values of ``capture_info`` by name.
 
-    They are the tool, its version, the time origin, the duration, and properties of the machine.
+    The table holds the tool and its version, the time origin, the duration, and properties of the machine.
     """
     values: dict[str, Any] = {}
     for table in FACT_TABLES:
@@ -66,7 +68,7 @@ def capture_facts(capture: Lookups) -> dict[str, str]:
 
 
 def _machine_properties(capture: Lookups) -> dict[str, str]:
-    """Return the properties of the machine that are not private, by the name of the fact in ``capture_info``.
+    """Return the properties of the machine that are not private, by their name in ``capture_info``.
 
     If a property is listed several times, its first value is used.
     """
@@ -96,7 +98,7 @@ _VERSIONS: dict[str, Callable[[str], str]] = {"driver_version": _driver_version,
 
 
 def capture_info_columns(capture: Lookups) -> Columns:
-    """Return the columns of ``capture_info``, which has one row per fact about the capture."""
+    """Return the columns of ``capture_info``, which holds names and values, such as the tool and its version."""
     facts = capture_facts(capture)
     return {"name": pa.array(facts.keys(), pa.string()), "value": pa.array(facts.values(), pa.string())}
 
@@ -190,14 +192,15 @@ RESOLVERS: dict[str, dict[str, Resolver]] = {
 
 
 def _row_count(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> int:
+    """Return the length of columns of equal length, or 0 if there are no columns."""
     return len(next(iter(columns.values()))) if columns else 0
 
 
 def _named_values(capture: Lookups, table: str) -> dict[str, str | None]:
-    """Return the facts in a source table with the columns ``name`` and ``value``, in the order of their first rows.
+    """Return the values of ``capture_info`` that a source table with the columns ``name`` and ``value`` holds, by name.
 
-    The keys of the result are the names of the facts in ``capture_info``. If a name occurs several times, its last
-    value is used.
+    The values are in the order in which their names first occur. If a name occurs several times, its last value is
+    used.
     """
     if table not in capture.tables.columns:
         return {}

@@ -179,7 +179,7 @@ def store_names(capture: Lookups, definition: NameDefinition, raw: pa.Table) -> 
 
 
 def resolve_names(capture: Lookups, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
-    """Replace keys with names in the columns for which ``store_names`` stored names, and return all columns."""
+    """Return columns in which keys of domains and categories are replaced with the names that were stored for them."""
     return {
         c: _resolve_keys(data, capture.defined_names[c]) if c in capture.defined_names else data
         for c, data in columns.items()
@@ -208,4 +208,5 @@ def _key_strings(threads: pa.ChunkedArray, domains: pa.ChunkedArray, *rest: pa.C
 
 
 def _key_string(*numbers: int | None) -> str | None:
+    """Return numbers joined by slashes, or None if any number is None."""
     return None if None in numbers else "/".join(map(str, numbers))

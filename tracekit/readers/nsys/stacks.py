@@ -61,7 +61,9 @@ _LINE_BIT = 31
 
 
 def chain_id_resolver(column: str) -> Resolver:
-    """Return the resolver for the declared column ``stack_id`` that copies call chain numbers from a source column.
+    """Return the source column and the function from which the declared column ``stack_id`` is computed at first.
+
+    The function copies call chain numbers from the source column.
 
     ``resolve_stacks`` later replaces these numbers with stack ids.
     """
@@ -257,6 +259,7 @@ def _frame_words(columns: Mapping[str, pa.Array], rows: int) -> UInt32Array:
 
 
 def _values_and_validity(column: pa.Array) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
+    """Return the values of an integer column, with 0 for null, and a mask of the values that are not null."""
     values = np.asarray(pc.fill_null(column, 0).to_numpy(zero_copy_only=False), np.int64)
     return values, np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
 
@@ -403,6 +406,8 @@ def _module_names(stacks: Stacks, capture: Lookups) -> pa.Array:
 
 
 def _flag_resolver(source: str) -> Callable[[Stacks, Lookups], pa.Array]:
+    """Return a function that returns whether a frame column is nonzero for the innermost frame of each stack."""
+
     def resolve(stacks: Stacks, _: Lookups) -> pa.Array:
         return pc.not_equal(col.single_array(stacks.frame_columns[source]), 0).take(pa.array(stacks.frames))
 
@@ -410,6 +415,8 @@ def _flag_resolver(source: str) -> Callable[[Stacks, Lookups], pa.Array]:
 
 
 def _number_resolver(source: str) -> Callable[[Stacks, Lookups], pa.Array]:
+    """Return a function that returns the value of a frame column for the innermost frame of each stack."""
+
     def resolve(stacks: Stacks, _: Lookups) -> pa.Array:
         return col.single_array(stacks.frame_columns[source]).take(pa.array(stacks.frames))
 

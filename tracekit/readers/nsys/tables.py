@@ -1,4 +1,4 @@
-"""The interface between the file formats of Nsight Systems and the declared tables.
+"""The interface between the readers of the file formats of Nsight Systems and the declared tables of tracekit.
 
 Each file format provides source tables. The tables and their columns have the names that nsys uses in exports.
 """
@@ -63,7 +63,7 @@ class Tables(Protocol):
     Attributes:
         path: Path of the file.
         columns: Column names of each source table.
-        hint: Hint for errors if the file is damaged.
+        hint: Hint of the error that is raised if the file is damaged.
     """
 
     path: Path

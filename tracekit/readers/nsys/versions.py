@@ -54,16 +54,16 @@ FACTS = {
     "EXPORT_PRODUCT_VERSION": "tool_version",
     "EXPORT_SCHEMA_VERSION": "schema_version",
 }
-"""Names of facts in exports, and the names of these facts in ``capture_info``."""
+"""Values of the column ``name`` in ``FACT_TABLES``, and the corresponding names in ``capture_info``."""
 
 FACT_TABLES = {"META_DATA_EXPORT": "3.4.0 on", "EXPORT_META_DATA": "2.7.0 to 3.1.7"}
-"""Tables of facts, and the schema versions in which each table was observed."""
+"""Tables of names and values about the export, and the schema versions in which each table was observed."""
 
 LOOKUP_TABLES = (
     *("StringIds", "TARGET_INFO_SESSION_START_TIME", "TARGET_INFO_SYSTEM_ENV"),
     *("ANALYSIS_DETAILS", "SystemInfo", "NVTX_PAYLOAD_SCHEMAS"),
 )
-"""Further source tables that are read: strings, time origin, machine properties, and facts that DLProf adds."""
+"""Further source tables that are read: strings, time origin, machine properties, and a table that DLProf adds."""
 
 DEVICES = (
     SourceTable(

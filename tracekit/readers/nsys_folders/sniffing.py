@@ -32,5 +32,6 @@ def is_export_folder(source: Source, suffix: str) -> bool:
 
 
 def _known_tables() -> frozenset[str]:
+    """Return the names of the tables of exports that tracekit reads."""
     sources = {table for schema in schemas.tables().values() for table in schema.source_tables}
     return frozenset((STRINGS, *MARKER_TABLES, *sources))

@@ -155,7 +155,7 @@ class FolderTables:
         if where and where.column not in names:
             raise self._table_error(table, f"it has no column {where.column}")
         before, count = 0, 0
-        for batch in self._validated_batches(table, have, budget or self._ledger.budget()):
+        for batch in self._validated_batches(table, have, budget or self._ledger.temporary_budget()):
             columns = dict(zip(have, batch, strict=True))
             columns[ROWID] = pa.array(np.arange(before + 1, before + len(batch[0]) + 1))
             before, count = before + len(batch[0]), count + 1

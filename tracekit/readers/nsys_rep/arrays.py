@@ -83,8 +83,8 @@ def decode_columns(
     rows = _row_indices(events, table, budget, types, exclusion)
     skipped.update(events.count_unknown(table, rows, types, budget))
     budget.reserve(total if rows is None else len(rows), CELL_BYTES * len(names), "events")
-    top = events.decode(budget) if needed or stacks else {}
-    fields = DecodedFields(selected_events.buffer, top, rows, total if rows is None else len(rows))
+    top_fields = events.decode(budget) if needed or stacks else {}
+    fields = DecodedFields(selected_events.buffer, top_fields, rows, total if rows is None else len(rows))
     fields.decode([p for c in needed.values() for p in (c.path, *c.fallbacks)])
     arrays = {name: _column_array(fields, column) for name, column in needed.items()}
     for name in stacks:
@@ -136,11 +136,11 @@ class EventFilter(Protocol):
         """Numbers of the event fields that the filter needs."""
         ...
 
-    def mask(self, top: Mapping[int, Field], total: int) -> Mask:
+    def mask(self, top_fields: Mapping[int, Field], total: int) -> Mask:
         """Return a mask of the events to exclude.
 
         Args:
-            top: Decoded fields of the events, by field number.
+            top_fields: Decoded fields of the events, by field number.
             total: Number of events.
         """
         ...
@@ -149,18 +149,18 @@ class EventFilter(Protocol):
 class DecodedFields:
     """The decoded fields of the rows of one source table, by field path."""
 
-    def __init__(self, buffer: Buffer, top: Mapping[int, Field], selected: Int64Array | None, rows: int) -> None:
+    def __init__(self, buffer: Buffer, top_fields: Mapping[int, Field], selected: Int64Array | None, rows: int) -> None:
         """Prepare to decode the fields of a source table.
 
         Args:
             buffer: Buffer that holds the messages.
-            top: Decoded fields of all events, by field number.
+            top_fields: Decoded fields of all events, by field number.
             selected: Indices of the events that are rows of the table, or None if all events are rows.
             rows: Number of rows of the table.
         """
         self.buffer = buffer
         self.rows = rows
-        self._top = top
+        self._top_fields = top_fields
         self._selected = selected
         self._fields: dict[tuple[int, ...], Field | None] = {}
 
@@ -185,28 +185,28 @@ class DecodedFields:
 
     def top_field(self, number: int) -> Field | None:
         """Return a field of the payload with one value per row of the table, or None if no event has the field."""
-        field = self._top.get(number)
+        field = self._top_fields.get(number)
         return field if field is None or self._selected is None else field.take(self._selected)
 
 
 def nested_fields(
-    buffer: Buffer, part: Field | None, paths: Collection[tuple[int, ...]]
+    buffer: Buffer, parent: Field | None, paths: Collection[tuple[int, ...]]
 ) -> dict[tuple[int, ...], Field | None]:
     """Decode fields inside a nested message, and return them by path. A field that no row has is None.
 
-    Each field has one value per row of ``part``.
+    Each field has one value per row of ``parent``.
 
     Args:
         buffer: Buffer that holds the messages.
-        part: Field that holds the nested message, or None if no row has the field.
+        parent: Field that holds the nested message, or None if no row has the field.
         paths: Paths of the fields to decode, relative to the nested message.
     """
-    if part is None:
+    if parent is None:
         return dict.fromkeys(paths)
-    fields = decode(buffer, *part.spans(), {path[0] for path in paths})
-    rows = part.rows()
+    fields = decode(buffer, *parent.spans(), {path[0] for path in paths})
+    rows = parent.rows()
     if rows is not None:
-        fields = {n: _expand_to_all_rows(f, rows, len(part.values)) for n, f in fields.items()}
+        fields = {n: _expand_to_all_rows(f, rows, len(parent.values)) for n, f in fields.items()}
     result: dict[tuple[int, ...], Field | None] = {path: fields.get(path[0]) for path in paths if len(path) == 1}
     for outer in {path[0] for path in paths if len(path) > 1}:
         rest = [path[1:] for path in paths if path[0] == outer and len(path) > 1]
@@ -223,8 +223,8 @@ def _row_indices(
     total = len(events.selected_events.starts)
     masks: list[Mask] = [events.mask_of_types(types)] if types else []
     if table.identifying_fields:
-        top, identified = events.decode(budget), np.zeros(total, np.bool_)
-        for field in (top[number] for number in table.identifying_fields if number in top):
+        top_fields, identified = events.decode(budget), np.zeros(total, np.bool_)
+        for field in (top_fields[number] for number in table.identifying_fields if number in top_fields):
             identified |= True if field.valid is None else field.valid
         masks.append(identified)
     if table.event_classes:
@@ -250,6 +250,7 @@ def _expand_to_all_rows(field: Field, rows: Int64Array, total: int) -> Field:
 
 
 def _column_array(fields: DecodedFields, column: SourceColumn) -> pa.Array:
+    """Return a column of a source table, given its definition and the decoded fields."""
     array = _field_array(fields, column.path, column.kind)
     for path in column.fallbacks:
         array = pc.coalesce(array, _field_array(fields, path, column.kind))
@@ -259,6 +260,7 @@ def _column_array(fields: DecodedFields, column: SourceColumn) -> pa.Array:
 
 
 def _field_array(fields: DecodedFields, path: tuple[int, ...], kind: ValueKind) -> pa.Array:
+    """Return the values of one field as an Arrow array. The value is null where the field is absent."""
     field = fields.field(path)
     if field is None:
         return col.null_array(fields.rows, _ARROW_TYPES[kind])
@@ -284,6 +286,7 @@ def _number_rows(mask: Mask | None, rows: int) -> pa.Array:
 
 
 def _bytes_array(buffer: Buffer, field: Field, rows: int) -> pa.Array:
+    """Return the values of a field of bytes as a binary array."""
     if field.stops is None:
         raise Damage("a field holds a number instead of bytes")
     starts, stops = field.values.view(np.int64), field.stops
@@ -297,6 +300,7 @@ def _bytes_array(buffer: Buffer, field: Field, rows: int) -> pa.Array:
 
 
 def _dictionary_array(buffer: Buffer, field: Field, rows: int) -> pa.DictionaryArray:
+    """Return the values of a field of bytes as a dictionary array."""
     array = dictionary_encode(buffer, *field.spans())
     if field.valid is None:
         return array

@@ -69,7 +69,7 @@ class RawData:
         blocks: Compressed blocks of events, in file order.
     """
 
-    def __init__(self, container: Container, count: Callable[[memoryview], int]) -> None:
+    def __init__(self, container: Container, count_events: Callable[[memoryview], int]) -> None:
         self.path = container.path
         self.data = container.region(RAW)
         self.file_bytes = container.file.size
@@ -83,7 +83,7 @@ class RawData:
         blocks = (
             self._blocks_until_offset(at)
             if self._offsets.int_value(_OFFSETS.strings)
-            else self._blocks_until_count(at, count)
+            else self._blocks_until_count(at, count_events)
         )
         self.blocks = self._checked_blocks(blocks)
         self._strings_offset = max((b.offset + b.packed for b in self.blocks), default=at)
@@ -244,6 +244,7 @@ class RawData:
         return Block(offset, packed, size)
 
     def _blocks_until_offset(self, offset: int) -> Iterator[Block]:
+        """Yield the blocks from an offset to the offset at which the report declares that the strings begin."""
         end = (self._offsets.int_value(_OFFSETS.strings) or 0) + len(MAGIC)
         if not offset <= end <= len(self.data):
             raise Damage(f"the offset of its strings is {end}, but the section has {len(self.data)} bytes")
@@ -254,7 +255,7 @@ class RawData:
         if offset != end:
             raise Damage(f"its events end at byte {offset}, but its strings begin at byte {end}")
 
-    def _blocks_until_count(self, offset: int, count: Callable[[memoryview], int]) -> Iterator[Block]:
+    def _blocks_until_count(self, offset: int, count_events: Callable[[memoryview], int]) -> Iterator[Block]:
         """Yield blocks until they contain as many events as the report declares.
 
         Reports of 2019.5 do not store the offset of the strings, which is the end of the blocks of events.
@@ -263,7 +264,7 @@ class RawData:
         while left > 0:
             block = self._read_block(offset)
             offset = block.offset + block.packed
-            left -= max(1, count(self.decompress(block)))
+            left -= max(1, count_events(self.decompress(block)))
             yield block
 
 
@@ -349,6 +350,7 @@ class _StringBuilder:
         return at
 
     def _finish_array(self) -> None:
+        """Copy the strings that were found since the last call into an Arrow array."""
         edges = np.frombuffer(self._edges, np.int64) if self._edges else np.zeros(0, np.int64)
         self._arrays.append(extract_strings(np.frombuffer(self._data, np.uint8), edges))
         self._data, self._edges = bytearray(), array("q")

@@ -78,7 +78,7 @@ class CounterField:
         )
 
     def floats(self, words: UInt64Array) -> Float64Array:
-        """Decode the floats of the field from the 64-bit words at the offset of the field in the samples."""
+        """Decode the value of this float field in each sample, given the 64-bit word at its offset in the sample."""
         if self.kind == DOUBLE:
             return words.view(np.float64)
         return words.astype(np.uint32).view(np.float32).astype(np.float64)
@@ -135,9 +135,9 @@ def decode_values(
         Damage: A sample is shorter than its values, or the rows exceed the memory budget.
     """
     needed = (_EVENT.type_id, _EVENT.time_ns, _EVENT.data)
-    top = decode(selected_events.buffer, selected_events.starts, selected_events.stops, (*needed, _EVENT.origin))
-    events = _complete_events(types, top, skipped)
-    samples = _Samples(selected_events, top, events, types)
+    top_fields = decode(selected_events.buffer, selected_events.starts, selected_events.stops, (*needed, _EVENT.origin))
+    events = _complete_events(types, top_fields, skipped)
+    samples = _Samples(selected_events, top_fields, events, types)
     rows = samples.rows
     before = selected_events.prefix_totals({ROWID: rows, _EVENTS: len(events)})
     budget.reserve(rows, CELL_BYTES * len(COLUMNS), "values of counters")
@@ -147,16 +147,16 @@ def decode_values(
 
 
 def _complete_events(
-    types: Mapping[int, list[CounterField]], top: Mapping[int, Field], skipped: Counter[str]
+    types: Mapping[int, list[CounterField]], top_fields: Mapping[int, Field], skipped: Counter[str]
 ) -> Int64Array:
     """Return the indices of the counter samples that have a time and data. Count incomplete samples in ``skipped``."""
-    if _EVENT.type_id not in top:
+    if _EVENT.type_id not in top_fields:
         return np.zeros(0, np.int64)
-    field = top[_EVENT.type_id]
+    field = top_fields[_EVENT.type_id]
     of_counters = np.isin(field.values.view(np.int64), np.array(sorted(types), np.int64)) & _presence_mask(field)
     complete = of_counters.copy()
     for number in (_EVENT.time_ns, _EVENT.data):
-        complete &= _presence_mask(top.get(number))
+        complete &= _presence_mask(top_fields.get(number))
     skipped.update(+Counter({INCOMPLETE: int(np.count_nonzero(of_counters) - np.count_nonzero(complete))}))
     return np.flatnonzero(complete)
 
@@ -178,13 +178,13 @@ class _Samples:
     def __init__(
         self,
         selected_events: SelectedEvents,
-        top: Mapping[int, Field],
+        top_fields: Mapping[int, Field],
         events: Int64Array,
         types: Mapping[int, list[CounterField]],
     ) -> None:
-        self._buffer, self._top, self._events, self._types = selected_events.buffer, top, events, types
+        self._buffer, self._top_fields, self._events, self._types = selected_events.buffer, top_fields, events, types
         empty = np.zeros(0, np.uint64)
-        values = (top[_EVENT.type_id].values if len(events) else empty)[events]
+        values = (top_fields[_EVENT.type_id].values if len(events) else empty)[events]
         self._type_ids = values.view(np.int64)
         listed = np.array(sorted(types), np.int64)
         lengths = np.array([len(types[number]) for number in listed.tolist()], np.int64)
@@ -229,7 +229,7 @@ class _Samples:
         Raises:
             Damage: The data of a sample is shorter than ``extent`` bytes.
         """
-        starts, stops = (a[self._events[samples]] for a in self._top[_EVENT.data].byte_ranges())
+        starts, stops = (a[self._events[samples]] for a in self._top_fields[_EVENT.data].byte_ranges())
         sizes = stops - starts
         without = (sizes == 1) & (extent > 1)
         if ((sizes < extent) & ~without).any():
@@ -239,7 +239,11 @@ class _Samples:
 
     def _sample_columns(self) -> dict[str, pa.Array]:
         """Return the columns with the time, event type and global thread id of the sample of each value."""
-        times = self._top[_EVENT.time_ns].values.view(np.int64)[self._events] if len(self._events) else self._type_ids
+        times = (
+            self._top_fields[_EVENT.time_ns].values.view(np.int64)[self._events]
+            if len(self._events)
+            else self._type_ids
+        )
         threads, known = self._sample_threads()
         return {
             "timestamp": number_array(self.repeat_per_value(times)),
@@ -250,7 +254,7 @@ class _Samples:
     def _sample_threads(self) -> tuple[Int64Array, Mask]:
         """Return the global id of the thread that took each sample, and a mask of the samples that have one."""
         threads, known = np.zeros(len(self._events), np.int64), np.zeros(len(self._events), np.bool_)
-        origin = self._top.get(_EVENT.origin)
+        origin = self._top_fields.get(_EVENT.origin)
         if origin is None:
             return threads, known
         known = np.broadcast_to(_presence_mask(origin), len(origin.values))[self._events]

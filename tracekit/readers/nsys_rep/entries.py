@@ -1,4 +1,4 @@
-"""Find the events in blocks: the offset, size and kind of each payload.
+"""Find the events in blocks of a report: the offset, size and kind of the payload of each event.
 
 An entry is an encoded event in a block. Each entry begins where the previous entry ends.
 """
@@ -108,12 +108,12 @@ class Entries:
         """
         return self.kinds[rows[indices]] % TYPES
 
-    def total(self, payload: int) -> int:
+    def count_with_payload(self, payload: int) -> int:
         """Return the number of entries with a given payload field."""
         return sum(self.counts[k] for k in self._selected_kinds(Selection(payload)))
 
     def _selected_kinds(self, selection: Selection) -> list[int]:
-        return [k for k in self.counts if _is_selected(k, *selection)]
+        return [k for k in self.counts if _is_kind_selected(k, *selection)]
 
 
 EMPTY = Entries(np.zeros(0, np.uint32), np.zeros(0, np.uint16), np.zeros(0, np.uint16), _FIRST, {})
@@ -131,7 +131,8 @@ def split_event_kind(kind: int) -> tuple[int, int]:
 
 
 @functools.cache
-def _is_selected(kind: int, payload: int, types: tuple[int, ...]) -> bool:
+def _is_kind_selected(kind: int, payload: int, types: tuple[int, ...]) -> bool:
+    """Return whether a kind of events has a given payload field, and one of the given event types if there are any."""
     if GENERIC in (kind, payload):
         return kind == payload
     field, event_type = split_event_kind(kind)
@@ -189,6 +190,7 @@ def _entry_batches(buffer: Buffer, edges: Sequence[int], inside: Int64Array) -> 
 
 
 def _raise_entry_error(result: int, buffer: Buffer, edges: Sequence[int]) -> NoReturn:
+    """Raise the error for the nonzero result of the sandbox function that finds events."""
     if result == TOO_MANY:
         raise Damage(f"a block holds more than {MAX_ENTRIES} events, which tracekit does not support")
     block, offset = (buffer.parameter("entries", name) for name in ("block", "offset"))

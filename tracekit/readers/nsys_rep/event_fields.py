@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.layout import EventTable
 
 FIELD_BYTES = 17
-"""Bytes of memory per value of a decoded field, for the value, its end offset and its validity."""
+"""Bytes of memory per value of a decoded field: the value, its end offset and its validity."""
 _CODES, _NO_CLASS = 256, 255
 """Number of class codes, and the code of events without a class or with a class that no table has."""
 
@@ -98,7 +98,7 @@ class EventFields:
             self._types = (self.selected_events.types(np.arange(len(self.selected_events.starts))) % _CODES).astype(
                 np.uint8
             )
-        return _lookup_table(types)[self._types]
+        return _membership_mask(types)[self._types]
 
     def mask_of_classes(self, classes: Sequence[int], budget: Budget) -> Mask:
         """Return a mask of the events that have one of the given classes, which must be less than 255."""
@@ -110,7 +110,7 @@ class EventFields:
                 self._classes = np.minimum(field.values, np.uint64(_NO_CLASS)).astype(np.uint8)
                 if field.valid is not None:
                     self._classes[~field.valid] = _NO_CLASS
-        return _lookup_table(classes)[self._classes]
+        return _membership_mask(classes)[self._classes]
 
     def rows_with_nested_message(self, table: EventTable, budget: Budget) -> Int64Array:
         """Return the indices of the events whose class and nested message identify them as rows of a table.
@@ -181,8 +181,8 @@ class EventFields:
         }
 
 
-def _lookup_table(codes: Sequence[int]) -> Mask:
-    """Return an array of booleans that are true at the given codes."""
+def _membership_mask(codes: Sequence[int]) -> Mask:
+    """Return an array of booleans, indexed by code, that are true for the given codes."""
     table = np.zeros(_CODES, np.bool_)
     table[list(codes)] = True
     return table

@@ -71,7 +71,7 @@ class Events:
 
     def __init__(self, raw: RawData) -> None:
         self._raw = raw
-        self._batches = list(_batch_blocks(raw.blocks, raw.events)) or [range(0)]
+        self._batches = list(_split_into_batches(raw.blocks, raw.events)) or [range(0)]
         self._entries: list[Entries | None] = [None] * len(self._batches)
         self._damaged: dict[int, str] = {}
         self._buffers = _BufferPool()
@@ -102,20 +102,20 @@ class Events:
 
         yield from map_in_order(process_batch, range(len(self._batches)), THREADS)
 
-    def counts(self) -> Counter[int]:
+    def counts_by_kind(self) -> Counter[int]:
         """Return the number of events of each kind. A kind is a number that ``event_kind`` computes."""
         total: Counter[int] = Counter()
         for counted in map_in_order(self._count_batch, range(len(self._batches)), THREADS):
             total.update(counted)
         return total
 
-    def sizes(self) -> dict[int, tuple[int, int]]:
+    def sizes_by_kind(self) -> dict[int, tuple[int, int]]:
         """Return the number of events of each kind, and the total size of their payloads in bytes.
 
         A kind is a number that ``event_kind`` computes.
         """
         totals: Counter[int] = Counter()
-        counts = self.counts()
+        counts = self.counts_by_kind()
         for batch in self._entries:
             totals.update({} if batch is None else batch.bytes_by_kind())
         return {kind: (number, totals[kind]) for kind, number in counts.items()}
@@ -210,7 +210,9 @@ def _select_events(
     stops = starts + entries_of_batch.sizes[rows]
     ranks = functools.partial(entries_of_batch.ranks, rows, selection)
     types = functools.partial(entries_of_batch.types, rows)
-    return SelectedEvents(buffer, starts, stops, ranks, entries_of_batch.total(selection.payload), types, prefix_totals)
+    return SelectedEvents(
+        buffer, starts, stops, ranks, entries_of_batch.count_with_payload(selection.payload), types, prefix_totals
+    )
 
 
 class _BufferPool:
@@ -232,7 +234,7 @@ class _BufferPool:
         self._idle.append(buffer)
 
 
-def _batch_blocks(blocks: Sequence[Block], events: int) -> Iterator[range]:
+def _split_into_batches(blocks: Sequence[Block], events: int) -> Iterator[range]:
     """Yield the indices of the blocks of each batch.
 
     Each batch except for the last one has at least ``BATCH_BYTES``, or about ``BATCH_EVENTS`` events if the events are

@@ -76,7 +76,7 @@ _GENERIC_TYPE = {"typeId": fields_of("GenericType").type_id, "nameId": fields_of
 
 
 class MachineReport(Protocol):
-    """The parts of a report that describe the machine."""
+    """The interface of a report from which the tables about the machine are built."""
 
     container: Container
     raw: RawData

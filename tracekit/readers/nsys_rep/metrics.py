@@ -56,7 +56,7 @@ class Metric:
     size: int
 
     def values(self, words: UInt64Array) -> Int64Array:
-        """Decode the values of the metric from the 64-bit words at the offset of the metric in the samples.
+        """Decode the value of the metric in each sample, given the 64-bit word at its offset in the sample.
 
         Reports declare all values as unsigned, but nsys exports values of 3 bytes as signed. Values of 5, 6 and 7 bytes
         are assumed to be signed, too, because no integer type of C has these sizes either.
@@ -127,14 +127,14 @@ def _decode_rows(
     metrics_by_id: Mapping[int, list[Metric]], selected_events: SelectedEvents, budget: Budget, skipped: Counter[str]
 ) -> dict[str, pa.Array]:
     needed = (_EVENT.type_id, _EVENT.time_ns, _EVENT.data)
-    top = decode(selected_events.buffer, selected_events.starts, selected_events.stops, needed)
-    skipped.update(_count_incomplete(metrics_by_id, top))
-    stops = top[_EVENT.data].stops if top.keys() >= set(needed) else None
+    top_fields = decode(selected_events.buffer, selected_events.starts, selected_events.stops, needed)
+    skipped.update(_count_incomplete(metrics_by_id, top_fields))
+    stops = top_fields[_EVENT.data].stops if top_fields.keys() >= set(needed) else None
     if stops is None:
         return dict.fromkeys(COLUMNS, pa.array([], pa.int64()))
-    ids, times, offsets = (top[f].values.view(np.int64) for f in needed)
+    ids, times, offsets = (top_fields[f].values.view(np.int64) for f in needed)
     complete = np.ones(len(ids), np.bool_)
-    for field in top.values():
+    for field in top_fields.values():
         complete &= True if field.valid is None else field.valid
     samples = _Samples(selected_events.buffer, times, offsets, stops - offsets)
     groups = list(_events_by_type(ids, complete, metrics_by_id))
@@ -148,17 +148,17 @@ def _decode_rows(
     return dict(zip(COLUMNS, (arrays[0], *arrays), strict=True))
 
 
-def _count_incomplete(metrics_by_id: Mapping[int, list[Metric]], top: Mapping[int, Field]) -> Counter[str]:
+def _count_incomplete(metrics_by_id: Mapping[int, list[Metric]], top_fields: Mapping[int, Field]) -> Counter[str]:
     """Return a counter whose key ``INCOMPLETE`` has the number of samples of GPU metrics without a time or data."""
-    if _EVENT.type_id not in top:
+    if _EVENT.type_id not in top_fields:
         return Counter()
-    types = top[_EVENT.type_id]
+    types = top_fields[_EVENT.type_id]
     mine = np.isin(types.values.view(np.int64), np.array(sorted(metrics_by_id), np.int64))
     if types.valid is not None:
         mine &= types.valid
     complete = mine.copy()
     for number in (_EVENT.time_ns, _EVENT.data):
-        valid = top[number].valid if number in top else np.False_
+        valid = top_fields[number].valid if number in top_fields else np.False_
         complete &= True if valid is None else valid
     return +Counter({INCOMPLETE: int(np.count_nonzero(mine) - np.count_nonzero(complete))})
 

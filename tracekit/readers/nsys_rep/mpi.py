@@ -39,7 +39,7 @@ DOMAIN_CREATIONS = Selection(layout.NVTX, (75,))
 
 @dataclass(frozen=True, slots=True)
 class MpiDomains:
-    """The NVTX domains that the MPI wrapper of nsys created, as a filter that selects the events that are MPI calls.
+    """A filter that selects MPI calls, which are the NVTX ranges in domains that the MPI wrapper of nsys created.
 
     Attributes:
         pairs: Global process id and domain id of each domain of the MPI wrapper.
@@ -55,16 +55,16 @@ class MpiDomains:
         """Numbers of the event fields that determine whether an event is an MPI call."""
         return FIELDS
 
-    def mask(self, top: Mapping[int, Field], total: int) -> Mask:
+    def mask(self, top_fields: Mapping[int, Field], total: int) -> Mask:
         """Return a mask of the NVTX events that are MPI calls.
 
         Args:
-            top: Decoded fields of the events, by field number.
+            top_fields: Decoded fields of the events, by field number.
             total: Number of events.
         """
-        ranges = np.isin(_integer_field_values(top, _NVTX.event_type, total), RANGES)
+        ranges = np.isin(_integer_field_values(top_fields, _NVTX.event_type, total), RANGES)
         threads, domains = (
-            _integer_field_values(top, f, total).view(np.int64) for f in (_NVTX.global_tid, _NVTX.domain_id)
+            _integer_field_values(top_fields, f, total).view(np.int64) for f in (_NVTX.global_tid, _NVTX.domain_id)
         )
         calls = np.zeros(total, np.bool_)
         for process, domain in self.pairs:
@@ -100,10 +100,10 @@ def find_domains(schemas: Schemas, events: Events, strings: pa.Array, budget: Bu
 
 
 def _integer_field_values(
-    top: Mapping[int, Field], number: int, total: int
+    top_fields: Mapping[int, Field], number: int, total: int
 ) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """Return the values of an integer field of events. The value is 0 where the field is absent."""
-    field = top.get(number)
+    field = top_fields.get(number)
     if field is None:
         return np.zeros(total, np.uint64)
     return field.values if field.valid is None else np.where(field.valid, field.values, np.uint64(0))

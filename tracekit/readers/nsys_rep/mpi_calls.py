@@ -107,8 +107,8 @@ class _OtherEvents(NamedTuple):
     def fields(self) -> tuple[int, ...]:
         return self.domains.fields
 
-    def mask(self, top: Mapping[int, Field], total: int) -> Mask:
-        return ~self.domains.mask(top, total)
+    def mask(self, top_fields: Mapping[int, Field], total: int) -> Mask:
+        return ~self.domains.mask(top_fields, total)
 
 
 @dataclass
@@ -123,7 +123,7 @@ class _Arguments:
     total: int
     values: dict[str, tuple[Int64Array, Mask]]
 
-    def set(self, column: str, rows: Int64Array, values: Int64Array) -> None:
+    def set_argument(self, column: str, rows: Int64Array, values: Int64Array) -> None:
         """Set an argument of the calls at the given rows. The argument is specified by the name of its column."""
         if column not in self.values:
             self.values[column] = np.zeros(self.total, np.int64), np.zeros(self.total, np.bool_)
@@ -131,7 +131,7 @@ class _Arguments:
         numbers[rows] = values
         valid[rows] = True
 
-    def array(self, column: str, *, null_if_zero: bool) -> pa.Array:
+    def argument_array(self, column: str, *, null_if_zero: bool) -> pa.Array:
         """Return an argument of all calls, given the name of its column, or null for calls without the argument.
 
         If ``null_if_zero`` is True, arguments that are 0 become null, too.
@@ -160,9 +160,9 @@ def decode_calls(
         fields, fields.selected_events, _NVTX_EVENTS, _COLUMNS, budget, skipped=Counter(), exclusion=exclusion
     )
     calls = _Payloads.decode(fields, domains, events, budget)
-    kinds = calls.kinds()
+    indices = calls.table_indices()
     decoder = _CallDecoder(calls, schemas, events, budget)
-    return {name: decoder.table(name, np.flatnonzero(kinds == nth)) for nth, name in enumerate(CALLS)}
+    return {name: decoder.table(name, np.flatnonzero(indices == nth)) for nth, name in enumerate(CALLS)}
 
 
 @dataclass(frozen=True)
@@ -185,14 +185,14 @@ class _Payloads:
     def decode(
         cls, fields: EventFields, domains: MpiDomains, events: Mapping[str, pa.Array], budget: Budget
     ) -> _Payloads:
-        top, buffer = fields.decode(budget), fields.selected_events.buffer
+        top_fields, buffer = fields.decode(budget), fields.selected_events.buffer
         total = len(events["start"])
         keys = np.zeros((total, 3), np.int64)
         starts, stops = np.zeros(total, np.int64), np.zeros(total, np.int64)
         keys[:, 0], keys[:, 1] = int64_values(events["globalTid"]) & PROCESS, int64_values(events["domainId"])
-        field = top.get(_PAYLOAD)
+        field = top_fields.get(_PAYLOAD)
         if field is not None:
-            field = field.take(np.flatnonzero(domains.mask(top, len(fields.selected_events.starts))))
+            field = field.take(np.flatnonzero(domains.mask(top_fields, len(fields.selected_events.starts))))
             rows = field.rows()
             begins, ends = field.spans()
             budget.check(int((ends - begins).sum()), PAYLOAD_BYTES, "bytes of NVTX payloads")
@@ -203,13 +203,13 @@ class _Payloads:
             starts[rows], stops[rows] = items.starts[first], items.stops[first]
         return cls(buffer.words, keys, starts, stops)
 
-    def kinds(self) -> Int64Array:
+    def table_indices(self) -> Int64Array:
         """Return, for each event, the index in ``CALLS`` of the table that the event belongs to."""
         numbers, names = self.keys[:, 2] - FIRST_SCHEMA, list(CALLS)
-        kinds = np.full(len(numbers), names.index(OTHER))
+        indices = np.full(len(numbers), names.index(OTHER))
         for name, ids in SCHEMAS.items():
-            kinds[(numbers >= ids.start) & (numbers < ids.stop)] = names.index(name)
-        return kinds
+            indices[(numbers >= ids.start) & (numbers < ids.stop)] = names.index(name)
+        return indices
 
     def integers(self, rows: Int64Array, offset: int, size: int, *, signed: bool) -> tuple[Int64Array, Mask]:
         """Decode an integer from each payload that is long enough to contain it.
@@ -231,7 +231,7 @@ class _Payloads:
 
 @dataclass(frozen=True)
 class _CallDecoder:
-    """Decodes the tables of MPI calls from the calls of a batch.
+    """A decoder that converts the MPI calls of a batch to the tables of MPI calls.
 
     Attributes:
         calls: Payloads of the calls.
@@ -261,7 +261,9 @@ class _CallDecoder:
             return result | {"requestHandle": requests}
         arguments = self._arguments(name, rows)
         return result | {
-            c: arguments.array(c, null_if_zero=(name, c) in _NULL_IF_ZERO) for c in CALLS[name] if c not in _EVENT
+            c: arguments.argument_array(c, null_if_zero=(name, c) in _NULL_IF_ZERO)
+            for c in CALLS[name]
+            if c not in _EVENT
         }
 
     def _arguments(self, name: str, rows: Int64Array) -> _Arguments:
@@ -273,7 +275,7 @@ class _CallDecoder:
                 size = integer_size(entry, self.schemas)
                 if column and size and not entry.flags & ARRAYS:
                     values, long = self.calls.integers(rows[group], entry.offset, size, signed=_is_signed(entry))
-                    arguments.set(column, group[long], values)
+                    arguments.set_argument(column, group[long], values)
         return arguments
 
 

@@ -20,7 +20,7 @@ from tracekit.readers.common.protobuf.decoding import Buffer
 from tracekit.readers.common.protobuf.occurrences import find_occurrences
 from tracekit.readers.common.protobuf.rewriting import encode_field, field_span_at
 from tracekit.readers.common.protobuf.wire import DELIMITED
-from tracekit.readers.common.redaction import Names, Redaction, TooManyCandidates
+from tracekit.readers.common.redaction import PrivateValueMatcher, Redaction, TooManyCandidates
 from tracekit.readers.nsys_rep.fields import fields_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.rewriting import FieldSpan
 
     Span = tuple[int, int, int]
-    """The start and end of an interval that may hold private values, and a bit mask of the names it may contain."""
+    """The start and end of an interval that may hold private values, and a bit mask of possible patterns."""
     Spans = Sequence[Span]
 
 BASE_STEPS, STEPS_PER_BYTE = 1 << 18, 1
@@ -168,29 +168,29 @@ class BlockEntries:
 
 
 class Overwriter:
-    """Overwrites private values in the messages and strings of a report.
+    """A redactor that overwrites private values in the messages and strings of a report.
 
     Private values are names and other values that were collected from the report, and values that are recognizable by
     their format, such as UUIDs.
     """
 
-    def __init__(self, redaction: Redaction, budget: StepBudget, names: Names) -> None:
+    def __init__(self, redaction: Redaction, budget: StepBudget, matcher: PrivateValueMatcher) -> None:
         self.redaction = redaction
         self.budget = budget
-        self.names = names
+        self.matcher = matcher
 
     def candidates(self, data: bytes) -> list[Span]:
-        """Return the intervals of bytes that may hold private values, with bit masks of the names in them.
+        """Return the intervals of bytes that may hold private values, each with a bit mask of patterns.
 
         Raises:
             Damage: The budget is exceeded, because there are too many intervals.
         """
-        before = self.names.examined
+        before = self.matcher.examined
         try:
-            spans = self.names.candidates(data, self.budget.left)
+            spans = self.matcher.candidates(data, self.budget.left)
         except TooManyCandidates as e:
             raise self.budget.exceeded_error() from e
-        self.budget.spend(self.names.examined - before)
+        self.budget.spend(self.matcher.examined - before)
         return spans
 
     def overwrite(self, value: bytes, spans: Spans | None = None) -> bytes:
@@ -211,10 +211,10 @@ class Overwriter:
 
         Args:
             text: String to copy.
-            pattern_mask: Bit mask of the patterns that the string may contain, as for ``Names.redact``.
+            pattern_mask: Bit mask of the patterns that the string may contain, as for ``PrivateValueMatcher.redact``.
         """
         self.budget.spend_for_string(len(text))
-        return self.redaction.overwrite(self.names, text, pattern_mask)
+        return self.redaction.overwrite(self.matcher, text, pattern_mask)
 
     def overwrite_unknown_fields(self, entries: BlockEntries, spans: Spans) -> BlockEntries:
         """Return a copy of a block in which private values in fields that are not entries are overwritten."""
@@ -287,11 +287,11 @@ def _delimited_fields(value: bytes, budget: StepBudget) -> Iterator[FieldSpan]:
 
 
 def edit_entries(
-    entries: BlockEntries, chosen: Iterable[int], edit: Callable[[int, bytes], bytes], budget: StepBudget
+    entries: BlockEntries, indices: Iterable[int], edit: Callable[[int, bytes], bytes], budget: StepBudget
 ) -> bytes:
     """Return the bytes of a block after editing the entries with the given indices. Other bytes are unchanged."""
     values: dict[int, bytes] = {}
-    for nth in chosen:
+    for nth in indices:
         budget.spend()
         before = entries[nth]
         after = edit(nth, before)

@@ -266,6 +266,7 @@ class Schemas:
         return self._plans.get(key)
 
     def _plan_schema(self, process_id: int, domain_id: int, schema: PayloadSchema) -> Plan | None:
+        """Return a plan for formatting the payloads of a schema, or None if they cannot be formatted."""
         planner = _Planner(self, process_id, domain_id)
         try:
             pieces = planner.plan_struct(schema, 0, 0)
@@ -293,7 +294,7 @@ class Schemas:
 
 
 class _Planner:
-    """Computes the plan for formatting the payloads of one schema as JSON."""
+    """A builder of the plan for formatting the payloads of one schema as JSON text."""
 
     def __init__(self, report: Schemas, process_id: int, domain_id: int) -> None:
         self.report = report
@@ -461,6 +462,7 @@ def _is_array(entry: SchemaEntry) -> bool:
 
 
 def _value_count(entry: SchemaEntry) -> int:
+    """Return the number of values of an entry, which is 1 unless the entry is an array."""
     return entry.length if _is_array(entry) else 1
 
 
@@ -472,8 +474,9 @@ def _is_supported_size(form: ValueFormat, size: int) -> bool:
     )
 
 
-def _align_up(offset: int, align: int) -> int:
-    return -(-offset // max(1, align)) * max(1, align)
+def _align_up(offset: int, alignment: int) -> int:
+    """Return the smallest multiple of an alignment that is not less than an offset."""
+    return -(-offset // max(1, alignment)) * max(1, alignment)
 
 
 def _entry_name(entry: SchemaEntry, inner: PayloadSchema | None) -> str:

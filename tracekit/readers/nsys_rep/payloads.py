@@ -241,7 +241,7 @@ def _format_items(schemas: Schemas, items: PayloadItems, keys: npt.NDArray[np.in
 def group_rows(keys: npt.NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
     """Yield each distinct row of a matrix and the ascending indices of all rows that are equal to it.
 
-    The values of the distinct row are returned as unsigned 64-bit integers.
+    The values of the distinct rows are yielded as unsigned 64-bit integers.
     """
     if not len(keys):
         return
@@ -355,4 +355,5 @@ def int64_values(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _mask_or_true(valid: Mask | None) -> Mask | np.bool_:
+    """Return a mask of the messages that have a field, or true if all messages have it (``valid`` is None)."""
     return np.True_ if valid is None else valid

@@ -113,10 +113,12 @@ def optional_message_edit(message: str, **edits: Edit) -> Edit:
 
 
 def _replacement_edit(redaction: Redaction, kind: str) -> Edit:
+    """Return a function that replaces a private value of the given kind."""
     return lambda value: redaction.replace(kind, value)
 
 
 def _device_name_edit(redaction: Redaction) -> Edit:
+    """Return a function that replaces the name of a device, unless it denotes the local machine."""
     return lambda value: value if is_local_device(value) else redaction.replace(HOST, value)
 
 
@@ -139,12 +141,12 @@ def _launch_options_edit(redaction: Redaction) -> Edit:
     """
     variable = _environment_variable_edit(redaction)
 
-    def redact_field(part: FieldSpan, value: bytes) -> bytes:
-        if part.kind != DELIMITED:
+    def redact_field(span: FieldSpan, value: bytes) -> bytes:
+        if span.kind != DELIMITED:
             return value
-        if part.number == _LAUNCH.variables:
+        if span.number == _LAUNCH.variables:
             return variable(value)
-        private = part.number in (_LAUNCH.command, _LAUNCH.arguments, _LAUNCH.folder) or _is_only_text(value)
+        private = span.number in (_LAUNCH.command, _LAUNCH.arguments, _LAUNCH.folder) or _is_only_text(value)
         return redaction.replace(COMMAND, value) if private else value
 
     return lambda data: edit_message(data, redact_field)
@@ -174,11 +176,11 @@ def target_machine_edit(redaction: Redaction) -> Edit:
 def _network_device_edit(redaction: Redaction) -> Callable[[FieldSpan, bytes], bytes]:
     """Return a function that, applied to each field of a network device, clears the hardware address."""
 
-    def clear_address(part: FieldSpan, value: bytes) -> bytes:
-        if part.number != fields_of("NetworkDevice").guid or not value.strip(b"\0"):
+    def clear_address(span: FieldSpan, value: bytes) -> bytes:
+        if span.number != fields_of("NetworkDevice").guid or not value.strip(b"\0"):
             return value
         redaction.counts[ADDRESS] += 1
-        return b"" if part.kind == DELIMITED else b"\0" if part.kind == VARINT else bytes(len(value))
+        return b"" if span.kind == DELIMITED else b"\0" if span.kind == VARINT else bytes(len(value))
 
     return clear_address
 
@@ -189,11 +191,11 @@ def process_edit(redaction: Redaction) -> Edit:
     def redact_process(data: bytes) -> bytes:
         replaced = _redacted_strings(data, list(field_spans(data)))
 
-        def replace_string(part: FieldSpan, value: bytes) -> bytes:
-            if part.value_start not in replaced:
+        def replace_string(span: FieldSpan, value: bytes) -> bytes:
+            if span.value_start not in replaced:
                 return value
             redaction.replace(COMMAND, value)
-            return replaced[part.value_start]
+            return replaced[span.value_start]
 
         return edit_message(data, replace_string)
 
@@ -242,6 +244,7 @@ def _redacted_strings(data: bytes, fields: list[FieldSpan]) -> dict[int, bytes]:
 
 
 def _clear_value(_: bytes) -> bytes:
+    """Return empty bytes in place of any value."""
     return b""
 
 

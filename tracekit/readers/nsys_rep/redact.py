@@ -160,7 +160,7 @@ class _RedactedReport:
         self.environments = self._collect_from_events()
         self.outputs: set[int] = set()
         self.strings, self.strings_end = self._collect_from_strings()
-        self.overwriter = Overwriter(self.redaction, self.budget, self.redaction.names())
+        self.overwriter = Overwriter(self.redaction, self.budget, self.redaction.matcher())
 
     def write(self, out: BinaryIO) -> None:
         """Write the whole redacted file. The section of offsets follows the raw data, which determines the offsets."""
@@ -307,9 +307,10 @@ class _RedactedReport:
             self.redaction.collect_names(ENVIRONMENT, text[start:])
         return start is not None and is_environment(text)
 
-    def _environment_spans(self, data: bytes, *, homes: bool = False) -> list[Span]:
+    def _environment_spans(self, data: bytes, *, include_homes: bool = False) -> list[Span]:
+        """Return an interval of one byte at each offset at which an environment may begin."""
         try:
-            starts = environment_candidates(data, self.budget.left, homes=homes)
+            starts = environment_candidates(data, self.budget.left, include_homes=include_homes)
         except TooManyCandidates as e:
             raise self.budget.exceeded_error() from e
         self.budget.spend(len(starts))
@@ -346,7 +347,7 @@ class _RedactedReport:
         for nth in np.flatnonzero(entries.numbers == STREAM).tolist():
             self.outputs.update(Message(memoryview(self._read_entry(entries, nth))).int_values(_CONTENT))
         zeros = np.flatnonzero(np.frombuffer(entries.body, np.uint8) == 0)
-        environments = [start for start, _, _ in self._environment_spans(entries.body, homes=True)]
+        environments = [start for start, _, _ in self._environment_spans(entries.body, include_homes=True)]
         known = self._entries_with_ids(entries, ids, self.environments)
         for nth in sorted({*entries.entries_at(zeros), *entries.entries_at(environments), *known}):
             text = entries[nth]
@@ -450,5 +451,6 @@ def _occurrence_offsets(data: bytes, needle: bytes) -> Iterator[int]:
         at = data.find(needle, at + 1)
 
 
-def _is_moved_offset(part: FieldSpan, moved: dict[int, int]) -> bool:
-    return part.kind == VARINT and part.number in moved
+def _is_moved_offset(span: FieldSpan, moved: dict[int, int]) -> bool:
+    """Return whether a field holds one of the offsets that changed, given the new offsets by field number."""
+    return span.kind == VARINT and span.number in moved

@@ -183,11 +183,11 @@ class Report:
 
         Events that an earlier warning counted are not counted again.
         """
-        known = unknown_events.unknown_types(self.events.counts())
+        known = unknown_events.unknown_types(self.events.counts_by_kind())
         unknown = skipped | Counter({(payload, name): n for payload, n, name in known if payload in payloads})
         for (payload, name), number in (unknown - self._warned).items():
-            message = f"{number} events of unknown types are not in {unknown_events.TABLES[payload]}: {name}"
-            warn(message, path=self.path)
+            tables = unknown_events.TABLES[payload]
+            warn(f"{number} events of unknown types were skipped, but may belong to {tables}: {name}", path=self.path)
         self._warned |= unknown
 
     def _convert_batch(
@@ -264,6 +264,7 @@ class Report:
         self.container.close()
 
     def _source_columns(self) -> dict[str, tuple[str, ...]]:
+        """Return the column names of each source table that the version of nsys exports."""
         version = self.container.nsys_version
         known = {
             name: tuple(c for c, at in table.columns.items() if not () < version < at.since)
@@ -397,12 +398,14 @@ def _shared_selections(selections: Sequence[Selection]) -> list[Selection]:
 
 
 def _payload_field_of_table(table: str) -> int:
+    """Return the number of the event field that holds the payloads of the rows of a table."""
     if table in mpi_calls.CALLS:
         return layout.NVTX
     return entries.GENERIC if table in GENERIC_TABLES else layout.TABLES[table].payload
 
 
 def _count_request(table: str, where: Where | None) -> Request[int]:
+    """Return the request that counts the rows of a table that match a filter."""
     return Request(table, {ROWID: pa.int64()}, where, lambda batch: int(batch.num_rows))
 
 

@@ -31,7 +31,7 @@ _GENERIC_TYPE = fields_of("GenericEvent").type_id
 
 
 class EventsReport(Protocol):
-    """The parts of a report that are needed to count undecoded events."""
+    """The interface of a report whose undecoded events are counted."""
 
     @property
     def events(self) -> Events:
@@ -109,7 +109,7 @@ def find_undecoded(report: EventsReport) -> dict[str, Undecoded]:
             sizes += _sizes_without_fields(selected_events, check)
         return sizes
 
-    listed = [(names.event_kind_name(kind), *size) for kind, size in report.events.sizes().items()]
+    listed = [(names.event_kind_name(kind), *size) for kind, size in report.events.sizes_by_kind().items()]
     for batch in report.events.map_batches(selections, sizes_of_batch):
         listed += batch
     for name, number, size in listed:

@@ -1,7 +1,7 @@
 """Count the events of unknown types that are skipped when a table is read, so that a warning can list them.
 
-An event is not counted if the module ``names`` lists its type, because it is then known that no declared table contains
-it.
+Events of the types that the module ``names`` lists are not counted, because it is known that no declared table contains
+them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def count_unknown_calls(classes: Field | None, rows: Int64Array) -> Counter[str]
 
 
 def count_unknown_activities(
-    selected_events: SelectedEvents, top: Mapping[int, Field], table: EventTable, rows: Int64Array
+    selected_events: SelectedEvents, top_fields: Mapping[int, Field], table: EventTable, rows: Int64Array
 ) -> Counter[str]:
     """Return the number of GPU activities whose kind is unknown, by name of the event type.
 
@@ -58,7 +58,7 @@ def count_unknown_activities(
 
     Args:
         selected_events: Events that were read for a table.
-        top: Decoded fields of the events, by field number: the identifying and sibling fields of the table.
+        top_fields: Decoded fields of the events, by field number: the identifying and sibling fields of the table.
         table: Source table that was read.
         rows: Indices of the events that are not rows of the table.
     """
@@ -66,7 +66,7 @@ def count_unknown_activities(
         return Counter()
     types = selected_events.types(rows)
     expected, unknown = np.isin(types, table.expected_types), ~np.isin(types, names.GPU_TYPES)
-    empty = _mask_without_fields(top, table.sibling_fields, rows) & expected
+    empty = _mask_without_fields(top_fields, table.sibling_fields, rows) & expected
     if unknown.any():
         some = rows[unknown]
         parts = decode(

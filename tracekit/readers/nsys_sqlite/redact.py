@@ -192,7 +192,7 @@ class _RedactedExport:
         self._redact_processes()
         self._redact_paths()
         self.strings.collect_names()
-        self.strings.overwrite(self.redaction.names())
+        self.strings.overwrite(self.redaction.matcher())
         if self.db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'").fetchone():
             self.db.execute("DELETE FROM sqlite_stat4")
         self.db.execute("COMMIT")
@@ -339,4 +339,5 @@ class _RedactedExport:
 
 
 def _setting_kind(name: str) -> str | None:
+    """Return the kind of private values that a setting holds, or None if its values are not private."""
     return next((kind for kind, pattern in _SETTINGS if re.search(pattern, name)), None)

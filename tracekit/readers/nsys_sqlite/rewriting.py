@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from tracekit.readers.common.redaction import Names, Redaction
+    from tracekit.readers.common.redaction import PrivateValueMatcher, Redaction
 
 BATCH = 4 << 20
 """Number of bytes of strings to search at once."""
@@ -83,24 +83,24 @@ class StringColumns:
         for table in self.tables:
             for column in table.columns:
                 for batch in self._string_batches(table, column):
-                    offsets = environment_candidates(_join_batch(batch), homes=True)
+                    offsets = environment_candidates(_join_batch(batch), include_homes=True)
                     for _, text, _ in _values_at_offsets(batch, ((offset, 0) for offset in offsets)):
                         self.redaction.collect_names(PATH, text)
                         start = environment_start(text)
                         if start is not None:
                             self.redaction.collect_names(ENVIRONMENT, text[start:])
 
-    def overwrite(self, names: Names) -> None:
+    def overwrite(self, matcher: PrivateValueMatcher) -> None:
         """Overwrite private names, and values in private formats, such as UUIDs, in all strings."""
         for table in self.tables:
             for column in table.columns:
                 if table.rowid is None:
-                    self._overwrite_row_by_row(table, column, names)
+                    self._overwrite_row_by_row(table, column, matcher)
                     continue
                 for batch in self._string_batches(table, column):
-                    spans = names.candidates(_join_batch(batch))
+                    spans = matcher.candidates(_join_batch(batch))
                     chosen = _values_at_offsets(batch, ((start, bits) for start, _, bits in spans))
-                    changed = ((row, text, self.redaction.overwrite(names, text, bits)) for row, text, bits in chosen)
+                    changed = ((row, text, self.redaction.overwrite(matcher, text, bits)) for row, text, bits in chosen)
                     self._update_column(table, column, [(row, after) for row, text, after in changed if after != text])
 
     def _update_column(self, table: _SearchedTable, column: str, values: list[_Value]) -> None:
@@ -112,9 +112,9 @@ class StringColumns:
             ({"text": text, "row": row} for row, text in values),
         )
 
-    def _overwrite_row_by_row(self, table: _SearchedTable, column: str, names: Names) -> None:
+    def _overwrite_row_by_row(self, table: _SearchedTable, column: str, matcher: PrivateValueMatcher) -> None:
         """Overwrite the private values in a column of a table without rowids, one string at a time."""
-        self.db.create_function("changed", 1, lambda value: self.redaction.overwrite(names, value))
+        self.db.create_function("changed", 1, lambda value: self.redaction.overwrite(matcher, value))
         name = quote_identifier(column)
         self.db.execute(
             f"""UPDATE {quote_identifier(table.name)} SET {name} = CASE typeof({name})
@@ -177,6 +177,7 @@ class StringColumns:
         )
 
     def _has_rowid(self, table: str, name: str) -> bool:
+        """Return whether SQL can refer to the rowid of a table by the given name."""
         try:
             self.db.execute(f"SELECT {name} FROM {quote_identifier(table)} LIMIT 0")  # noqa: S608 - quoted
         except sqlite3.OperationalError:
@@ -251,6 +252,7 @@ def _is_allowed_statement(sql: bytes) -> bool:
 
 
 def _join_batch(batch: list[_Value]) -> bytes:
+    """Return all strings and blobs of a batch in one byte string, separated by zero bytes."""
     return b"\0".join([text for _, text in batch])
 
 

@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from tracekit.sandbox import Bytes
 
 SLOTS = 4096
-"""Offset of the slot table, which has one byte per field number: the slot plus 1, or 0 for fields to skip."""
+"""Offset of the slot table, which has one byte per field number: the slot plus 1, or 0 for fields to skip.
+
+The slot of a field is its index among the fields to decode.
+"""
 COUNTS, WIRE_TYPES = 8192, 12288
 """Offsets of two tables with 32 bits per slot: the number of messages with the field, and a bit mask of wire types."""
 SCRATCH = 16384
-"""Offset of the input and output arrays of a call."""
+"""Offset of the input and output arrays of a function."""
 BUFFER = 1 << 22
 """Offset of the messages."""
 SCRATCH_BYTES = BUFFER - SCRATCH
@@ -34,7 +37,7 @@ The result ``FULL`` means that the output arrays are full. The next call continu
 EVENT_TAG, GENERIC_TAG, TYPE_TAG = 0x0A, 0x12, 0x08
 """Protobuf keys in the event blocks of nsys reports: of an event, of a generic event, and of the type of an event."""
 GENERIC, UNKNOWN = 0xFFFF, 0xFFFE
-"""Kind of all generic events, and kind of all events that have no other kind."""
+"""Kind of all generic events, and kind of the events whose payload field or type is out of range."""
 FIRST_PAYLOAD, PAYLOADS, TYPES = 96, 64, 256
 """Lowest field number of a payload, number of payload fields, and number of event types.
 

@@ -43,7 +43,7 @@ MAX_GAP_FACTOR = 32
 MAX_LENGTH = np.uint64(1 << 40)
 _ABSENT = np.uint64(0)
 _MESSAGE_BYTES, _FIELD_BYTES = 2 * WORD, 2 * WORD + 1
-"""Scratch bytes per message (start and end offset), and per message and field (value, end offset and presence)."""
+"""Bytes of scratch memory per message (start and end offset), and per field of a message (value, end, presence)."""
 
 
 class Buffer(DecoderSandbox):
@@ -221,6 +221,12 @@ class _FieldCollector:
         return self._fields
 
     def _field_of_slot(self, slot: int, kinds: int) -> Field:
+        """Return the field with a given index in ``numbers``. The first call allocates its arrays.
+
+        Args:
+            slot: Index of the field number in ``numbers``.
+            kinds: Bit mask of the wire types with which the field occurs in a batch.
+        """
         number = self._numbers[slot]
         delimited = kinds == 1 << DELIMITED
         field = self._fields.get(number)

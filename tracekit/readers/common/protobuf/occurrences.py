@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 1 << 14
 _MESSAGE_BYTES, _OCCURRENCE_BYTES = 16, 13
-"""Scratch bytes per message (start and end offset), and per occurrence (message index, start, end and slot)."""
+"""Bytes of scratch memory per message (start and end offset), and per occurrence (message index, start, end, slot)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Occurrences:
 
 
 def find_occurrences(
-    buffer: Buffer, starts: Int64Array, stops: Int64Array, fields: Sequence[int], most: int | None = None
+    buffer: Buffer, starts: Int64Array, stops: Int64Array, fields: Sequence[int], max_occurrences: int | None = None
 ) -> list[Occurrences]:
     """Find all occurrences of some length-delimited fields in many messages.
 
@@ -58,7 +58,7 @@ def find_occurrences(
         starts: Start offset of each message.
         stops: End offset of each message, within the buffer.
         fields: Field numbers below 2048. Occurrences with a numeric value are ignored.
-        most: Maximum number of occurrences of all fields together, or None for no limit.
+        max_occurrences: Maximum number of occurrences of all fields together, or None for no limit.
 
     Returns:
         The occurrences of each field, in the order of ``fields``.
@@ -80,8 +80,8 @@ def find_occurrences(
     for batch in _occurrence_batches(buffer, starts, stops):
         batches.append(batch)
         count += len(batch[0])
-        if most is not None and count > most:
-            what = f"the repeated fields of {len(starts)} messages have more than {most} values together"
+        if max_occurrences is not None and count > max_occurrences:
+            what = f"the repeated fields of {len(starts)} messages have more than {max_occurrences} values together"
             raise Damage(f"{what}, which tracekit does not support")
     rows, begins, ends, slots = (np.concatenate(column) for column in zip(*batches, strict=True))
     by_field = (np.flatnonzero(slots == slot) for slot in range(len(fields)))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Edit: TypeAlias = Callable[[bytes], bytes]
-"""A function from the old to the new value of a field. For a number, both are the bytes that encode it."""
+"""A function that takes the old value of a field and returns the new value. Numbers are passed as encoded bytes."""
 
 MAX_FIELDS = 1 << 21
 _SIZES = {FIXED64: 8, FIXED32: 4}
@@ -48,7 +48,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def encode_delimited(data: bytes) -> bytes:
-    """Return bytes with their length, encoded as a varint, in front of them."""
+    """Return the given bytes, preceded by their length as a varint."""
     return encode_varint(len(data)) + data
 
 
@@ -111,8 +111,8 @@ def message_edit(edits: Mapping[int, Edit]) -> Edit:
             Fields with other numbers are unchanged.
     """
 
-    def edit_field(part: FieldSpan, value: bytes) -> bytes:
-        return edits[part.number](value) if part.kind == DELIMITED and part.number in edits else value
+    def edit_field(span: FieldSpan, value: bytes) -> bytes:
+        return edits[span.number](value) if span.kind == DELIMITED and span.number in edits else value
 
     return lambda data: edit_message(data, edit_field)
 
@@ -153,6 +153,7 @@ def _read_varint(data: bytes, view: memoryview, offset: int) -> tuple[int, int]:
 
 
 def _varint_end(data: bytes, offset: int) -> int:
+    """Return the offset after the varint that begins at an offset."""
     match = _NUMBER.match(data, offset)
     if match is None:
         raise Damage(f"the varint at offset {offset} is too long or truncated")

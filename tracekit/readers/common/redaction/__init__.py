@@ -24,7 +24,12 @@ from tracekit.readers.common.redaction.kinds import (
     SECRET,
     USER,
 )
-from tracekit.readers.common.redaction.names import Names, TooManyCandidates, environment_candidates, is_text
+from tracekit.readers.common.redaction.names import (
+    PrivateValueMatcher,
+    TooManyCandidates,
+    environment_candidates,
+    is_text,
+)
 from tracekit.readers.common.redaction.pseudonyms import MAX_KEY, MIN_KEY, Pseudonyms
 from tracekit.readers.common.redaction.state import MAX_NAMES, MAX_VALUES, Redaction, is_local_device, program_name
 from tracekit.readers.common.redaction.vocabulary import COMMON, TECHNICAL
@@ -50,7 +55,7 @@ __all__ = [
     "SECRET",
     "TECHNICAL",
     "USER",
-    "Names",
+    "PrivateValueMatcher",
     "Pseudonyms",
     "Redaction",
     "TooManyCandidates",

@@ -65,7 +65,7 @@ def environment_start(text: bytes) -> int | None:
     return None
 
 
-def variables(text: bytes) -> Iterator[tuple[bytes, bytes]]:
+def environment_variables(text: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the name and value of each variable in an environment. Only the first 4 MiB are read."""
     text = text[:_LONGEST_READ]
     if b"\0" not in text and (quoted := _QUOTED.findall(text)):

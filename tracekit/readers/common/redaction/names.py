@@ -1,8 +1,8 @@
 """Overwrite private names and values in strings and binary data.
 
-``Names.candidates`` searches megabytes of messages or strings at once for ranges that may hold a private value.
-``Names.redact`` then overwrites the private values in one string with the letter ``x`` or with a pseudonym, without
-changing the length of the string.
+``PrivateValueMatcher.candidates`` searches megabytes of messages or strings at once for ranges that may hold a private
+value. ``PrivateValueMatcher.redact`` then overwrites the private values in one string with the letter ``x`` or with a
+pseudonym, without changing the length of the string.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ If data has more escaped characters than the second number, nothing is decoded, 
 """
 
 
-class Names:
-    """A matcher for the collected private names and values of a capture, and for values with a private format.
+class PrivateValueMatcher:
+    """A matcher for private values: those collected from a capture, and those with a private format, such as UUIDs.
 
     Attributes:
         literals: The collected names and values in lower case. A name with non-ASCII letters has several spellings.
@@ -108,7 +108,7 @@ class Names:
         """Return a copy of a string or of binary data in which all private values are overwritten."""
         return self.redact(text)[0]
 
-    def candidates(self, data: bytes, most: int | None = None) -> list[Candidate]:
+    def candidates(self, data: bytes, max_candidates: int | None = None) -> list[Candidate]:
         """Return the ranges of data that may contain a private value, in ascending order.
 
         A range is its start offset, its end offset, and a bit mask of the patterns that may match there. Every private
@@ -116,21 +116,22 @@ class Names:
 
         Args:
             data: Any bytes, for example messages or strings.
-            most: Maximum number of possible matches to examine, or None for no limit.
+            max_candidates: Maximum number of possible matches to examine, or None for no limit.
 
         Raises:
             TooManyCandidates: There are more possible matches than the maximum.
         """
         starts = self._all_search_strings.find_starts(data)
-        _check_candidate_count(len(starts), most)
-        prefiltered = list(_prefilter_candidates(data, most))
-        escaped = [match.span() for match in _limit_matches(_ESCAPE.finditer(data), most)]
+        _check_candidate_count(len(starts), max_candidates)
+        prefiltered = list(_prefilter_candidates(data, max_candidates))
+        escaped = [match.span() for match in _limit_matches(_ESCAPE.finditer(data), max_candidates)]
         self.examined += len(starts) + len(prefiltered) + len(escaped)
         return sorted(
             (*self._search_string_candidates(data, starts), *prefiltered, *self._escape_candidates(data, escaped))
         )
 
     def _redact_string(self, text: bytes, kinds: set[str], pattern_mask: int) -> bytes:
+        """Overwrite the private values in a string, including those with escaped characters such as ``%2F``."""
         redacted = self._redact_unescaped(text, kinds, pattern_mask=pattern_mask)
         if not _ESCAPE.search(redacted):
             return redacted
@@ -274,32 +275,35 @@ class TooManyCandidates(Exception):  # noqa: N818 - never leaves the readers
     """The exception for data that has more possible matches than the caller allows."""
 
 
-def _check_candidate_count(number: int, most: int | None) -> None:
-    if most is not None and number > most:
+def _check_candidate_count(number: int, max_candidates: int | None) -> None:
+    """Raise ``TooManyCandidates`` if a number of candidates exceeds the maximum."""
+    if max_candidates is not None and number > max_candidates:
         raise TooManyCandidates
 
 
-def environment_candidates(data: bytes, most: int | None = None, *, homes: bool = False) -> list[int]:
-    """Return the offsets at which a complete environment may begin.
+def environment_candidates(data: bytes, max_candidates: int | None = None, *, include_homes: bool = False) -> list[int]:
+    """Return the offsets at which a complete process environment may begin in data.
 
     Args:
         data: Any bytes.
-        most: Maximum number of offsets, or None for no limit.
-        homes: Whether to include the offsets of single variables and of paths of home folders.
+        max_candidates: Maximum number of offsets, or None for no limit.
+        include_homes: Whether to include the offsets of single variables and of paths of home folders.
 
     Raises:
         TooManyCandidates: There are more offsets than the maximum.
     """
-    if not homes and not any(name in data for name in environments.ALMOST_ALWAYS_SET):
+    if not include_homes and not any(name in data for name in environments.ALMOST_ALWAYS_SET):
         return []
-    starts = _environment_search_strings(homes=homes).find_starts(data)
-    _check_candidate_count(len(starts), most)
+    starts = _environment_search_strings(include_homes=include_homes).find_starts(data)
+    _check_candidate_count(len(starts), max_candidates)
     return starts
 
 
 @functools.cache
-def _environment_search_strings(*, homes: bool) -> SearchStrings:
-    return SearchStrings(dict.fromkeys((*environments.SEARCH_STRINGS, *(HOME_SEARCH_STRINGS if homes else ())), 0))
+def _environment_search_strings(*, include_homes: bool) -> SearchStrings:
+    return SearchStrings(
+        dict.fromkeys((*environments.SEARCH_STRINGS, *(HOME_SEARCH_STRINGS if include_homes else ())), 0)
+    )
 
 
 def _confirmed_patterns(pattern_bits: int, data: bytes, start: int) -> int:
@@ -322,17 +326,17 @@ def _confirmed_patterns(pattern_bits: int, data: bytes, start: int) -> int:
 _CONFIRMED = [(nth, pattern.confirm) for nth, pattern in enumerate(PATTERNS) if pattern.confirm is not None]
 
 
-def _limit_matches(matches: Iterator[re.Match[bytes]], most: int | None) -> Iterator[re.Match[bytes]]:
+def _limit_matches(matches: Iterator[re.Match[bytes]], max_candidates: int | None) -> Iterator[re.Match[bytes]]:
     """Yield matches, and raise ``TooManyCandidates`` if there are more than a maximum number."""
     for number, match in enumerate(matches, 1):
-        _check_candidate_count(number, most)
+        _check_candidate_count(number, max_candidates)
         yield match
 
 
-def _prefilter_candidates(data: bytes, most: int | None) -> Iterator[Candidate]:
+def _prefilter_candidates(data: bytes, max_candidates: int | None) -> Iterator[Candidate]:
     """Yield the ranges of data that match a prefilter, each with a bit mask of the patterns that have the prefilter."""
     for prefilter, pattern_bits in PREFILTERS:
-        for match in _limit_matches(prefilter.finditer(data), most):
+        for match in _limit_matches(prefilter.finditer(data), max_candidates):
             start, end = match.span()
             if data[start : start + 2] != _AFTER_DRIVE or data[max(0, start - 1) : start].isalpha():
                 yield start, end, pattern_bits
@@ -361,12 +365,14 @@ def _is_word_character(char: bytes, letters: frozenset[int]) -> bool:
 
 
 def _is_word_start(before: bytes, first: bytes, second: bytes, letters: frozenset[int]) -> bool:
+    """Return whether a word begins with the character ``first``, given the characters before and after it."""
     if before and before[0] in letters and first[0] in letters:
         return first.isupper() and (before.islower() or second.islower())
     return not (first.isdigit() and before.isdigit())
 
 
 def _is_word_end(last: bytes, after: bytes, next_after: bytes, letters: frozenset[int]) -> bool:
+    """Return whether a word ends with the character ``last``, given the two characters after it."""
     if after and last[0] in letters and after[0] in letters:
         return after.isupper() and (last.islower() or next_after.islower())
     return not (last.isdigit() and after.isdigit())
@@ -412,7 +418,7 @@ def _decode_escapes(text: bytes) -> tuple[bytes, npt.NDArray[np.int8]]:
 
 
 def _encode_escapes(text: bytes, decoded: bytes, after: bytes, lengths: npt.NDArray[np.int8]) -> bytes:
-    """Apply the changes of the decoded form of a string to the string itself, which contains escaped characters.
+    """Apply the changes of a decoded string to the original string, in which characters are escaped.
 
     If an escaped character such as ``%2F`` changed, all bytes that encode it are overwritten.
 

@@ -202,6 +202,7 @@ _IPV6_GROUPS = 8
 
 
 def _overwrite_ipv6(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+    """Overwrite the digits of an IPv6 address, unless the match is only a part of an address."""
     is_complete = b"::" in match[0] or match[0].count(b":") == _IPV6_GROUPS - 1
     return _HEX.sub(FILL, match[0]) if is_complete else match[0]
 
@@ -269,6 +270,7 @@ _HOMES = Pattern(
 
 
 def _overwrite_account(name: bytes) -> bytes:
+    """Overwrite the name of a user account, unless it is common, such as ``root``."""
     return name if name.lower() in COMMON else overwrite_text(name)
 
 

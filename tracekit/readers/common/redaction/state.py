@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.common.redaction import environments
 from tracekit.readers.common.redaction.kinds import COMMAND, ENVIRONMENT, HOST, IDENTIFIER, KINDS, PATH, USER
-from tracekit.readers.common.redaction.names import ALL_PATTERNS, Names
+from tracekit.readers.common.redaction.names import ALL_PATTERNS, PrivateValueMatcher
 from tracekit.readers.common.redaction.patterns import HOME_FOLDER, overwrite_private_folders
 from tracekit.readers.common.redaction.pseudonyms import Pseudonyms
 from tracekit.readers.common.redaction.vocabulary import COMMON, TECHNICAL, is_known_folder
@@ -87,7 +87,7 @@ class Redaction:
         self._variables = 0
 
     def replace(self, kind: str, value: bytes) -> bytes:
-        """Collect the names in a private value, count the value, and return its replacement.
+        """Return the replacement of a private value. The value is counted, and the names in it are collected.
 
         The replacement of a host name is a pseudonym. All other values are replaced with empty bytes. A value that was
         already replaced is returned unchanged and is not counted.
@@ -100,7 +100,7 @@ class Redaction:
         return replacement
 
     def replace_uuid(self, value: bytes) -> bytes:
-        """Return the pseudonym of a UUID that is given as 16 bytes, and count the UUID.
+        """Return the pseudonym of a UUID that is given as 16 bytes, and increase the number of redacted UUIDs.
 
         A value with another length, or a value that is already a pseudonym, is returned unchanged and is not counted.
         """
@@ -136,37 +136,37 @@ class Redaction:
         elif kind == PATH:
             self._collect_home_users(value)
 
-    def names(self) -> Names:
+    def matcher(self) -> PrivateValueMatcher:
         """Return a matcher for the names and values collected so far.
 
         Raises:
             CorruptTraceError: There is a chain of too many names that each begin with the previous one.
         """
-        names = Names(self._names, self._values, self.pseudonyms)
-        if names.depth > MAX_NESTED:
+        matcher = PrivateValueMatcher(self._names, self._values, self.pseudonyms)
+        if matcher.depth > MAX_NESTED:
             raise CorruptTraceError(
                 f"it has more than {MAX_NESTED} private names that each begin with the previous one, "
                 "which tracekit does not support",
                 path=self.path,
             )
-        return names
+        return matcher
 
-    def overwrite(self, names: Names, text: bytes, pattern_mask: int = ALL_PATTERNS) -> bytes:
+    def overwrite(self, matcher: PrivateValueMatcher, text: bytes, pattern_mask: int = ALL_PATTERNS) -> bytes:
         """Return a string or binary data in which the private values are overwritten.
 
         For each kind of private value in the string, the count of the kind is increased by 1.
 
         Args:
-            names: Matcher for the private values.
+            matcher: Matcher for the private values.
             text: The string or the binary data.
-            pattern_mask: Bit mask of the patterns to search for, as for ``Names.redact``.
+            pattern_mask: Bit mask of the patterns to search for, as for ``PrivateValueMatcher.redact``.
         """
-        redacted, kinds = names.redact(text, pattern_mask)
+        redacted, kinds = matcher.redact(text, pattern_mask)
         self.counts.update(kinds)
         return redacted
 
     def _collect_from_environment(self, text: bytes) -> None:
-        for name, value in environments.variables(text):
+        for name, value in environments.environment_variables(text):
             self._variables += 1
             if self._variables > MAX_VARIABLES:
                 raise CorruptTraceError(

@@ -79,7 +79,7 @@ class Schema(NamedTuple):
     overflow_pages: Ints
 
     def tables(self) -> dict[str, Entry]:
-        """Return the entry of each ordinary table by table name."""
+        """Return the row of the schema table for each ordinary table, by table name."""
         return {e.name: e for e in self.entries if e.is_table}
 
 
@@ -108,7 +108,7 @@ def read_schema(file: PageFile) -> Schema:
     for run in trees.split_runs(tree, file.page_size):
         block = file.read(run.pages)
         cells = trees.find_cells(file, block, run)
-        size += trees.summarize(file, block, cells, run).payload
+        size += trees.summarize_run(file, block, cells, run).payload
         if size > MAX_BYTES or len(entries) + len(cells.rowids) > MAX_ENTRIES:
             raise Damage(
                 f"its schema has more than {MAX_BYTES} bytes or {MAX_ENTRIES} entries, which tracekit does not support"

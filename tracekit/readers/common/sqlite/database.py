@@ -297,7 +297,7 @@ class Database:
     @contextlib.contextmanager
     def _checked_reading(self, table: str | None = None) -> Iterator[None]:
         """Return a context manager that converts errors to public errors, and checks that the file has not changed."""
-        self._file.check()
+        self._file.check_unchanged()
         try:
             yield
         except (
@@ -305,9 +305,9 @@ class Database:
             sqlite3.Error,
             UnicodeError,
         ) as e:  # SQLite quotes bytes of a damaged schema in its errors
-            self._file.check()
+            self._file.check_unchanged()
             raise self._corrupt_error(e, table) from e
-        self._file.check()
+        self._file.check_unchanged()
 
     def _read_schema(self) -> dict[str, catalogue.Entry]:
         """Return the schema entry of each ordinary table by name, after checking the schema.
@@ -316,7 +316,7 @@ class Database:
         schema at its first statement, whatever their size.
         """
         schema = catalogue.read_schema(self._file)
-        self._used_pages.claim(np.concatenate([schema.tree.inner, schema.tree.leaves, schema.overflow_pages]))
+        self._used_pages.mark_used(np.concatenate([schema.tree.inner, schema.tree.leaves, schema.overflow_pages]))
         entries = schema.tables()
         for name in (n for n in entries if n.lower() in catalogue.STATISTICS):
             statistics = SqliteTable(self._file, self._used_pages, entries[name], [])
@@ -340,7 +340,7 @@ class Database:
         return infos
 
     def _table(self, name: str) -> SqliteTable:
-        """Return an open table by name.
+        """Return the table with the given name.
 
         The first call checks the inner pages of the table. If they are damaged, every call raises the error.
         """
@@ -456,4 +456,5 @@ def _filter_mask(values: pa.Array, where: Condition) -> pa.Array:
 
 
 def _filter_key(where: Condition) -> tuple[str, tuple[int, ...]]:
+    """Return the key under which the number of rows that match a filter is recorded."""
     return where.column, where.values

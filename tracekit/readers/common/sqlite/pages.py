@@ -81,7 +81,7 @@ class PageFile:
         self.count = min(self.header.pages or present, present)
         _increase_malloc_threshold()
 
-    def check(self) -> None:
+    def check_unchanged(self) -> None:
         """Check that the file has not changed since this object was created.
 
         Raises:
@@ -106,9 +106,9 @@ class PageFile:
                     for a, b in _consecutive_ranges(numbers)
                 )
         except OSError as e:
-            self.check()
+            self.check_unchanged()
             raise TracekitError(f"cannot be read: {e.strerror or e}", path=self.path, hint=COPY_HINT) from e
-        self.check()
+        self.check_unchanged()
         if not complete:
             raise Damage(f"the file ends before page {int(numbers.max())}")
         return PageBlock(data, numbers, size)

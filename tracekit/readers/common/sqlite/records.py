@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracekit.readers.common.sqlite.trees import Cells
 
     DecodedColumn: TypeAlias = tuple[Ints, Flags | None]
-    """The values of a column, with 0 for null, and a mask of the values that are not null, or None without nulls."""
+    """The values of a column (0 for null), and a mask of the non-null values, or None if there are no nulls."""
 
 ROWID = -1
 """Column number of the rowid, and of a column that is an alias of the rowid."""
@@ -91,7 +91,7 @@ def decode_integers(block: PageBlock, cells: Cells, columns: Sequence[int]) -> l
     numbers = {c for c in columns if c != ROWID}
     try:
         has_values = numbers and len(cells.rowids)
-        values = _Record.from_cells(block, cells, max(numbers)).columns(numbers) if has_values else {}
+        values = _RecordDecoder.from_cells(block, cells, max(numbers)).columns(numbers) if has_values else {}
     except (UnsupportedRecordError, OutsideError):
         return None
     empty = np.empty(0, np.int64)
@@ -137,7 +137,7 @@ class _Cursor:
         self.at, self.offset, self._window = at, offset, None
 
 
-class _Record:
+class _RecordDecoder:
     """A decoder that reads many records at once, column by column."""
 
     def __init__(self, block: PageBlock, header: Ints, content: Ints, end: Ints) -> None:
@@ -148,14 +148,14 @@ class _Record:
         self._bits: tuple[Bytes, Bytes] = (np.empty(0, np.uint8), np.empty(0, np.uint8))
 
     @classmethod
-    def from_cells(cls, block: PageBlock, cells: Cells, last: int) -> _Record:
+    def from_cells(cls, block: PageBlock, cells: Cells, last: int) -> _RecordDecoder:
         """Create a decoder for the columns up to the column number ``last``.
 
         Raises:
             UnsupportedRecordError: The header of a record cannot hold the serial types of these columns.
         """
         length, at = block.varints_at(cells.starts)
-        if _is_out_of_range(length, last + 2):
+        if _is_any_outside(length, last + 2):
             raise UnsupportedRecordError
         content = cells.starts + length
         if (content > cells.ends).any():
@@ -191,7 +191,7 @@ class _Record:
             self._header.skip(1)
             return common if common == some else rows[:, index].copy()
         types, end = self._header.block.varints_at(self._header.position())
-        if _is_out_of_range(types, 0):
+        if _is_any_outside(types, 0):
             raise UnsupportedRecordError
         self._header.move(end, 0)
         return types
@@ -222,6 +222,7 @@ class _Record:
         return values, types != 0 if low == 0 else None
 
     def _read_values(self, dtype: str) -> Ints:
+        """Return the next value of each record, which has the given numpy type."""
         rows, index, _ = self._content.window(8)
         return np.ndarray((len(rows),), dtype, rows, index, (rows.shape[1],)).astype(np.int64)
 
@@ -245,8 +246,9 @@ def _combine_rows(rows: Bytes, operation: np.ufunc) -> Bytes:
     return folded
 
 
-def _is_out_of_range(values: Ints, low: int) -> bool:
-    return bool(len(values)) and not (low <= int(values.min()) and int(values.max()) < _MAX_LENGTH)
+def _is_any_outside(values: Ints, minimum: int) -> bool:
+    """Return whether any value is less than a minimum, or is not less than ``_MAX_LENGTH``."""
+    return bool(len(values)) and not (minimum <= int(values.min()) and int(values.max()) < _MAX_LENGTH)
 
 
 def _has_real_affinity(kind: str) -> bool:

@@ -1,4 +1,4 @@
-"""Tables of a SQLite file. Their leaf pages are checked, and the rows on them are counted, when they are first read."""
+"""Tables of a SQLite file, whose leaf pages are checked, and whose rows are counted, when they are first read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class UsedPages:
         self._used = np.zeros(file.count + 1, np.bool_)
         self._lock = threading.Lock()
 
-    def claim(self, pages: Ints) -> None:
+    def mark_used(self, pages: Ints) -> None:
         """Mark pages as used by a table.
 
         Raises:
@@ -72,7 +72,7 @@ class SqliteTable:
         self._file = file
         self._used_pages = used_pages
         tree = trees.read_tree(file, entry.root)
-        used_pages.claim(np.append(tree.inner, tree.leaves))
+        used_pages.mark_used(np.append(tree.inner, tree.leaves))
         self.runs: list[Run] = trees.split_runs(tree, file.page_size, RUN_BYTES)
         self._summaries: list[RunSummary | None] = [None] * len(self.runs)
         self._matches: dict[tuple[int, Hashable], int] = {}
@@ -181,7 +181,7 @@ class SqliteTable:
         run = self.runs[nth]
         block = self._file.read(run.pages)
         cells = trees.find_cells(self._file, block, run)
-        summary = self._summaries[nth] or self._store_summary(nth, trees.summarize(self._file, block, cells, run))
+        summary = self._summaries[nth] or self._store_summary(nth, trees.summarize_run(self._file, block, cells, run))
         return summary, block, cells
 
     def _store_summary(self, nth: int, summary: RunSummary) -> RunSummary:
@@ -196,7 +196,7 @@ class SqliteTable:
             total = self._overflowing + summary.overflowing
             if total > self._file.count * self._file.page_size:
                 raise Damage(f"its rows declare {total} bytes on overflow pages, more than the file has")
-            self._used_pages.claim(summary.overflow_pages)
+            self._used_pages.mark_used(summary.overflow_pages)
             self._overflowing = total
             self._summaries[nth] = summary._replace(overflow_pages=summary.overflow_pages[:0])
             return summary

@@ -141,15 +141,15 @@ def find_cells(file: PageFile, block: PageBlock, run: Run) -> Cells:
     Raises:
         Damage: A page is not a leaf, rows overlap or extend beyond their page, or rowids are not in order.
     """
-    _raise_if_any_page(block, block.kinds != LEAF, "is not a leaf page of a table")
+    _raise_for_invalid_page(block, block.kinds != LEAF, "is not a leaf page of a table")
     if not run.is_root:
-        _raise_if_any_page(block, block.counts == 0, "has no rows")
+        _raise_for_invalid_page(block, block.counts == 0, "has no rows")
     at = _cell_offsets(file, block, HEAD_BYTES[LEAF])
     payload, middle = block.varints_at(at)
     rowids, starts = block.varints_at(middle)
     limit = min(file.count * file.page_size, _LONGEST)
     if len(payload) and not 1 <= int(payload.min()) <= int(payload.max()) <= limit:
-        _raise_if_any_cell(
+        _raise_for_invalid_cell(
             block, (payload < 1) | (payload > limit), "has a record that is empty or larger than the file"
         )
     on_leaf = _bytes_on_leaf(file, payload)
@@ -159,7 +159,7 @@ def find_cells(file: PageFile, block: PageBlock, run: Run) -> Cells:
     return cells
 
 
-def summarize(file: PageFile, block: PageBlock, cells: Cells, run: Run) -> RunSummary:
+def summarize_run(file: PageFile, block: PageBlock, cells: Cells, run: Run) -> RunSummary:
     """Return the totals of one run of leaf pages.
 
     Raises:
@@ -206,13 +206,14 @@ def _next_level(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
 
 
 def _child_pages(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
+    """Return the child pages of one batch of inner pages, and the highest allowed rowid of each child page."""
     block = file.read(pages)
-    _raise_if_any_page(block, block.kinds != INNER, "is not an inner page of a table")
-    _raise_if_any_page(block, (block.counts == 0) & (pages != 1), "has no keys")
+    _raise_for_invalid_page(block, block.kinds != INNER, "is not an inner page of a table")
+    _raise_for_invalid_page(block, (block.counts == 0) & (pages != 1), "has no keys")
     at = _cell_offsets(file, block, HEAD_BYTES[INNER])
     left = block.read_page_numbers(at)
     keys, ends = block.varints_at(at + 4)
-    _raise_if_any_cell(
+    _raise_for_invalid_cell(
         block, ends > (at & -file.page_size) + file.usable, "has a key that extends beyond the end of the page"
     )
     last = block.read_page_numbers(block.starts + block.head + 8)
@@ -223,15 +224,15 @@ def _child_pages(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
 def _cell_offsets(file: PageFile, block: PageBlock, head_bytes: int) -> Ints:
     """Return the positions of the cells of all pages, in the order of the pages."""
     counts = block.counts
-    _raise_if_any_page(block, counts > (file.page_size - 8) // 6, "declares more cells than fit on it")
+    _raise_for_invalid_page(block, counts > (file.page_size - 8) // 6, "declares more cells than fit on it")
     most = int(counts.max())
     first = block.head + head_bytes
-    _raise_if_any_page(block, first + 2 * counts > file.usable, "declares more cells than fit on it")
+    _raise_for_invalid_page(block, first + 2 * counts > file.usable, "declares more cells than fit on it")
     pointers = block.pages[:, first : first + 2 * most].view(">u2")
     at = pointers[np.arange(most) < counts[:, None]].astype(np.int64)
     lowest = np.repeat(first + 2 * counts, counts)
     at += (starts := np.repeat(block.starts, counts))
-    _raise_if_any_cell(
+    _raise_for_invalid_cell(
         block,
         (at - starts < lowest) | (at - starts > file.usable - _SHORTEST_CELL),
         "has a pointer to a cell outside the page",
@@ -254,14 +255,14 @@ def _check_extents(file: PageFile, block: PageBlock, at: Ints, cells: Cells) -> 
     ends = cells.ends
     if cells.on_leaf is not cells.payload:
         ends = ends + _PAGE_NUMBER_BYTES * (cells.payload > cells.on_leaf)
-    _raise_if_any_cell(
+    _raise_for_invalid_cell(
         block, ends > (at & -file.page_size) + file.usable, "has a row that extends beyond the end of the page"
     )
     overlapping = ends[1:] > at[:-1]  # rows are written from the end of a page towards its beginning
     overlapping[np.cumsum(block.counts)[:-1] - 1] = False  # the following row is on the next page
     if overlapping.any():
         order = np.argsort(at, kind="stable")
-        _raise_if_any_cell(block, np.append(ends[order][:-1] > at[order][1:], False), "has rows that overlap")
+        _raise_for_invalid_cell(block, np.append(ends[order][:-1] > at[order][1:], False), "has rows that overlap")
 
 
 def _check_order(block: PageBlock, rowids: Ints, run: Run) -> None:
@@ -271,8 +272,8 @@ def _check_order(block: PageBlock, rowids: Ints, run: Run) -> None:
     ends = np.cumsum(block.counts)
     lows = np.append(run.low, run.highs[:-1] + 1)
     outside = (rowids[ends - 1] > run.highs) | (rowids[ends - block.counts] < lows)
-    _raise_if_any_page(block, outside, "has rowids outside the range that its parent pages declare")
-    _raise_if_any_cell(block, np.append(rowids[1:] <= rowids[:-1], False), "has rowids that are not in order")
+    _raise_for_invalid_page(block, outside, "has rowids outside the range that its parent pages declare")
+    _raise_for_invalid_cell(block, np.append(rowids[1:] <= rowids[:-1], False), "has rowids that are not in order")
 
 
 def _check_page_numbers(file: PageFile, pages: Ints, lowest: int) -> Ints:
@@ -290,7 +291,7 @@ def _check_page_numbers(file: PageFile, pages: Ints, lowest: int) -> Ints:
     return pages
 
 
-def _raise_if_any_page(block: PageBlock, is_invalid: Flags, what: str) -> None:
+def _raise_for_invalid_page(block: PageBlock, is_invalid: Flags, what: str) -> None:
     """Raise an error for the first invalid page, if there is one.
 
     Args:
@@ -305,7 +306,7 @@ def _raise_if_any_page(block: PageBlock, is_invalid: Flags, what: str) -> None:
         raise Damage(f"page {block.numbers[int(np.argmax(is_invalid))]} {what}")
 
 
-def _raise_if_any_cell(block: PageBlock, is_invalid: Flags, what: str) -> None:
+def _raise_for_invalid_cell(block: PageBlock, is_invalid: Flags, what: str) -> None:
     """Raise an error for the page of the first invalid cell, if there is one.
 
     Args:
