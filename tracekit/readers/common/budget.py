@@ -69,8 +69,8 @@ class Budget:
             self._check_memory(rows, row_bytes, what, self.left)
             self.reserved += rows * row_bytes
 
-    def check(self, rows: int, row_bytes: int, what: str) -> None:
-        """Check that memory for temporary data is within the limit, without reserving it.
+    def check_temporary(self, rows: int, row_bytes: int, what: str) -> None:
+        """Check that memory for temporary data is within the limit of the budget, without reserving it.
 
         The memory that is already reserved is ignored.
 
@@ -93,8 +93,8 @@ class Budget:
     def _check_memory(self, rows: int, row_bytes: int, what: str, available: int) -> None:
         if rows * row_bytes > available:
             raise Damage(
-                f"{rows:,} {what} would take {rows * row_bytes:,} bytes of memory, but only {available:,} "
-                f"of the {self.limit:,} bytes that tracekit allows for a file of {self._file_bytes:,} bytes are left"
+                f"{rows:,} {what} would take {rows * row_bytes:,} bytes of memory; tracekit allows {self.limit:,} "
+                f"bytes for a file of {self._file_bytes:,} bytes, and {available:,} bytes of this limit are left"
             )
 
 

@@ -44,7 +44,7 @@ class TablePath(NamedTuple):
 
 
 class TableFile(Protocol):
-    """The metadata of a table file, and a method that reads its columns.
+    """The interface of a table file, which provides its metadata and reads its columns.
 
     Attributes:
         schema: Schema of the table.

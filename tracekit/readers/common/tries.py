@@ -146,7 +146,7 @@ class Trie:
             if capacity > MAX_NODES:
                 raise Damage(f"it has more than {MAX_NODES:,} {self._what}, which tracekit does not support")
             self._budget.reserve(capacity - self._capacity, NODE_BYTES, self._what)
-        self._budget.check(input_bytes, 1, f"bytes of {self._what}")
+        self._budget.check_temporary(input_bytes, 1, f"bytes of {self._what}")
         input_bytes = max(self._input_bytes, -(-input_bytes // 8) * 8)
         table, arrays = 2 * capacity, CELL * (capacity + 2)
         at = [_INPUT + input_bytes + k * arrays for k in range(4)]

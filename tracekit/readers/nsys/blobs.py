@@ -30,7 +30,7 @@ _DIGITS = np.frombuffer(b"".join(b"%02x" % n for n in range(256)), np.uint8).res
 def format_blobs(column: pa.Array) -> pa.Array:
     """Format each blob of NVTX payloads in a column as a string, such as ``7:0a00,7:0b00``. A null remains null.
 
-    The parts of the string are described at the top of this module.
+    The string consists of the schema id of each payload and its bytes in hexadecimal.
 
     Raises:
         ValueError: The total size of the blobs is 1 GiB or more.

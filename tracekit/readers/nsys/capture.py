@@ -74,7 +74,7 @@ class NsysCapture(Lookups, Capture):
             (name, table) for name in names if name not in _WHOLE_TABLES for table in schemas.table(name).source_tables
         ]
         counts = dict.fromkeys(names, 0)
-        conditions = [(table, self._condition(name, table)) for name, table in sources]
+        conditions = [(table, self._row_filter(name, table)) for name, table in sources]
         rows = self._count_with_stacks(conditions) if stacks.TABLE in names else self.tables.counts(conditions)
         for (name, _), number in zip(sources, rows, strict=True):
             counts[name] += number
@@ -181,7 +181,7 @@ class NsysCapture(Lookups, Capture):
                 c: col.cast_numbers(self._resolve_column(name, table, c, raw), kind) for c, kind in declared.items()
             }
 
-        return Request(table, source_types(schema, table, columns), self._condition(name, table), convert)
+        return Request(table, source_types(schema, table, columns), self._row_filter(name, table), convert)
 
     def machine_table(self, name: str) -> pa.Table:
         """Return a declared table about the machine. The first call reads the whole table."""
@@ -190,7 +190,7 @@ class NsysCapture(Lookups, Capture):
         return self._machine_tables[name]
 
     def _resolve_column(self, name: str, table: str, column: str, raw: pa.Table) -> pa.ChunkedArray | pa.Array:
-        """Compute a declared column from columns of a source table, with one value per row of these columns."""
+        """Return a declared column that is computed from columns of a source table and has the same rows."""
         resolver = column_resolvers(name).get(column)
         if resolver is None:
             return self.resolve_by_declaration(name, table, column, raw)
@@ -236,7 +236,7 @@ class NsysCapture(Lookups, Capture):
         """Close the file."""
         self.tables.close()
 
-    def _condition(self, name: str, source: str) -> Where | None:
+    def _row_filter(self, name: str, source: str) -> Where | None:
         """Return the filter that selects the rows of a declared table from one of its source tables."""
         where = {**nvtx.FILTERS, **machine.FILTERS}.get(name)
         if where and source in self.tables.columns and where.column not in self.tables.columns[source]:
@@ -264,7 +264,7 @@ class NsysCapture(Lookups, Capture):
         row = (
             None
             if index is None or source not in columns
-            else self.tables.rowid(source, index, self._condition(name, source))
+            else self.tables.rowid(source, index, self._row_filter(name, source))
         )
         return CorruptTraceError(message or default, path=self.path, table=source, row=row, hint=self.tables.hint)
 

@@ -51,7 +51,7 @@ All other properties may be private, so they are not read.
 _LONGEST_PROPERTY = 256
 
 
-def capture_facts(capture: Lookups) -> dict[str, str]:
+def capture_info_values(capture: Lookups) -> dict[str, str]:
     """Return the values of ``capture_info`` by name.
 
     The table holds the tool and its version, the time origin, the duration, and properties of the machine.
@@ -99,8 +99,8 @@ _VERSIONS: dict[str, Callable[[str], str]] = {"driver_version": _driver_version,
 
 def capture_info_columns(capture: Lookups) -> Columns:
     """Return the columns of ``capture_info``, which holds names and values, such as the tool and its version."""
-    facts = capture_facts(capture)
-    return {"name": pa.array(facts.keys(), pa.string()), "value": pa.array(facts.values(), pa.string())}
+    values = capture_info_values(capture)
+    return {"name": pa.array(values.keys(), pa.string()), "value": pa.array(values.values(), pa.string())}
 
 
 def device_columns(capture: Lookups) -> Columns:
@@ -192,7 +192,7 @@ RESOLVERS: dict[str, dict[str, Resolver]] = {
 
 
 def _row_count(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> int:
-    """Return the length of columns of equal length, or 0 if there are no columns."""
+    """Return the number of rows of columns of equal length, or 0 if there are no columns."""
     return len(next(iter(columns.values()))) if columns else 0
 
 
@@ -233,26 +233,26 @@ def _declared_columns(capture: Lookups, origin: SourceTable) -> Columns:
     return {name: pc.coalesce(*(raw[c] for c in sources)) for name, sources in origin.columns.items()}
 
 
-def _fill_nulls(rows: Columns, others: Columns, key: str | None) -> Columns:
+def _fill_nulls(rows: Columns, fallback: Columns, key: str | None) -> Columns:
     """Replace nulls in the columns of a table with values from another table.
 
     For each row, the values come from the first row of the other table with the same key.
 
     Args:
         rows: The columns to complete.
-        others: The columns of the other table.
+        fallback: The columns of the other table.
         key: Name of the column by which rows are matched, or None to change nothing.
 
     Raises:
         ValueError: The strings in a resulting column exceed the limit for a column of this many rows.
     """
-    if key is None or not _row_count(others):
+    if key is None or not _row_count(fallback):
         return rows
-    numbers = col.single_array(pc.index_in(rows[key], col.single_array(others[key]), skip_nulls=True))
+    numbers = col.single_array(pc.index_in(rows[key], col.single_array(fallback[key]), skip_nulls=True))
     filled = {
-        c: pc.coalesce(data, _values_at(col.single_array(others[c]), numbers))
+        c: pc.coalesce(data, _values_at(col.single_array(fallback[c]), numbers))
         for c, data in rows.items()
-        if c in others
+        if c in fallback
     }
     return {**rows, **filled}
 

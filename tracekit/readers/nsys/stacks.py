@@ -168,8 +168,8 @@ class StackBuilder:
         budget = capture.budget()
         self.frames = _FrameBuilder(budget)
         tables = [table for table in CHAIN_TABLES if table in capture.tables.columns]
-        self.collectors: list[_StackCollector | _RowCollector | _PythonCollector] = [
-            (_StackCollector if FRAMES in capture.tables.columns[table] else _RowCollector)(
+        self.collectors: list[_StackCollector | _FrameRowCollector | _PythonCollector] = [
+            (_StackCollector if FRAMES in capture.tables.columns[table] else _FrameRowCollector)(
                 table, self.frames, Trie(budget, "frames of call stacks"), capture
             )
             for table in tables
@@ -295,12 +295,12 @@ class _StackCollector:
         new = np.flatnonzero(known.is_null().to_numpy(zero_copy_only=False))
         if len(new):
             added = column.dictionary.take(pa.array(new))
-            nodes[new] = self._add(added)
+            nodes[new] = self._add_stacks(added)
             self._cache_nodes(added, nodes[new])
         self._stacks.append(nodes[column.indices.drop_null().to_numpy()])
         self._ids.append(ids.to_numpy(zero_copy_only=False)[rows].astype(np.int64))
 
-    def _add(self, encoded: pa.BinaryArray) -> UInt32Array:
+    def _add_stacks(self, encoded: pa.BinaryArray) -> UInt32Array:
         """Add encoded stacks to the trie, and return the node of each stack."""
         with damage_as_error(self._path, self.table):
             stacks = self._tables.decode_stacks(self.table, encoded)
@@ -319,7 +319,7 @@ class _StackCollector:
         return Chains(np.concatenate(self._ids), np.concatenate(self._stacks))
 
 
-class _RowCollector:
+class _FrameRowCollector:
     """A collector of call chains from a source table of an export, in which each row is one frame."""
 
     def __init__(self, table: str, frames: _FrameBuilder, trie: Trie, capture: Lookups) -> None:

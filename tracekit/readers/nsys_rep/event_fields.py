@@ -86,7 +86,7 @@ class EventFields:
         """
         if self._fields is None:
             selected_events, numbers = self.selected_events, self._needed.numbers
-            budget.check(len(selected_events.starts), FIELD_BYTES * len(numbers), "events")
+            budget.check_temporary(len(selected_events.starts), FIELD_BYTES * len(numbers), "events")
             self._fields = decode(
                 selected_events.buffer, selected_events.starts, selected_events.stops, numbers, self._needed.frames
             )

@@ -195,7 +195,7 @@ class _Payloads:
             field = field.take(np.flatnonzero(domains.mask(top_fields, len(fields.selected_events.starts))))
             rows = field.rows()
             begins, ends = field.spans()
-            budget.check(int((ends - begins).sum()), PAYLOAD_BYTES, "bytes of NVTX payloads")
+            budget.check_temporary(int((ends - begins).sum()), PAYLOAD_BYTES, "bytes of NVTX payloads")
             items = PayloadItems(buffer, np.arange(total) if rows is None else rows, begins, ends)
             first = np.flatnonzero(np.diff(items.rows, prepend=-1))
             rows = items.rows[first]

@@ -57,7 +57,7 @@ def payload_columns(schemas: Schemas, columns: dict[str, pa.Array], budget: Budg
         Damage: A message is invalid, or the strings exceed the memory budget.
     """
     payloads = columns["binaryData"]
-    budget.check(payloads.nbytes, PAYLOAD_BYTES, "bytes of NVTX payloads")
+    budget.check_temporary(payloads.nbytes, PAYLOAD_BYTES, "bytes of NVTX payloads")
     text, other = format_payloads(
         schemas, payloads, columns["globalTid"], columns["domainId"], min(MAX_TEXT, budget.left)
     )

@@ -62,11 +62,11 @@ _SWITCH_IDS = (
     ("NET_IB_SWITCH_METRIC", "globalId"),
     ("NET_IB_SWITCH_CONGESTION_EVENT", "globalId"),
 )
-"""Columns with the globally unique ids of InfiniBand devices, which join these tables."""
+"""Tables about InfiniBand devices, and the column of each table that holds the globally unique ids of devices."""
 _FIRST_GUID = 1 << 32
 """Smallest globally unique id. Smaller ids are numbers that an earlier redaction assigned."""
 MAX_VALUE = 64 << 20
-"""Maximum size of a value in bytes. Real exports have no larger values, and SQLite needs many times their size."""
+"""Maximum size of a value in bytes. Real exports have no larger values, and SQLite needs many times this size."""
 _CACHE_KIB = 16 << 10
 
 _UNWRITTEN = (

@@ -10,11 +10,11 @@ from tracekit.schemas import message_class
 __all__ = ["message_class", "parse"]
 
 
-def parse(kind: Any, data: bytes | memoryview, what: str) -> Any:
+def parse(message_type: Any, data: bytes | memoryview, what: str) -> Any:
     """Parse a message with the protobuf runtime. Fields that the schema does not declare are ignored.
 
     Args:
-        kind: The message class.
+        message_type: The class of the message.
         data: The encoded message.
         what: Noun phrase for the message in the error message, such as "the header".
 
@@ -24,6 +24,6 @@ def parse(kind: Any, data: bytes | memoryview, what: str) -> Any:
     from google.protobuf.message import DecodeError
 
     try:
-        return kind.FromString(bytes(data))
+        return message_type.FromString(bytes(data))
     except DecodeError as e:
         raise Damage(f"{what} is not a valid protobuf message ({len(data)} bytes)") from e

@@ -126,7 +126,7 @@ class _Cursor:
         return self._window[1], 0, True
 
     def skip(self, size: int | Ints) -> None:
-        """Advance all positions by the same number of bytes, or each position by its own number."""
+        """Advance all positions by a number of bytes, or each position by the number at its index in an array."""
         if isinstance(size, int):
             self.offset += size
         else:
