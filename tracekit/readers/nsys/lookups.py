@@ -134,7 +134,7 @@ class Lookups:
         return [builder.finish() for builder in used]
 
     def look_up(self, name: str, column: str, ids: pa.ChunkedArray, strings: col.StringTable) -> pa.DictionaryArray:
-        """Look up the strings of string ids or enum values. Unknown ids become null.
+        """Return the string of each string id, or the label of each enum value. Unknown ids become null.
 
         Args:
             name: Name of the declared table.

@@ -80,7 +80,7 @@ class StepBudget:
 
 @dataclass(frozen=True, slots=True)
 class BlockEntries:
-    """The entries of a block of events or of strings.
+    """The encoded events of a block of events, or the encoded strings of a block of strings, which are called entries.
 
     Attributes:
         body: Bytes of the decompressed block.

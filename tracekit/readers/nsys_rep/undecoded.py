@@ -134,8 +134,8 @@ def _generic_sizes(
 def _call_sizes(selected_events: SelectedEvents, event_type: int) -> Iterator[Size]:
     """Yield the class, the number and the total size in bytes of the function calls of one event type.
 
-    There is one item per event class. Its class is None if declared tables contain calls of this event class. If they
-    contain such calls only with certain nested messages, one more item counts the calls without these messages.
+    One item is yielded per event class. Its first element is None if declared tables contain the calls of the class.
+    If they contain only the calls with certain nested messages, another item counts the calls without such a message.
     """
     for event_class, count, size in _sizes_by_value(
         selected_events, np.arange(len(selected_events.starts)), layout.CLASS

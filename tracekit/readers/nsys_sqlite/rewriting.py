@@ -63,8 +63,8 @@ class StringColumns:
     """The columns of a temporary copy of a database that may hold strings.
 
     Attributes:
-        columns: Names of these columns of each ordinary table: all except generated columns and columns whose declared
-            type is numeric.
+        columns: Names of the columns of each ordinary table that may hold strings: all except generated columns and
+            columns whose declared type is numeric.
         tables: The ordinary tables, each with the columns to search: those of ``columns`` with a non-empty string or
             blob.
     """

@@ -188,8 +188,8 @@ class Redaction:
     def _collect_from_variable(self, value: bytes) -> None:
         """Collect private values from the value of an environment variable.
 
-        The value may be a list, as in ``PATH``. Of its elements, absolute paths are collected if they have private
-        folders, and all others unless they are short or common.
+        The value may be a list, as in ``PATH``. An element that is an absolute path is collected if it has private
+        folders. Any other element is collected unless it is short or common.
         """
         self._collect_home_users(value)
         for part in re.split(rb"[:;,]", value) if b"/" in value and b"://" not in value else [value]:

@@ -1,8 +1,8 @@
 """Decode integer columns from SQLite records, for many rows at once with numpy.
 
 A record is a header followed by the values. The header holds one serial type per column, which is a code for the type
-and the length of the value. If any record has a value that is not an integer or null in a requested column, too few
-columns, a requested value on an overflow page, or invalid lengths, nothing is decoded, and SQLite reads the rows.
+and the length of the value. Nothing is decoded, and SQLite has to read the rows, if any record has invalid
+lengths or too few columns, or if any requested value is neither an integer nor null, or is on an overflow page.
 """
 
 from __future__ import annotations
