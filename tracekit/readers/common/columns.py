@@ -148,7 +148,7 @@ def null_array(rows: int, kind: pa.DataType) -> pa.Array:
 
 @functools.lru_cache(maxsize=4)
 def _zero_buffer(bits: int) -> pa.Buffer:
-    """Return a buffer of zeros with eight bytes for each number of ``bits`` bits."""
+    """Return a buffer of ``8 * 2**bits`` zero bytes."""
     return pa.py_buffer(np.zeros(8 << bits, np.uint8))
 
 

@@ -114,7 +114,7 @@ class RawData:
         return body
 
     @property
-    def events(self) -> int:
+    def event_count(self) -> int:
         """Number of events that the report declares, limited to the number that can fit into its blocks."""
         return max(0, min(self._declared_events, sum(b.packed for b in self.blocks) // MIN_PACKED_EVENT_BYTES))
 
@@ -133,7 +133,7 @@ class RawData:
         return self._strings_and_end[0]
 
     @functools.cached_property
-    def threads(self) -> Message:
+    def thread_names(self) -> Message:
         """The message that contains the names of threads. It is empty if the report has none."""
         return Message(self._messages_after_strings[0] if self._has_thread_names else memoryview(b""))
 

@@ -71,7 +71,7 @@ class Events:
 
     def __init__(self, raw: RawData) -> None:
         self._raw = raw
-        self._batches = list(_split_into_batches(raw.blocks, raw.events)) or [range(0)]
+        self._batches = list(_split_into_batches(raw.blocks, raw.event_count)) or [range(0)]
         self._entries: list[Entries | None] = [None] * len(self._batches)
         self._damaged: dict[int, str] = {}
         self._buffers = _BufferPool()
@@ -171,7 +171,7 @@ class Events:
         self._entries[nth] = entries_of_batch
         return buffer, entries_of_batch, bases
 
-    def _decompress_blocks(self, nth: int, which: Int64Array) -> tuple[Buffer, Int64Array]:
+    def _decompress_blocks(self, nth: int, indices: Int64Array) -> tuple[Buffer, Int64Array]:
         """Decompress some blocks of a batch into one buffer.
 
         Returns:
@@ -179,10 +179,10 @@ class Events:
             The offset is 0 for blocks that are not decompressed.
         """
         blocks = [self._raw.blocks[i] for i in self._batches[nth]]
-        buffer = self._buffers.acquire(sum(blocks[i].size for i in which))
+        buffer = self._buffers.acquire(sum(blocks[i].size for i in indices))
         bases = np.zeros(len(blocks) + 1, np.int64)
         at = 0
-        for i in which.tolist():
+        for i in indices.tolist():
             body = self._raw.decompress(blocks[i])
             bases[i] = at
             buffer.data[at : at + len(body)] = body

@@ -176,7 +176,7 @@ def named_stream_rows(report: MachineReport) -> Iterable[Row]:
 
 def thread_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per named thread."""
-    return (_build_row(m, _THREAD) for m in report.raw.threads.iter_messages(fields_of("ThreadNames").threads))
+    return (_build_row(m, _THREAD) for m in report.raw.thread_names.iter_messages(fields_of("ThreadNames").threads))
 
 
 def metric_name_rows(report: MachineReport) -> Iterable[Row]:

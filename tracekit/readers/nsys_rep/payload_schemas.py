@@ -258,18 +258,18 @@ class Schemas:
             Damage: All schemas together have more than ``MAX_PLANNED`` values.
         """
         if schema_id < FIRST_SCHEMA:
-            return Plan(self._plan_predefined_type(schema_id))
+            return Plan(self._predefined_type_pieces(schema_id))
         key = (process_id, domain_id, schema_id)
         schema = self.schemas.get(key)
         if schema is not None and key not in self._plans:
-            self._plans[key] = self._plan_schema(process_id, domain_id, schema)
+            self._plans[key] = self._schema_plan(process_id, domain_id, schema)
         return self._plans.get(key)
 
-    def _plan_schema(self, process_id: int, domain_id: int, schema: PayloadSchema) -> Plan | None:
+    def _schema_plan(self, process_id: int, domain_id: int, schema: PayloadSchema) -> Plan | None:
         """Return a plan for formatting the payloads of a schema, or None if they cannot be formatted."""
         planner = _Planner(self, process_id, domain_id)
         try:
-            pieces = planner.plan_struct(schema, 0, 0)
+            pieces = planner.struct_pieces(schema, 0, 0)
         except _NoPlanError:
             return None
         finally:
@@ -282,7 +282,7 @@ class Schemas:
         values = sum(not isinstance(p, str) for p in plan.pieces)
         return plan if values <= plan.min_size and plan.width <= MAX_WIDTH else None
 
-    def _plan_predefined_type(self, type_id: int) -> Pieces:
+    def _predefined_type_pieces(self, type_id: int) -> Pieces:
         """Return the pieces of the JSON text of payloads that have a predefined type instead of a schema.
 
         If a payload contains several values, only the first value is formatted.
@@ -302,7 +302,7 @@ class _Planner:
         self.alignments: dict[int, int] = {}
         self.values = 0
 
-    def plan_struct(self, schema: PayloadSchema, offset: int, depth: int) -> Pieces:
+    def struct_pieces(self, schema: PayloadSchema, offset: int, depth: int) -> Pieces:
         """Return the pieces of the JSON text of a struct: constant strings, and values to format.
 
         Args:
@@ -322,11 +322,11 @@ class _Planner:
             after = behind + size * _value_count(entry)
             if schema.size and start + size * _value_count(entry) > schema.size:
                 raise _NoPlanError
-            planned = self.plan_entry(entry, offset + start, size, depth)
-            pieces += ["," if pieces else "", *planned] if planned else []
+            pieces_of_entry = self.entry_pieces(entry, offset + start, size, depth)
+            pieces += ["," if pieces else "", *pieces_of_entry] if pieces_of_entry else []
         return ["{", *pieces, "}"]
 
-    def plan_entry(self, entry: SchemaEntry, offset: int, size: int, depth: int) -> Pieces:
+    def entry_pieces(self, entry: SchemaEntry, offset: int, size: int, depth: int) -> Pieces:
         """Return the pieces of the JSON text of an entry of a struct: constant strings, and values to format.
 
         The pieces are concatenated in order. There are none for a union, which nsys omits.
@@ -335,16 +335,18 @@ class _Planner:
         if inner is not None and inner.kind in (UNION, UNION_WITH_SELECTOR):
             return []
         if not _is_array(entry):
-            return [f"{json_string(_entry_name(entry, inner))}:", *self.plan_value(entry, inner, offset, size, depth)]
+            return [f"{json_string(_entry_name(entry, inner))}:", *self.value_pieces(entry, inner, offset, size, depth)]
         self._count_values(entry.length)
-        items = (self.plan_value(entry, inner, offset + i * size, size, depth) for i in range(entry.length))
+        items = (self.value_pieces(entry, inner, offset + i * size, size, depth) for i in range(entry.length))
         return [
             f"{json_string(entry.name)}:[",
             *(p for i, item in enumerate(items) for p in ("," * (i > 0), *item)),
             "]",
         ]
 
-    def plan_value(self, entry: SchemaEntry, inner: PayloadSchema | None, offset: int, size: int, depth: int) -> Pieces:
+    def value_pieces(
+        self, entry: SchemaEntry, inner: PayloadSchema | None, offset: int, size: int, depth: int
+    ) -> Pieces:
         """Return the pieces of the JSON text of one value of an entry: constant strings, and values to format.
 
         An entry that is an array has several values.
@@ -352,7 +354,7 @@ class _Planner:
         if entry.flags & POINTER:
             return ['""']
         if inner is not None:
-            return self.plan_struct(inner, offset, depth + 1)
+            return self.struct_pieces(inner, offset, depth + 1)
         labels = self.report.enums.get((*self.key, entry.type))
         if labels is not None:
             return [Value(ValueFormat.ENUM, offset, size, labels)]

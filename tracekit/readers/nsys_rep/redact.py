@@ -233,10 +233,10 @@ class _RedactedReport:
             bytes(places), lambda p, v: encode_varint(moved[p.number]) if _is_moved_offset(p, moved) else v
         )
 
-    def _compress_if_changed(self, block: Block, body: bytes, after: bytes) -> bytes:
+    def _compress_if_changed(self, block: Block, body: bytes, redacted: bytes) -> bytes:
         """Return the compressed block of a redacted message, or the original block if the message is unchanged."""
-        if after != body:
-            return compress_block(after)
+        if redacted != body:
+            return compress_block(redacted)
         head = encode_varint(block.packed) + encode_varint(block.size)
         return head + bytes(self.raw.data[block.offset : block.offset + block.packed])
 

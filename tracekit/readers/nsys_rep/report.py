@@ -97,8 +97,8 @@ class Report:
         """
         if table in GENERIC_TABLES:
             listed = self.metrics if table == SAMPLES else self.counters
-            return self.raw.events * max(map(len, listed.values()), default=0)
-        return self.raw.events if table in layout.TABLES and not layout.TABLES[table].nested_message else 0
+            return self.raw.event_count * max(map(len, listed.values()), default=0)
+        return self.raw.event_count if table in layout.TABLES and not layout.TABLES[table].nested_message else 0
 
     def batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
         """Read columns of several tables in batches. All tables of events are read in one pass over the blocks.
@@ -264,7 +264,7 @@ class Report:
         self.container.close()
 
     def _source_columns(self) -> dict[str, tuple[str, ...]]:
-        """Return the column names of each source table that the version of nsys exports."""
+        """Return the names of the columns that the nsys version of the report exports, by source table."""
         version = self.container.nsys_version
         known = {
             name: tuple(c for c, at in table.columns.items() if not () < version < at.since)

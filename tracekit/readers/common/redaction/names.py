@@ -417,7 +417,7 @@ def _decode_escapes(text: bytes) -> tuple[bytes, npt.NDArray[np.int8]]:
     return decoded[lengths > 0].tobytes(), lengths[lengths > 0]
 
 
-def _encode_escapes(text: bytes, decoded: bytes, after: bytes, lengths: npt.NDArray[np.int8]) -> bytes:
+def _encode_escapes(text: bytes, decoded: bytes, changed: bytes, lengths: npt.NDArray[np.int8]) -> bytes:
     """Apply the changes of a decoded string to the original string, in which characters are escaped.
 
     If an escaped character such as ``%2F`` changed, all bytes that encode it are overwritten.
@@ -425,10 +425,10 @@ def _encode_escapes(text: bytes, decoded: bytes, after: bytes, lengths: npt.NDAr
     Args:
         text: The original string.
         decoded: The decoded string before the changes.
-        after: The decoded string after the changes, of the same length.
+        changed: The decoded string after the changes, of the same length.
         lengths: Number of bytes of ``text`` that encode each decoded byte.
     """
-    before, now = (np.frombuffer(x, np.uint8) for x in (decoded, after))
-    changed = np.repeat(before != now, lengths)
+    before, now = (np.frombuffer(x, np.uint8) for x in (decoded, changed))
+    is_changed = np.repeat(before != now, lengths)
     values = np.repeat(np.where(lengths > 1, np.uint8(FILL[0]), now), lengths)
-    return np.where(changed, values, np.frombuffer(text, np.uint8)).tobytes()
+    return np.where(is_changed, values, np.frombuffer(text, np.uint8)).tobytes()

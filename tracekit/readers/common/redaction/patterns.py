@@ -202,7 +202,7 @@ _IPV6_GROUPS = 8
 
 
 def _overwrite_ipv6(match: re.Match[bytes], _: Pseudonyms) -> bytes:
-    """Overwrite the digits of an IPv6 address, unless the match is only a part of an address."""
+    """Overwrite the digits of an IPv6 address. A match with too few groups, such as a time, is returned unchanged."""
     is_complete = b"::" in match[0] or match[0].count(b":") == _IPV6_GROUPS - 1
     return _HEX.sub(FILL, match[0]) if is_complete else match[0]
 
@@ -217,6 +217,10 @@ _IPV6 = Pattern(
 
 
 def _overwrite_hardware_address(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+    """Overwrite the digits of a hardware address.
+
+    An address that consists only of ``0`` or only of ``f``, and decimal digits with hyphens, are returned unchanged.
+    """
     digits = re.sub(rb"[:\-]", b"", match[0]).lower()
     is_placeholder = not digits.strip(b"0") or not digits.strip(b"f") or (b"-" in match[0] and digits.isdigit())
     return match[0] if is_placeholder else _HEX.sub(FILL, match[0])
@@ -303,6 +307,7 @@ def overwrite_private_folders(path: bytes, separators: bytes = b"/") -> bytes:
 
 
 def _has_private_folders(data: bytes, start: int) -> bool:
+    """Return whether a path that contains private folder names begins at an offset."""
     path = _PATH.match(data, start)
     return path is not None and overwrite_private_folders(path[0]) != path[0]
 
@@ -336,6 +341,7 @@ _WINDOWS_PATHS = Pattern(
 
 
 def _overwrite_environment(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+    """Overwrite a match from the offset at which a process environment starts in it."""
     start = environments.environment_start(match[0])
     return match[0] if start is None else match[0][:start] + overwrite_text(match[0][start:])
 
