@@ -18,7 +18,7 @@ import pytest
 import tracekit as tk
 from tests.nsys_texts import Table, number, same_text, tables
 from tracekit import schemas
-from tracekit.core.reports import REPORTS, Frames, run
+from tracekit.core.reports import REPORTS, Frames, compute_report
 
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
 EXPORTS = sorted(CORPUS.glob("nsys_*/**/*.sqlite")) if CORPUS.is_dir() else []
@@ -114,7 +114,7 @@ def test_every_printed_number_is_ours(digest: str) -> None:
     capture, rows = WITH_CAPTURE[digest]
     found: dict[str, int] = {}
     with tk.load(by_digest()[capture]) as trace:
-        made = {name: run(trace.frame, name).frame() for name in REPORTS}
+        made = {name: compute_report(trace.frame, name).frame() for name in REPORTS}
     for table in printed_tables(digest):
         fitting = [name for name, report in made.items() if agree(table, report)]
         assert len(fitting) == 1, (table.titles[:3], len(table.rows), len(fitting))
@@ -179,7 +179,7 @@ def frames(**rows: pl.DataFrame) -> Frames:
 @pytest.mark.parametrize("digest", PUSHPOP_TRACES)
 def test_nesting_of_ranges_is_printed_to_the_byte(digest: str) -> None:
     text, ranges = ranges_of(digest)
-    report, sink = run(frames(nvtx_ranges=ranges), "nvtx_pushpop_trace"), io.BytesIO()
+    report, sink = compute_report(frames(nvtx_ranges=ranges), "nvtx_pushpop_trace"), io.BytesIO()
     report.csv(sink)
     assert report.rows == ranges.height == PUSHPOP_TRACES[digest]
     assert hashlib.sha256(sink.getvalue()).digest() == hashlib.sha256(text).digest()
@@ -188,7 +188,11 @@ def test_nesting_of_ranges_is_printed_to_the_byte(digest: str) -> None:
 @pytest.mark.parametrize("digest", PROJECTIONS)
 def test_projected_ranges_lie_where_nsys_puts_them(digest: str) -> None:
     columns = ["Start (ns)", "Duration (ns)", "PID", "TID", "Lvl", "ParentId", "RangeStack", "RangeId"]
-    made = run(frames(nvtx_ranges=ranges_of(PROJECTIONS[digest])[1]), "nvtx_pushpop_trace").frame().select(columns)
+    made = (
+        compute_report(frames(nvtx_ranges=ranges_of(PROJECTIONS[digest])[1]), "nvtx_pushpop_trace")
+        .frame()
+        .select(columns)
+    )
     theirs = pl.read_parquet(by_digest()[digest]).drop_nulls("RangeId")  # null: work in no range
     titles = ["Orig Start", "Orig Duration", *columns[2:]]
     theirs = theirs.select(pl.col(t).cast(made[c].dtype).alias(c) for t, c in zip(titles, columns, strict=True))
@@ -208,7 +212,7 @@ def sums_of(trace: Table) -> dict[str, tuple[float, ...]]:
         memcpys=rows.filter(pl.col("copy_kind").is_not_null()),
         memsets=rows.filter(pl.col("name") == "[CUDA memset]"),
     )
-    made = [run(tables, name).frame() for name in ("cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum")]
+    made = [compute_report(tables, name).frame() for name in ("cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum")]
     whole = [pl.col("Time (%)").floor(), pl.nth(1, 2), pl.col("Avg (ns)").floor(), pl.col("Min (ns)", "Max (ns)")]
     return {name: row for m in made for name, row in zip(m[m.columns[-1]], m.select(whole).iter_rows(), strict=True)}
 
@@ -232,7 +236,9 @@ def made_of_every_capture() -> list[dict[str, set[tuple[int, int]]]]:
     found = []
     for path in EXPORTS:
         with tk.load(path) as trace:
-            found.append({name: set(run(trace.frame, name).frame().select(pl.nth(1, 2)).iter_rows()) for name in sums})
+            found.append(
+                {name: set(compute_report(trace.frame, name).frame().select(pl.nth(1, 2)).iter_rows()) for name in sums}
+            )
     return found
 
 

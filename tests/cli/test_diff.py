@@ -37,10 +37,10 @@ def test_tables(run: Run, runs: tuple[Path, Path]) -> None:
     assert lines[:2] == ["A: 40 iterations, 1 × GPU X", "B: 40 iterations, 1 × GPU X"]
     headings = [line for line in lines if line.startswith("# ")]
     assert [h.partition(":")[0] for h in headings] == [
-        "# Kernels", "# Memory copies and sets", "# NVTX ranges, GPU", "# Iterations",
+        "# Kernels", "# Memory copies and sets", "# NVTX ranges on the GPU", "# Iterations",
     ]  # fmt: skip
     assert headings[0].endswith("; 12 of 12 rows changed, 1 significant")
-    assert headings[2] == "# NVTX ranges, GPU: 4 of 4 rows changed, 2 significant"
+    assert headings[2] == "# NVTX ranges on the GPU: 4 of 4 rows changed, 2 significant"
     first = lines[lines.index(headings[0]) + 1 :]
     assert first[0].split()[:4] == ["Name", "Status", "Significant", "Change"]
     assert first[1].split()[:3] == ["kernel_f<(int)*>", "slower", "yes"]

@@ -15,7 +15,7 @@ from tests.conftest import FIXTURES
 from tests.core.scenes import declared
 from tracekit.core.advise import advise
 from tracekit.core.advise.iteration_activity import format_duration
-from tracekit.core.reports import run
+from tracekit.core.reports import compute_report
 from tracekit.core.rollup import Rollup
 
 if TYPE_CHECKING:
@@ -431,7 +431,7 @@ def test_findings_of_real_captures_lie_within_them(path: Path) -> None:
 
 def test_the_report_rolls_up_by_itself() -> None:
     with tk.load(FIXTURES / "train_amp.nsys-rep") as trace:
-        assert run(trace.frame, "advise").data.equals(trace.report("advise").data)
+        assert compute_report(trace.frame, "advise").data.equals(trace.report("advise").data)
 
 
 def test_the_iterations_that_were_asked_for() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.test_report_reads import FIXTURES
 from tests.core.test_reports import Row, frames, printed
-from tracekit.core.analyze import ALL_RULES, RULES, find_rule, run
+from tracekit.core.analyze import ALL_RULES, RULES, apply_rule, find_rule
 from tracekit.errors import UnknownFormatError
 
 GOLDEN = sorted((FIXTURES / "analyze").glob("*.csv"))
@@ -35,7 +35,7 @@ def copy(nanoseconds: int, name: str, **more: Any) -> tuple[Row, Row]:
 
 
 def durations(rule: str, table: str, *launches: tuple[Row, Row]) -> list[int]:
-    rows = run(frames(**{table: [r for r, _ in launches], "api_calls": [c for _, c in launches]}), rule).frame()
+    rows = apply_rule(frames(**{table: [r for r, _ in launches], "api_calls": [c for _, c in launches]}), rule).frame()
     return rows["Duration (ns)"].to_list()
 
 
@@ -48,13 +48,13 @@ def test_prints_what_nsys_prints(capture: str, rule: str, form: str) -> None:
         pytest.skip("the capture is neither a fixture nor beside the checkout")
     golden = FIXTURES / "analyze" / f"{capture}_{rule}.csv"
     with tk.load(path) as trace:
-        result = run(trace.frame, rule)
+        result = apply_rule(trace.frame, rule)
     assert printed(result) == (golden.read_text("utf-8") if golden in GOLDEN else "")
 
 
 @pytest.mark.parametrize("rule", ALL_RULES)
 def test_nothing_recorded_finds_nothing(rule: str) -> None:
-    result = run(frames(), rule)
+    result = apply_rule(frames(), rule)
     assert printed(result) == ""
     assert result.frame().columns == [c.title for c in find_rule(rule).columns]
     assert find_rule(rule).doc.endswith(".")
@@ -76,7 +76,7 @@ def test_nothing_recorded_finds_nothing(rule: str) -> None:
 )
 def test_unknown_rules_and_options(name: str, message: str) -> None:
     with pytest.raises(UnknownFormatError) as e:
-        run(frames(), name)
+        apply_rule(frames(), name)
     assert message in str(e.value)
 
 
@@ -114,7 +114,7 @@ def test_synchronous_sets_of_memory_that_the_cpu_uses() -> None:
         copy(50, "cudaMemset_v3020", memory_kind=None),
     ]
     assert durations("cuda_memset_sync", "memsets", *launches) == [20, 10]
-    text = printed(run(frames(memsets=[launches[0][0]], api_calls=[launches[0][1]]), "cuda_memset_sync"))
+    text = printed(apply_rule(frames(memsets=[launches[0][0]], api_calls=[launches[0][1]]), "cuda_memset_sync"))
     assert text == (
         "Duration (ns),Start (ns),Memory Kind,Bytes (MB),PID,Device ID,Context ID,Green Context ID,Stream ID,API Name\n"
         "10,5,Pinned,1.049,7,0,0,,3,cudaMemset_v3020\n"
@@ -124,13 +124,13 @@ def test_synchronous_sets_of_memory_that_the_cpu_uses() -> None:
 def test_green_contexts_are_printed_unless_zero() -> None:
     launches = [copy(n, "cudaMemcpy_v3020", green_context_id=green) for n, green in ((3, 5), (2, 0), (1, None))]
     rows = {"memcpys": [r for r, _ in launches], "api_calls": [c for _, c in launches]}
-    assert run(frames(**rows), "cuda_memcpy_sync").frame()["Green Context ID"].to_list() == [5, None, None]
+    assert apply_rule(frames(**rows), "cuda_memcpy_sync").frame()["Green Context ID"].to_list() == [5, None, None]
 
 
 def test_synchronizations() -> None:
     names = ["cudaDeviceSynchronize_v3020", "cudaStreamSynchronize_ptsz_v7000", "cudaEventSynchronize_v3020", None]
     calls = [{"start_ns": i, "end_ns": 9, "process_id": 1, "thread_id": 2, "name": n} for i, n in enumerate(names)]
-    result = run(frames(api_calls=calls), "cuda_api_sync")
+    result = apply_rule(frames(api_calls=calls), "cuda_api_sync")
     assert result.frame().rows() == [(9, 0, 1, 2, names[0]), (8, 1, 1, 2, names[1])]
 
 
@@ -140,7 +140,7 @@ def test_at_most_fifty_rows_by_default() -> None:
         for i in reversed(range(60))
     ]
     listed = {
-        options: run(frames(api_calls=calls), f"cuda_api_sync{options}").frame()["Start (ns)"].to_list()
+        options: apply_rule(frames(api_calls=calls), f"cuda_api_sync{options}").frame()["Start (ns)"].to_list()
         for options in ("", ":rows=3", ":rows=-1", ":rows=0", ":start=20:end=23:rows=99")
     }
     assert listed == {
@@ -154,23 +154,23 @@ def test_at_most_fifty_rows_by_default() -> None:
 
 def test_gaps_are_longer_than_the_threshold() -> None:
     rows = [operation(0, 1), operation(1 + 500 * MS, 2 + 500 * MS), operation(3 + 1000 * MS, 4 + 1000 * MS)]
-    assert run(frames(kernels=rows), "gpu_gaps").frame().rows() == [(1, 500 * MS + 1, 2 + 500 * MS, 7, 0, 1)]
+    assert apply_rule(frames(kernels=rows), "gpu_gaps").frame().rows() == [(1, 500 * MS + 1, 2 + 500 * MS, 7, 0, 1)]
 
 
 def test_the_context_of_a_gap_is_that_of_the_activity_before_it() -> None:
     rows = [operation(0, 9 * MS), operation(1, 2, context_id=2), operation(20 * MS, 21 * MS, context_id=3)]
-    assert run(frames(kernels=rows), "gpu_gaps:gap=5").frame().rows() == [(1, 11 * MS, 9 * MS, 7, 0, 1)]
+    assert apply_rule(frames(kernels=rows), "gpu_gaps:gap=5").frame().rows() == [(1, 11 * MS, 9 * MS, 7, 0, 1)]
 
 
 def test_utilization_counts_parallel_activities_twice() -> None:
     rows = [operation(0, 20), operation(0, 20), operation(95, 100)]
-    assert run(frames(kernels=rows), "gpu_time_util:chunks=1").frame().rows() == [(1, 45.0, 100, 0, 7, 0, 1)]
-    assert run(frames(kernels=[operation(0, 5), *rows]), "gpu_time_util:chunks=1").rows == 0
+    assert apply_rule(frames(kernels=rows), "gpu_time_util:chunks=1").frame().rows() == [(1, 45.0, 100, 0, 7, 0, 1)]
+    assert apply_rule(frames(kernels=[operation(0, 5), *rows]), "gpu_time_util:chunks=1").rows == 0
 
 
 def test_utilization_of_a_device_is_in_the_context_that_ends_last() -> None:
     rows = [operation(0, 1), operation(5, 90, context_id=4), operation(50, 51, context_id=3), operation(6, 7, 1)]
-    rows = run(frames(kernels=rows), "gpu_time_util:chunks=9:threshold=100").frame()
+    rows = apply_rule(frames(kernels=rows), "gpu_time_util:chunks=9:threshold=100").frame()
     assert set(rows["Context ID"]) == {4}
 
 
@@ -214,7 +214,7 @@ def test_gaps_by_brute_force(rows: list[Activity]) -> None:
     tables = {
         t: [{**r, **{k: r[k] * MS for k in ("start_ns", "end_ns")}} for r in v] for t, v in tables_of(rows).items()
     }
-    found = run(frames(**tables), "gpu_gaps:gap=0:rows=-1").frame().rows()
+    found = apply_rule(frames(**tables), "gpu_gaps:gap=0:rows=-1").frame().rows()
     assert [(n / MS, t / MS, *more) for _, n, t, *more in found] == expected
 
 
@@ -235,7 +235,7 @@ def test_utilization_by_brute_force(rows: list[Activity], count: int, threshold:
             else:
                 runs.append([start, end, busy])
         expected += [(busy, end - start, start, process, device) for start, end, busy in runs]
-    found = run(frames(**tables_of(rows)), f"gpu_time_util:chunks={count}:threshold={threshold}:rows=-1")
+    found = apply_rule(frames(**tables_of(rows)), f"gpu_time_util:chunks={count}:threshold={threshold}:rows=-1")
     columns = ["busy_ns", "duration_ns", "start_ns", "process_id", "device_id"]
     assert sorted(found.data.select(columns).rows(), key=str) == sorted(expected, key=str)
     assert found.data["share"].is_sorted()

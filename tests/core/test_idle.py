@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.core.test_report_reads import FIXTURES
 from tests.core.test_reports import Row, frames
 from tracekit.core import idle
-from tracekit.core.analyze import run
+from tracekit.core.analyze import apply_rule
 
 CAPTURES = sorted(FIXTURES.glob("*.sqlite"))
 NAMES = {
@@ -147,8 +147,8 @@ def test_by_brute_force(tables: Tables) -> None:
             assert t not in moments
             moments[t] = row["cause"], row["thread_id"]
     assert found == expected
-    summed = run(lazy, "gpu_idle_causes:rows=-1").data
-    listed = run(lazy, "gpu_idle_gaps:rows=-1").data
+    summed = apply_rule(lazy, "gpu_idle_causes:rows=-1").data
+    listed = apply_rule(lazy, "gpu_idle_gaps:rows=-1").data
     for device, moments in expected.items():
         rows = summed.filter(pl.col("device_id") == device)
         assert dict(rows.select("cause", "total_ns").iter_rows()) == {
@@ -190,11 +190,11 @@ def test_what_is_printed() -> None:
             call | {"start_ns": 52, "end_ns": 58, "name": "inner"},
         ],
     }
-    assert run(frames(**tables), "gpu_idle_causes").frame().rows() == [
+    assert apply_rule(frames(**tables), "gpu_idle_causes").frame().rows() == [
         (0, "synchronization", 40.0, 40, 1, 40, 10, "cudaDeviceSynchronize_v3020", 40),
         (0, "launched", 30.0, 30, 1, 30, 10, None, None),
         (0, "api_call", 20.0, 20, 1, 20, 10, "cudaLaunchKernel_v7000", 20),
         (0, "nvtx_range", 10.0, 10, 1, 10, 10, "inner", 6),
     ]
-    gaps = run(frames(**tables), "gpu_idle_gaps").frame().rows()
+    gaps = apply_rule(frames(**tables), "gpu_idle_gaps").frame().rows()
     assert gaps == [(1, 100, 10, 0, 7, 1, "synchronization", 40, "cudaDeviceSynchronize_v3020", 40)]

@@ -11,7 +11,7 @@ import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
 from tracekit.core import memory
-from tracekit.core.reports import run
+from tracekit.core.reports import compute_report
 
 from .test_reports import frames
 
@@ -151,13 +151,13 @@ def test_memory_that_was_allocated_before_the_selected_time_counts(tmp_path: Pat
     some = frames(memory_events=[event(6, ALLOCATE, 3, 2)])
 
     def rows(report: str, window: tuple[int | None, int | None]) -> list[tuple[Any, ...]]:
-        return run(some, report, window=window, unlimited=whole).frame().rows()
+        return compute_report(some, report, window=window, unlimited=whole).frame().rows()
 
     assert rows("gpu_memory_usage", (4, 7)) == [(6, 0, "Device", 2, 10, 10)]
     assert rows("gpu_memory_usage", (2, 4)) == [(2, 0, "Device", 4, 12, 12), (3, 0, "Device", -4, 8, 12)]
     assert [row[3:6] for row in rows("gpu_memory_peak", (4, 7))] == [(6, 2, 0.0)]
     assert [row[3:5] for row in rows("gpu_memory_peak", (4, 6))] == [(4, 1)]
-    alive = run(some, "gpu_memory_alive", window=(4, 6), unlimited=whole).frame()
+    alive = compute_report(some, "gpu_memory_alive", window=(4, 6), unlimited=whole).frame()
     assert alive.select("Bytes", "Address").rows() == [(8, "0x1")]
     assert rows("gpu_memory_usage", (4, 6)) == []
 
@@ -189,13 +189,13 @@ def test_allocations_have_the_call_and_the_range_that_made_them() -> None:
             {"range_id": 2, "start_ns": 10, "end_ns": 20, "name": "forward", **thread},
         ],
     )
-    alive = run(made, "gpu_memory_alive").frame()
+    alive = compute_report(made, "gpu_memory_alive").frame()
     columns = ["Kind", "Bytes", "Address", "Function", "NVTX Range", "Variable"]
     assert alive.select(columns).rows() == [
         ("Device", 2_000_000, "0xFF", "cudaMalloc", "forward", None),
         ("Device Static", 1_000_000, "0x10", None, None, "table"),
     ]
-    peak = run(made, "gpu_memory_peak").frame()
+    peak = compute_report(made, "gpu_memory_peak").frame()
     assert peak.rows() == [
         (0, "Device", 2.0, 12, 1, 2.0, 1, 2.0),
         (0, "Device Static", 1.0, 13, 1, 1.0, 1, 1.0),
@@ -228,14 +228,14 @@ def test_faults_and_migrations_of_an_address_are_one_row() -> None:
         cpu_page_faults=[{"virtual_address": a, "function_id": 1, "function": "f"} for a in (4096, -1, 0)],
         gpu_page_faults=[{"virtual_address": 4096, "page_faults": n} for n in (2, 3)],
     )
-    assert run(made, "um_sum").frame().rows() == [
+    assert compute_report(made, "um_sum").frame().rows() == [
         ("0x1000", 0.003, 0.005, 1, 5, 4000.0),
         ("0xFFFFFFFFFFFFFFFF", None, None, 1, None, None),
         ("0x0", None, None, 1, None, None),
     ]
-    assert run(made, "um_sum:rows=1").rows == 1
-    assert run(made, "um_cpu_page_faults_sum").frame().rows() == [(3, "f", None, None)]
-    (total,) = run(made, "um_total_sum").frame().rows()
+    assert compute_report(made, "um_sum:rows=1").rows == 1
+    assert compute_report(made, "um_cpu_page_faults_sum").frame().rows() == [(3, "f", None, None)]
+    (total,) = compute_report(made, "um_total_sum").frame().rows()
     assert total[:4] == (0.003, 0.005, 3, 5)
 
 
@@ -253,7 +253,7 @@ def test_totals_of_one_direction_have_no_addresses() -> None:
         cpu_page_faults=[{"virtual_address": 1, "function_id": 1}],
         gpu_page_faults=[{"virtual_address": 4096, "page_faults": 1}],
     )
-    assert run(made, "um_total_sum").frame().rows() == [(3.0, None, 1, 1, None, None)]
+    assert compute_report(made, "um_total_sum").frame().rows() == [(3.0, None, 1, 1, None, None)]
 
 
 def test_system_calls_by_function() -> None:
@@ -264,4 +264,6 @@ def test_system_calls_by_function() -> None:
             {**call, "start_ns": 0, "end_ns": 90, "event_class": 108},
         ]
     )
-    assert run(made, "syscall_sum").frame().select("Num Calls", "Total Time (ns)", "Name").rows() == [(1, 30, "read")]
+    assert compute_report(made, "syscall_sum").frame().select("Num Calls", "Total Time (ns)", "Name").rows() == [
+        (1, 30, "read")
+    ]

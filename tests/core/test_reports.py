@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from tracekit import schemas
-from tracekit.core.reports import ALIASES, REPORTS, Frames, ReportTable, run
+from tracekit.core.reports import ALIASES, REPORTS, Frames, ReportTable, compute_report
 from tracekit.core.reports import nvtx as nvtx_reports
 from tracekit.errors import UnknownFormatError
 
@@ -53,7 +53,7 @@ def frames(**tables: list[Row]) -> Frames:
 
 
 def of(name: str, **tables: list[Row]) -> ReportTable:
-    return run(frames(capture_info=NEW, **tables), name)
+    return compute_report(frames(capture_info=NEW, **tables), name)
 
 
 def kernel(start: int, end: int, name: str | None = "k", **more: Any) -> Row:
@@ -73,7 +73,7 @@ def nvtx(start: int, end: int | None, name: str | None = "r", **more: Any) -> Ro
 def test_prints_what_nsys_prints(golden: Path) -> None:
     capture, name = capture_and_report(golden)
     with tracekit.load(FIXTURES / f"{capture}.sqlite") as trace:
-        report = run(trace.frame, name)
+        report = compute_report(trace.frame, name)
         assert printed(report).encode() == golden.read_bytes()
         shown = report.frame()
         assert ",".join(shown.columns) == golden.read_text("utf-8").partition("\n")[0]
@@ -91,7 +91,7 @@ def test_every_report_has_a_golden_file() -> None:
 def test_nothing_recorded_prints_nothing(name: str) -> None:
     report = REPORTS[name]
     for options in ["", *(f":{o}" for o in report.options)]:
-        empty = run(frames(), name + options)
+        empty = compute_report(frames(), name + options)
         assert printed(empty) == ""
         assert empty.frame().columns == [c.title for c in report.columns]
     assert report.doc.endswith(".")
@@ -99,7 +99,7 @@ def test_nothing_recorded_prints_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("old", ALIASES)
 def test_old_names(old: str) -> None:
-    assert run(frames(), old).name == ALIASES[old]
+    assert compute_report(frames(), old).name == ALIASES[old]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_old_names(old: str) -> None:
 )
 def test_unknown_reports_and_options(name: str, message: str) -> None:
     with pytest.raises(UnknownFormatError) as e:
-        run(frames(), name)
+        compute_report(frames(), name)
     assert message in str(e.value)
 
 
@@ -147,11 +147,14 @@ def test_unknown_reports_and_options(name: str, message: str) -> None:
 def test_versions_round_alike_or_not(version: str | None, average: str) -> None:
     durations = [3] * 19 + [4]  # 3.05, which is a little less as a double
     rows = frames(capture_info=[{"name": "tool_version", "value": version}], kernels=[kernel(0, d) for d in durations])
-    assert run(rows, "cuda_gpu_kern_sum").frame()["Avg (ns)"].item() == float(average)
+    assert compute_report(rows, "cuda_gpu_kern_sum").frame()["Avg (ns)"].item() == float(average)
 
 
 def test_unknown_version_rounds_as_old() -> None:
-    assert run(frames(kernels=[kernel(0, 3)] * 19 + [kernel(0, 4)]), "gpukernsum").frame()["Avg (ns)"].item() == 3.1
+    assert (
+        compute_report(frames(kernels=[kernel(0, 3)] * 19 + [kernel(0, 4)]), "gpukernsum").frame()["Avg (ns)"].item()
+        == 3.1
+    )
 
 
 def test_kernel_ties_and_missing_names() -> None:

@@ -458,7 +458,7 @@ def project_onto_gpu(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[
         launches: One row per launched activity: the columns ``by``, ``api_start_ns`` (time of the launch), and
             ``start_ns`` and ``end_ns`` of the activity.
         ranges: The columns ``by``, ``start_ns``, ``end_ns``.
-        by: Columns that identify the track.
+        by: Columns that must be equal in a launch and a range, such as those that identify the thread.
 
     Returns:
         One row per range, in the same order: ``gpu_start_ns`` (first start), ``gpu_end_ns`` (last end),

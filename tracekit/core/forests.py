@@ -39,12 +39,12 @@ def combine_ancestors(parent: pl.Series, values: pl.Series, combine: Combine) ->
 
 
 def depths(parent: pl.Series) -> pl.Series:
-    """Return the depth of each row as Int32: 1 for a root, null on and below a cycle."""
+    """Return the depth of each row of a forest as Int32: 1 for a root, null on and below a cycle."""
     return ancestor_sums(parent, pl.repeat(1, len(parent), dtype=pl.Int32, eager=True))
 
 
 def ancestor_sums(parent: pl.Series, values: pl.Series) -> pl.Series:
-    """Return the sum of the values of each row and all its ancestors. It is null on and below a cycle."""
+    """Return the sum of the values of each row of a forest and all its ancestors, null on and below a cycle."""
     return combine_ancestors(parent, values, lambda upper, lower: upper + lower)
 
 
@@ -62,12 +62,12 @@ def concat_ancestor_strings(parent: pl.Series, strings: pl.Series) -> pl.Series:
 
 
 def any_ancestor(parent: pl.Series, flags: pl.Series) -> pl.Series:
-    """Return whether each row or any of its ancestors is flagged. The result is null on and below a cycle."""
+    """Return whether each row of a forest or any of its ancestors is flagged, null on and below a cycle."""
     return combine_ancestors(parent, flags, lambda upper, lower: upper | lower)
 
 
 def roots(parent: pl.Series) -> pl.Series:
-    """Return the row number of the root of each row (Int64). It is null on and below a cycle.
+    """Return the row number of the root of each row of a forest (Int64), null on and below a cycle.
 
     A root is its own root.
     """

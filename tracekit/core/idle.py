@@ -95,7 +95,7 @@ def divide_idle_times(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
         and ``thread_id`` identify the thread whose events explain the interval. ``name`` is the innermost API call, OS
         call or range that is the cause. These columns are null if they are unknown.
     """
-    waits = _with_launching_threads(idle, _gpu_launches(frames))
+    waits = _add_launching_threads(idle, _gpu_launches(frames))
     rest = waits.select(*_TRACK, "start_ns", end_ns=pl.col("launched_ns"))
     pieces = [waits.select(*_TRACK, start_ns="launched_ns", end_ns="end_ns").with_columns(_cause_expr("launched"))]
     rest = rest.filter(_has_duration_expr())
@@ -104,11 +104,11 @@ def divide_idle_times(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
     rest = rest.filter(has_thread)
     tracks = rest.select(_TRACK).unique()
     for cause, events in _cpu_events_by_cause(frames):
-        layer = events.join(tracks, on=_THREAD, how="inner")
-        if layer.is_empty():
+        relevant = events.join(tracks, on=_THREAD, how="inner")
+        if relevant.is_empty():
             continue
-        covered, rest = _split_by_overlap(rest, layer)
-        names = layer["name"].gather(NestingIndex.from_intervals(layer, _TRACK).innermost(covered, "start_ns"))
+        covered, rest = _split_by_overlap(rest, relevant)
+        names = relevant["name"].gather(NestingIndex.from_intervals(relevant, _TRACK).innermost(covered, "start_ns"))
         pieces.append(covered.with_columns(_cause_expr(cause), names.alias("name")))
     pieces.append(rest.with_columns(_cause_expr("other")))
     typed = [_cast_intervals(p) for p in pieces]
@@ -157,7 +157,7 @@ def _gpu_launches(frames: Frames) -> pl.DataFrame:
     return rows.select("device_id", *neighbors, "start_ns", "call_end_ns")
 
 
-def _with_launching_threads(idle: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+def _add_launching_threads(idle: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Add to each idle interval the thread that launched the next activity, and the time at which the launch returned.
 
     Returns:
@@ -224,7 +224,7 @@ def _scheduled_out_times(frames: Frames) -> pl.DataFrame:
 def _sampled_times(frames: Frames) -> pl.DataFrame:
     """Return the interval that each CPU sample represents: the time until the next sample of the thread.
 
-    An interval is at most ``MAX_SAMPLE_PERIODS`` times as long as the median distance of the samples of its thread.
+    An interval is at most ``MAX_SAMPLE_PERIODS`` times as long as the median time between the samples of its thread.
     """
     samples = frames("cpu_samples").select(*_THREAD, "timestamp_ns").collect()
     samples = samples.sort(*_THREAD, "timestamp_ns")
@@ -236,21 +236,21 @@ def _sampled_times(frames: Frames) -> pl.DataFrame:
     return sampled.drop_nulls("end_ns")
 
 
-def _split_by_overlap(times: pl.DataFrame, layer: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Divide disjoint intervals into the parts that other intervals cover, and the parts that they do not cover.
+def _split_by_overlap(times: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Divide disjoint intervals into the parts in which events run, and the parts in which no event runs.
 
     Args:
-        times: The disjoint intervals to divide: the columns of the track, ``start_ns`` and ``end_ns``.
-        layer: The other intervals, with the same columns. They may overlap. An interval with a null end never ends.
+        times: The disjoint intervals to divide: the columns ``_TRACK``, ``start_ns`` and ``end_ns``.
+        events: The events, with the same columns. They may overlap. An event with a null end never ends.
 
     Returns:
-        The covered intervals, and the uncovered ones. Intervals are also divided at the start and end of each interval
-        of ``layer``.
+        The intervals in which events run, and those in which no event runs. Intervals are also divided at the start and
+        end of each event.
     """
-    axis = Axis.from_intervals(times, layer, by=_TRACK)
+    axis = Axis.from_intervals(times, events, by=_TRACK)
     edges = [
         axis.nonempty_positions(rows).select(t=c, inside=pl.lit(inside * step), open=pl.lit((1 - inside) * step))
-        for inside, rows in ((1, times), (0, layer))
+        for inside, rows in ((1, times), (0, events))
         for c, step in (("start", 1), ("end", -1))
     ]
     sweep = (

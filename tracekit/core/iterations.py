@@ -91,16 +91,16 @@ class Iterations:
         return null_unless(number.is_in(self.aggregated["iteration"].implode()), number)
 
 
-def _iterations_at(bounds: pl.DataFrame, ends: pl.Series) -> pl.Series:
+def _iterations_at(bounds: pl.DataFrame, times: pl.Series) -> pl.Series:
     """Return the number of the iteration that contains each of the given times.
 
     If several iterations overlap at a time, only the one that started last is considered. The result is null if no
     iteration has started, or if the one that started last has already ended.
     """
     ordered = bounds.sort("start_ns", maintain_order=True)
-    row = ordered["start_ns"].search_sorted(ends, side="left").cast(pl.Int64) - 1
+    row = ordered["start_ns"].search_sorted(times, side="left").cast(pl.Int64) - 1
     row = null_unless(row >= 0, row)
-    return ordered["iteration"].gather(null_unless(ends <= ordered["end_ns"].gather(row), row))
+    return ordered["iteration"].gather(null_unless(times <= ordered["end_ns"].gather(row), row))
 
 
 def find_iterations(

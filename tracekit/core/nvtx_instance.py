@@ -109,7 +109,7 @@ def _missing_range_hint(target: RangeName, domains: pl.Series, names: pl.Series)
     elsewhere = domains.filter(names == target.name).unique().sort().to_list()
     if elsewhere:
         named = (f"{target.name}@{d}" if d else target.name for d in elsewhere[:_SHOWN])
-        return f"ranges with this name: {', '.join(named)}"
+        return f"choose one of the ranges with this name: {', '.join(named)}"
     inside = names.filter(domains == target.domain).unique(maintain_order=True).to_list()
     if inside:
         more = "" if len(inside) <= _SHOWN else ", …"

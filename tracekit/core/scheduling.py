@@ -6,7 +6,7 @@ import polars as pl
 
 TABLE = "cpu_scheduling"
 READ = ("process_id", "thread_id", "timestamp_ns")
-"""Columns of the table ``cpu_scheduling`` from which columns are computed."""
+"""Columns of the table ``cpu_scheduling`` that ``next_switch_times`` reads."""
 
 
 def next_switch_times(switches: pl.DataFrame) -> pl.DataFrame:

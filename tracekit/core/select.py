@@ -57,15 +57,15 @@ def _equals_or_null_expr(column: str, value: int) -> pl.Expr:
     return (pl.col(column) == value).fill_null(value=True)
 
 
-def launch_condition(launches: pa.ChunkedArray, other: pl.Expr | None) -> pl.Expr:
+def launch_condition(launches: pa.ChunkedArray, condition: pl.Expr | None) -> pl.Expr:
     """Return an expression for whether the launch id of a row is one of the given ids.
 
     Args:
         launches: Ids of Nsight Compute results.
-        other: A second condition that rows must also meet, or None.
+        condition: A further condition that rows must meet, or None.
     """
     in_launches = pl.col(LAUNCH).is_in(pl.Series("", launches).implode())
-    return in_launches if other is None else in_launches & other
+    return in_launches if condition is None else in_launches & condition
 
 
 def _time_conditions(columns: Collection[str], time: tuple[int | None, int | None] | None) -> Iterator[pl.Expr]:

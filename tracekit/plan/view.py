@@ -132,7 +132,7 @@ class TraceView:
             from tracekit.core.reports import advise
 
             return advise.advise_rollup(rollup_of(self.plan))
-        if analyze.is_known(name):
+        if analyze.is_known_rule(name):
             return self.analyze(name)
         if not reports.is_known_report(name):
             from tracekit.core.dlprof.reports import REPORTS, run_report
@@ -142,7 +142,7 @@ class TraceView:
             return run_report(rollup_of(self.plan), name)
         window = self.plan.window
         unlimited = None if window == (None, None) else functools.partial(to_frame, tables_of(self.plan.without_time()))
-        return reports.run(self.frame, name, self._prefetch_used_columns, window=window, unlimited=unlimited)
+        return reports.compute_report(self.frame, name, self._prefetch_used_columns, window=window, unlimited=unlimited)
 
     def analyze(self, rule: str) -> ReportTable:
         """Apply a rule of ``nsys analyze`` or of tracekit.
@@ -152,7 +152,7 @@ class TraceView:
         """
         from tracekit.core import analyze
 
-        return analyze.run(self.frame, rule, self._prefetch_used_columns)
+        return analyze.apply_rule(self.frame, rule, self._prefetch_used_columns)
 
     def figure(self, name: str, **options: Any) -> Figure:
         """Return the figure that the method ``name`` of ``Trace.plot`` draws with the given options.

@@ -65,7 +65,7 @@ def communication(activity: IterationActivity) -> Iterator[Finding]:
     evidence = (
         f"{exchange.height} NCCL kernels take {format_duration(within)}, {100 * within / busy:.0f} % of the time in "
         f"which GPUs are busy; {100 * hidden / within:.0f} % of this time overlaps with other kernels; "
-        f"{activity.largest_ops(exchange, DURATION)}"
+        f"{activity.describe_largest_ops(exchange, DURATION)}"
     )
     advice = (
         "Overlap the exchange with the backward pass (bucket_cap_mb, gradient_as_bucket_view), exchange less data and "
@@ -94,7 +94,8 @@ def variation(activity: IterationActivity) -> Iterator[Finding]:
     problem = "Some iterations take much longer than the others"
     longest = format_duration(first["length"])
     evidence = (
-        f"the median of {rows.height} iterations is {format_duration(typical)}, iteration {number[0]} took {longest}"
+        f"the median duration of {rows.height} iterations is {format_duration(typical)}, "
+        f"but iteration {number[0]} took {longest}"
     )
     more = f"; slow iterations: {', '.join(map(str, number))}" if len(number) > 1 else ""
     advice = (

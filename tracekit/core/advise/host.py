@@ -67,7 +67,7 @@ def data_loading(activity: IterationActivity) -> Iterator[Finding]:
     )
     evidence = (
         f"{summary}, {format_duration(time / count)} of it with idle GPUs; {1e9 / iteration_ns:.3g} iterations/s; "
-        f"{activity.largest_ops(loads, DURATION)}"
+        f"{activity.describe_largest_ops(loads, DURATION)}"
     )
     advice = "Load data in other processes, in advance: num_workers, prefetch_factor, pin_memory; cache decoded data."
     figures = {
@@ -89,7 +89,7 @@ def idle_by_cause(activity: IterationActivity) -> Iterator[Finding]:
 def _report_idle(activity: IterationActivity, device: int, causes: dict[str, int]) -> Iterator[Finding]:
     """Report the idle time of one device. ``causes`` maps each cause, a key of ``_CAUSES``, to a duration in ns."""
     busy = activity.busy_times.filter(pl.col("device_id") == device)
-    gaps = activity.windows_without(busy)
+    gaps = activity.uncovered_times(busy)
     time = total_duration(gaps)
     if activity.share(time) < MIN_IDLE or not busy.height:
         return
@@ -97,7 +97,7 @@ def _report_idle(activity: IterationActivity, device: int, causes: dict[str, int
         (pl.col("device_id") == device) & pl.col("kind").is_in(breakdown.KERNEL_KINDS)
     ).height
     main = max(causes, key=lambda c: causes[c])
-    parts = ", ".join(f"{_CAUSES[c]} {format_duration(t)}" for c, t in causes.items() if t)
+    parts = ", ".join(f"{_CAUSES[c]} for {format_duration(t)}" for c, t in causes.items() if t)
     where = longest_interval(gaps)
     by_cause = _idle_times_by_cpu_activity(activity, device, gaps)
     problem = f"GPU {device} is idle for {activity.share(time):.0f} % of the time"
@@ -127,10 +127,10 @@ def _idle_times_by_cpu_activity(activity: IterationActivity, device: int, gaps: 
 
 
 def _describe_main_cause(by_cause: pl.DataFrame) -> str:
-    """Describe the cause in the first row, for example ``main cause api call (cudaMalloc) 1.25 ms``."""
+    """Describe the cause in the first row, such as ``the main cause is api call (cudaMalloc) with 1.25 ms``."""
     cause, time, name = by_cause.row(0)
     inside = f" ({shorten_name(name)})" if name else ""
-    return f"main cause {cause.replace('_', ' ')}{inside} {format_duration(time)}"
+    return f"the main cause is {cause.replace('_', ' ')}{inside} with {format_duration(time)}"
 
 
 def cpu_advice(activity: IterationActivity, cpu_ns: int, launches: int) -> str:
@@ -143,7 +143,7 @@ def cpu_advice(activity: IterationActivity, cpu_ns: int, launches: int) -> str:
     """
     if cpu_ns <= MAX_LAUNCHING_NS * launches:
         return f"Reduce the number of launches: {launch_advice(activity)}."
-    return "Find what the ops do on the CPU between launches: load modules earlier, or compute in other threads."
+    return "Find out what the ops do on the CPU between launches: load modules earlier, or compute in other threads."
 
 
 def late_launches(activity: IterationActivity) -> Iterator[Finding]:
@@ -158,8 +158,8 @@ def late_launches(activity: IterationActivity) -> Iterator[Finding]:
     if activity.share(time) < MIN_LATE:
         return
     evidence = (
-        f"{gaps.height} gaps, half of them longer than {format_duration(gaps.select(DURATION.median()).item())}, "
-        f"before {activity.largest_ops(gaps, DURATION)}"
+        f"there are {gaps.height} gaps before {activity.describe_largest_ops(gaps, DURATION)}; "
+        f"half of them are longer than {format_duration(gaps.select(DURATION.median()).item())}"
     )
     advice = f"Reduce the time that launches take: {launch_advice(activity)}."
     problem = "The CPU launches too late: the GPU has no work left when the next kernel is launched"
@@ -182,7 +182,7 @@ def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
         return
     names = ", ".join(sorted(waits["name"].cast(pl.String).unique()))
     evidence = (
-        f"{waits.height} calls ({names}) in {activity.largest_ops(waits, DURATION)}; "
+        f"{waits.height} calls ({names}) in {activity.describe_largest_ops(waits, DURATION)}; "
         f"{waits.height / activity.iteration_count:.3g} per iteration"
     )
     advice = "Avoid .item(), .cpu(), print and comparisons of tensors in the iteration; synchronize only to measure."
@@ -265,7 +265,7 @@ def _report_copies_in_direction(
         return
     evidence = (
         f"{rows.height} copies, {rows.height / count:.3g} per iteration with {moved / count:.4g} bytes in total, "
-        f"{unpinned} with pageable memory; {activity.largest_ops(rows, DURATION)}"
+        f"{unpinned} with pageable memory; {activity.describe_largest_ops(rows, DURATION)}"
     )
     figures = {"copies": rows.height, "bytes": moved, "pageable_copies": unpinned, "copy_ns": time}
     figures |= {"iterations": count, "length_ns": activity.duration_ns}

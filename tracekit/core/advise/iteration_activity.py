@@ -127,12 +127,12 @@ class IterationActivity:
 
     @functools.cached_property
     def idle_times(self) -> pl.DataFrame:
-        """The intervals within the windows in which all devices are idle: ``start_ns``, ``end_ns``."""
-        return self.windows_without(self.any_busy_times)
+        """The intervals within the aggregated iterations in which all devices are idle: ``start_ns``, ``end_ns``."""
+        return self.uncovered_times(self.any_busy_times)
 
     @functools.cached_property
     def time_by_part(self) -> pl.DataFrame:
-        """The total duration of the windows on each used device, divided into parts such as memory operations.
+        """The time of the aggregated iterations on each used device, divided into parts such as memory operations.
 
         The columns are ``device_id`` and one column of ns for each part in ``breakdown.PARTS``.
         """
@@ -144,8 +144,8 @@ class IterationActivity:
         parts = breakdown.breakdown(rollup.measures, replace(rollup.iterations, frame=windows), rollup.used_devices)
         return parts.group_by("device_id").agg(pl.col(breakdown.PARTS).sum()).sort("device_id")
 
-    def windows_without(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the intervals within the windows that no interval of ``rows`` covers: ``start_ns``, ``end_ns``."""
+    def uncovered_times(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the times within the windows that no interval of ``rows`` covers: ``start_ns``, ``end_ns``."""
         bounds = self.windows.select(pl.col("start_ns").min(), pl.col("end_ns").max())
         # With intervals of 1 ns before and after all windows, the times before and after all rows are gaps.
         borders = [bounds.select(start_ns=pl.col(c) + d, end_ns=pl.col(c) + d + 1) for c, d in _BORDERS]
@@ -176,7 +176,7 @@ class IterationActivity:
         """Return the name of an op. The beginning of a long name is replaced with an ellipsis."""
         return shorten_name(str(self.rollup.ops["op_name"][op]))
 
-    def largest_ops(self, rows: pl.DataFrame, weight: pl.Expr, count: int = 3) -> str:
+    def describe_largest_ops(self, rows: pl.DataFrame, weight: pl.Expr, count: int = 3) -> str:
         """Describe the ops with the largest total weight, for example ``conv1/conv2d (61 %), fc/linear (20 %)``."""
         totals = (
             rows.with_columns(weight=weight)

@@ -37,13 +37,13 @@ def small_kernels(activity: IterationActivity) -> Iterator[Finding]:
     evidence = (
         f"{small.height} of {kernels.height} kernels take less than {format_duration(MAX_SMALL_NS)}, half of them less "
         f"than {format_duration(ran)}; launching one takes {format_duration(launch)}; "
-        f"{activity.largest_ops(small, pl.lit(1))}"
+        f"{activity.describe_largest_ops(small, pl.lit(1))}"
     )
     graphs = "" if activity.has_cuda_graphs else "; CUDA graphs launch many at once"
     advice = f"Fuse or batch kernels: torch.compile, foreach or fused optimizers, larger batches{graphs}."
     figures = {"small_kernels": small.height, "launched_kernels": kernels.height, "call_ns": time}
     figures |= {"graph_kernels": activity.kernels.height - kernels.height, "length_ns": activity.duration_ns}
-    problem, where = "Most kernels are small", longest_interval(small)
+    problem, where = "Most kernels are very short", longest_interval(small)
     yield Finding("small_kernels", problem, evidence, advice, time, activity.share(time), small.height, *where, figures)
 
 
@@ -65,7 +65,7 @@ def precision(activity: IterationActivity) -> Iterator[Finding]:
     typed = f" on {', '.join(t for t in types if t)}" if any(types) else ""
     evidence = (
         f"{without.height} kernels{typed}, {100 * time / kernel_time:.0f} % of kernel time, most of it in {most}; "
-        f"{activity.largest_ops(without, DURATION)}"
+        f"{activity.describe_largest_ops(without, DURATION)}"
     )
     advice = (
         "Use bfloat16 or float16 (torch.autocast), allow TF32 (torch.set_float32_matmul_precision('high')), and make "

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracekit.core.reports import Frames, ReportTable
     from tracekit.core.reports.report import Prefetch
 
-__all__ = ["ALL_RULES", "EXTRA_RULES", "RULES", "Option", "Rule", "find_rule", "is_known", "run"]
+__all__ = ["ALL_RULES", "EXTRA_RULES", "RULES", "Option", "Rule", "apply_rule", "find_rule", "is_known_rule"]
 
 RULES = {
     "cuda_memcpy_async": "cuda",
@@ -57,12 +57,12 @@ def find_rule(name: str) -> Rule:
     return cast("Rule", getattr(import_module(f"{__name__}.{ALL_RULES[name]}"), name))
 
 
-def is_known(name: str) -> bool:
+def is_known_rule(name: str) -> bool:
     """Return whether a rule has the given name. Options after colons are ignored."""
     return name.partition(":")[0] in ALL_RULES
 
 
-def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTable:
+def apply_rule(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTable:
     """Apply a rule to the tables of a trace, and return the problems that it finds.
 
     Args:

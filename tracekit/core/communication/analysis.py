@@ -28,7 +28,7 @@ _DIGITS = 19
 
 
 def rank_tables(frames: Frames) -> dict[str, pl.DataFrame]:
-    """Return the tables of one trace that the analysis needs: calls, origin in UTC, iterations and phases.
+    """Return the tables of one trace that ``Communication`` needs: calls, origin in UTC, iterations and phases.
 
     Args:
         frames: Function that returns the declared table with a given name.

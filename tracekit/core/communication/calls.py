@@ -156,11 +156,11 @@ def communication_calls(frames: Frames) -> pl.DataFrame:
         frames: Function that returns a table of a correlated trace, given the name of the table.
 
     Returns:
-        One row per call of NCCL or MPI, or per kernel of NCCL outside of all calls, with ``COLUMNS``. Sizes of NCCL
-        calls are those that NCCL recorded: for an all-gather, the size of the data that one rank contributes. Sizes of
-        MPI calls are totals of all ranks. ``start_ns`` and ``end_ns`` are the times of the kernel, or of the call if it
-        has no kernel. ``kernel_calls`` is the number of calls that share the kernel. ``hidden_ns`` is the time of the
-        kernel in which other kernels ran on the same GPU.
+        One row per call of NCCL or MPI, or per kernel of NCCL outside of all calls, with the columns ``COLUMNS``. Sizes
+        of NCCL calls are those that NCCL recorded: for an all-gather, the size of the data that one rank contributes.
+        Sizes of MPI calls are totals of all ranks. ``start_ns`` and ``end_ns`` are the times of the kernel, or of the
+        call if it has no kernel. ``kernel_calls`` is the number of calls that share the kernel. ``hidden_ns`` is the
+        time of the kernel in which other kernels ran on the same GPU.
     """
     calls = pl.concat([_nccl_calls(frames), _mpi_calls(frames)])
     single = calls.drop_nulls("device_id").group_by("process_id").agg(pl.col("device_id").unique())
@@ -171,12 +171,14 @@ def communication_calls(frames: Frames) -> pl.DataFrame:
     return calls.with_columns(pl.coalesce("device_id", "only")).select(*COLUMNS).sort("start_ns", maintain_order=True)
 
 
-def _conform_columns(rows: pl.DataFrame) -> pl.DataFrame:
+def _select_declared_columns(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with the columns and types of ``COLUMNS``. Missing columns are filled with nulls."""
     missing = [pl.lit(None, kind).alias(n) for n, kind in COLUMNS.items() if n not in rows.columns]
     return rows.with_columns(missing).select([pl.col(n).cast(kind) for n, kind in COLUMNS.items()])
 
 
 def _nccl_calls(frames: Frames) -> pl.DataFrame:
+    """Return the calls that NCCL or PyTorch recorded with their kernels, and the NCCL kernels outside of all calls."""
     columns = ("range_id", "start_ns", "end_ns", *_THREAD, "name", "payload_text")
     ranges = frames("nvtx_ranges").filter(pl.col("domain") == NCCL).select(columns).collect()
     ranges = ranges.with_columns(pl.col("name").cast(pl.String)).sort("start_ns", "range_id")
@@ -197,7 +199,7 @@ def _nccl_calls(frames: Frames) -> pl.DataFrame:
     known = pl.when(pl.col("kind").is_in(_REDUCING)).then("data_type")
     rows[0] = rows[0].with_columns(data_type=pl.coalesce("recorded_type", known))
     rows[1] = rows[1].with_columns(data_type=known, library=pl.lit(NCCL))
-    calls = pl.concat(map(_conform_columns, rows))
+    calls = pl.concat(map(_select_declared_columns, rows))
     calls = calls.with_columns(
         start_ns=pl.coalesce("kernel_start_ns", "call_start_ns"),
         end_ns=pl.coalesce("kernel_end_ns", "call_end_ns"),
@@ -242,6 +244,7 @@ def _add_launching_ranges(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _nccl_kernels(frames: Frames) -> pl.DataFrame:
+    """Return the NCCL kernels in order of launch, with the kind and data type that their names contain."""
     columns = ["kernel_id", "start_ns", "end_ns", *_DEVICE, "thread_id", "stream_id", "range_id", "name", "short_name"]
     kernels = frames("kernels").filter(is_nccl_kernel_expr()).select(*columns, "api_start_ns").collect()
     full, short = (pl.col(c).cast(pl.String) for c in ("name", "short_name"))
@@ -293,6 +296,7 @@ def _join_kernels(calls: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _merge_kernels_exprs() -> list[pl.Expr]:
+    """Return expressions that aggregate kernels of one range: first id, first start, last end, common properties."""
     same = [
         pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c)
         for c in ("device_id", "stream_id", "data_type")
@@ -314,6 +318,7 @@ def _initialized_communicators(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _join_communicators(calls: pl.DataFrame, communicators: pl.DataFrame) -> pl.DataFrame:
+    """Fill in the size of the communicator of each call, and the rank of the process in it, where they are null."""
     by = ["process_id", "communicator"]
     rows = calls.join(communicators, on=by, how="left", maintain_order="left", suffix="_created")
     known = [pl.coalesce(c, f"{c}_created") for c in ("communicator_size", "communicator_rank")]
@@ -362,7 +367,7 @@ def _mpi_calls(frames: Frames) -> pl.DataFrame:
     own = pl.when(pl.col("size") == 1).then(pl.format("{} of rank {}", identity, "self")).otherwise(identity)
     received = pl.col("operation").is_in(["all_gather", "broadcast", "gather"])
     larger = pl.when(received).then(pl.coalesce("receive_size_bytes", "size_bytes")).otherwise("size_bytes")
-    return _conform_columns(
+    return _select_declared_columns(
         rows.select(
             *(*_THREAD, "name", "tag", "start_ns"),
             library=pl.lit(MPI),

@@ -76,7 +76,7 @@ def align_clocks(matched: pl.DataFrame, origins: Mapping[int, int | None]) -> pl
     remaining = _collective_ends(matched)
     common = remaining.filter(trace_rank=reference).select("collective_id", common="end_ns")
     remaining = remaining.filter(pl.col("trace_rank") != reference)
-    while (pairs := _ends_shared_with_aligned(remaining, common)).height:
+    while (pairs := _ends_shared_with_aligned_traces(remaining, common)).height:
         lines = []
         for (rank,), of_rank in pairs.group_by("trace_rank", maintain_order=True):
             fit = _fit_clock(of_rank)
@@ -117,11 +117,15 @@ def _collective_ends(matched: pl.DataFrame) -> pl.DataFrame:
     return rows.group_by(of).agg(pl.col("end_ns").max()).sort(of)
 
 
-def _ends_shared_with_aligned(remaining: pl.DataFrame, common: pl.DataFrame) -> pl.DataFrame:
+def _ends_shared_with_aligned_traces(remaining: pl.DataFrame, common: pl.DataFrame) -> pl.DataFrame:
     """Select the traces to align next, and return the ends of the collectives that they share with aligned traces.
 
     A trace is selected if it shares at least half as many collectives as the trace that shares the most. Other traces
     are aligned later, because they may share more collectives with the traces that are aligned now.
+
+    Args:
+        remaining: The ends of the collectives of the traces that are not yet aligned, on their own clocks.
+        common: The ends of the collectives of the aligned traces on the common clock, with one row per collective.
     """
     pairs = remaining.join(common, on="collective_id")
     count = pl.len().over("trace_rank")
@@ -137,7 +141,9 @@ def _fit_clock(pairs: pl.DataFrame) -> tuple[int, float, Numbers] | None:
 
 
 def fit_robust_line(times: Numbers, differences: Numbers) -> tuple[int, float, Numbers]:
-    """Return the offset of a clock at time 0 in ns, its drift in ns per ns, and the absolute residuals in ns.
+    """Fit a line to the differences between two clocks.
+
+    The result is the difference at time 0 in ns, the drift in ns per ns, and the absolute residual of each event in ns.
 
     Args:
         times: Times of at least one event on this clock, in ascending order.

@@ -1,4 +1,4 @@
-"""Compute the total time that intervals cover before given times."""
+"""Compute how much of the time before given points in time is covered by intervals."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def covered_time_before(times: pl.DataFrame, moments: pl.Series) -> NDArray[np.int64]:
-    """Return, for each moment, the time in ns that intervals cover before it. The intervals are disjoint and sorted."""
-    starts, ends, at = (s.to_numpy() for s in (times["start_ns"], times["end_ns"], moments))
+def covered_time_before(intervals: pl.DataFrame, times: pl.Series) -> NDArray[np.int64]:
+    """Return, for each of the given times, the total time in ns that intervals cover before it.
+
+    Args:
+        intervals: Disjoint intervals, sorted by time, with the columns ``start_ns`` and ``end_ns``.
+        times: Times in ns.
+    """
+    starts, ends, at = (s.to_numpy() for s in (intervals["start_ns"], intervals["end_ns"], times))
     total = np.concatenate([[0], np.cumsum(ends - starts)])
     number = np.searchsorted(starts, at, side="right")
     last = np.maximum(number - 1, 0)

@@ -74,8 +74,8 @@ def rank_iterations(frames: Frames) -> tuple[pl.DataFrame, pl.DataFrame]:
     for (process, thread), of_thread in ranges.group_by(_THREAD, maintain_order=True):
         waiting = waits.filter(process_id=process, thread_id=thread)
         launched = launches.filter(process_id=process)
-        cpu = _amounts_in_intervals(functools.partial(covered_time_before, waiting), of_thread)
-        gpu = _amounts_in_intervals(functools.partial(_kernel_time_launched_before, launched), of_thread)
+        cpu = _increases_during(of_thread, functools.partial(covered_time_before, waiting))
+        gpu = _increases_during(of_thread, functools.partial(_kernel_time_launched_before, launched))
         own = of_thread["end_ns"] - of_thread["start_ns"] - pl.Series(cpu)
         phases.append(of_thread.select(*_ITERATION, "path", cpu_ns=own, gpu_ns=pl.Series(gpu)))
     totals = pl.concat(phases).group_by(*_ITERATION, "path", maintain_order=True)
@@ -147,11 +147,18 @@ def _kernel_launches(frames: Frames) -> pl.DataFrame:
 
 
 def _kernel_time_launched_before(launches: pl.DataFrame, times: pl.Series) -> NDArray[np.int64]:
+    """Return, for each of the given times, the total duration in ns of the kernels that were launched before it."""
     total = np.concatenate([[0], launches["duration"].cum_sum().to_numpy()])
     return total[np.searchsorted(launches["start_ns"].to_numpy(), times.to_numpy(), side="left")]
 
 
-def _amounts_in_intervals(
-    amount_before: Callable[[pl.Series], NDArray[np.int64]], rows: pl.DataFrame
+def _increases_during(
+    intervals: pl.DataFrame, total_before: Callable[[pl.Series], NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    return amount_before(rows["end_ns"]) - amount_before(rows["start_ns"])
+    """Return by how much a running total increases during each interval.
+
+    Args:
+        intervals: The columns ``start_ns`` and ``end_ns``.
+        total_before: Function that returns the running total at each of the given times.
+    """
+    return total_before(intervals["end_ns"]) - total_before(intervals["start_ns"])

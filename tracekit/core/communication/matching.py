@@ -194,6 +194,7 @@ def _channel_shifts(channel: pl.DataFrame) -> Iterator[tuple[str, int, int | Non
 
 
 def _tokens_and_times(rows: pl.DataFrame) -> tuple[Numbers, Numbers]:
+    """Return the token of each call, which is equal for calls that may match, and the end of each call in UTC."""
     return rows["_token"].to_numpy(), rows["_utc"].fill_null(0).to_numpy()
 
 
@@ -231,6 +232,7 @@ def best_shift(
 
 
 def _confirmed_shift(shift: int, variation: float | None, *, by_stream: bool) -> int | None:
+    """Return a shift, or None if the communicator is inferred from a stream and the times do not confirm the shift."""
     contradicts = variation is None or variation > MAX_STREAM_VARIATION_NS
     return None if by_stream and contradicts else shift
 

@@ -47,7 +47,16 @@ def iteration_shifts(iterations: pl.DataFrame, ranks: pl.DataFrame) -> dict[int,
 
 
 def operations_in_iterations(iterations: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of ``ranks`` whose call started in an iteration, and add the column ``iteration``."""
+    """Return the operations that each rank started during an iteration, with the number of the iteration.
+
+    Args:
+        iterations: ``rank``, ``iteration``, ``start_ns``, ``end_ns`` on the common clock.
+        ranks: The result of ``rank_operations``.
+
+    Returns:
+        One row per operation and rank: ``operation_id``, ``rank``, ``delay_ns``, ``wait_ns``, ``start_ns`` (start of
+        the call), and the columns that ``rows_in_iterations`` adds.
+    """
     calls = ranks.select("operation_id", "rank", "delay_ns", "wait_ns", start_ns="call_start_ns").drop_nulls("start_ns")
     return rows_in_iterations(calls, iterations, by="rank")
 
@@ -59,8 +68,8 @@ def lost_times(phases: pl.DataFrame) -> pl.DataFrame:
         phases: ``rank``, ``iteration``, ``path``, ``cpu_ns``, ``gpu_ns``. A missing phase of a rank counts as 0 ns.
 
     Returns:
-        The rows with ``cpu_lost_ns`` and ``gpu_lost_ns``: the time minus the median of the other ranks of the
-        iteration. They are null if there are no other ranks.
+        The rows of ``phases`` with ``cpu_lost_ns`` and ``gpu_lost_ns``: the time of the rank minus the median time of
+        the other ranks in the same phase and iteration. They are null if there are no other ranks.
     """
     present = pl.col("rank").n_unique().over("iteration").cast(pl.Int64)
     rows = phases.with_columns(_ranks=present)
@@ -138,6 +147,7 @@ def find_stragglers(iterations: pl.DataFrame, phases: pl.DataFrame, ranks: pl.Da
 
 
 def _lost_on_expr() -> pl.Expr:
+    """Return an expression for where a rank lost more time in a phase: "CPU" or "GPU"."""
     return pl.when(pl.col("gpu_lost_ns") > pl.col("cpu_lost_ns")).then(pl.lit("GPU")).otherwise(pl.lit("CPU"))
 
 

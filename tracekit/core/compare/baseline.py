@@ -68,7 +68,7 @@ def _damaged_baseline_error(message: str) -> CorruptTraceError:
 
 
 def _parse_facts(value: object) -> dict[str, str]:
-    """Parse and check the member ``facts``, whose keys and values must be short strings."""
+    """Parse and check the facts about a capture in a baseline, whose keys and values must be short strings."""
     if not isinstance(value, dict) or len(value) > _MAX_FACTS:
         raise _damaged_baseline_error(f'"facts" in the baseline must be an object with at most {_MAX_FACTS} members')
     for text in (*value, *value.values()):
@@ -80,7 +80,7 @@ def _parse_facts(value: object) -> dict[str, str]:
 
 
 def _parse_units(value: object) -> tuple[int, ...]:
-    """Parse and check the member ``units``: the number of iterations in each unit, for at most ``MAX_UNITS`` units."""
+    """Parse and check the member ``units`` of a baseline: the numbers of iterations that were combined into units."""
     if not isinstance(value, list) or len(value) > MAX_UNITS:
         raise _damaged_baseline_error(f'"units" in the baseline must be a list of at most {MAX_UNITS} integers')
     if not all(_is_integer(n) and 0 < n < _MAX_TOTAL // MAX_UNITS for n in value):
@@ -91,7 +91,7 @@ def _parse_units(value: object) -> tuple[int, ...]:
 
 
 def _parse_samples(value: dict[str, Any], units: int, version: int) -> pl.DataFrame:
-    """Parse and check the samples, whose kind, name and unit together must be unique."""
+    """Parse and check the samples of a baseline. No two samples may have the same kind, name and unit."""
     names = _parse_names(value.get("names"))
     row = _parse_column(value, "row", None, len(names))
     limits = {"unit": units, "count": _MAX_TOTAL, "time_ns": _MAX_TOTAL, "bytes": _MAX_TOTAL, "max_ns": _MAX_TOTAL}
@@ -112,7 +112,7 @@ def _parse_samples(value: dict[str, Any], units: int, version: int) -> pl.DataFr
 
 
 def _parse_names(value: object) -> pl.DataFrame:
-    """Parse and check the list of pairs of a kind and a name, and return one row per pair."""
+    """Parse and check the names of a baseline, and return one row per pair of a kind and a name."""
     if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):  # noqa: PLR2004
         raise _damaged_baseline_error('"names" in the baseline must be a list of pairs of a kind and a name')
     kinds, names = [pair[0] for pair in value], [pair[1] for pair in value]
@@ -128,7 +128,7 @@ def _parse_names(value: object) -> pl.DataFrame:
 
 
 def _parse_column(value: dict[str, Any], name: str, length: int | None, limit: int) -> pl.Series:
-    """Parse and check a column of numbers, which must be at least 0 and below a limit."""
+    """Parse and check a column of a baseline. Its values must be integers of at least 0 and below a limit, or null."""
     numbers = value.get(name)
     if not isinstance(numbers, list) or (length is not None and len(numbers) != length):
         raise _damaged_baseline_error(

@@ -106,7 +106,7 @@ class Condition:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds that have to be compared to evaluate the condition."""
+        """The kinds of rows, such as kernels, that have to be compared to evaluate the condition."""
         return (self.metric,) if self.pattern is not None else METRICS[self.metric].kinds if self._is_metric else ()
 
     @property
@@ -178,9 +178,9 @@ def parse_condition(text: str) -> Condition:
     is_time = pattern is not None or (metric in METRICS and METRICS[metric].column == "time_ns")
     allowed = ["%", *_UNITS] if is_time else ["", "%"] if metric in METRICS else [""]
     if unit not in allowed:
-        listed = ", ".join(u or "no unit" for u in allowed)
-        raise UnknownFormatError(
-            f"the limit in {text!r} has a unit that does not fit the metric", hint=f"units of {metric}: {listed}"
-        )
+        units = ", ".join(filter(None, allowed))
+        forms = [*(["without a unit"] if "" in allowed else []), *([f"in {units}"] if units else [])]
+        hint = f"write the limit of {metric} {' or '.join(forms)}"
+        raise UnknownFormatError(f"the limit in {text!r} has a unit that does not fit the metric", hint=hint)
     limit = Fraction(match["number"]) * _UNITS.get(unit, 1)
     return Condition(text.strip(), metric, pattern, match["comparison"], limit, is_relative=unit == "%")

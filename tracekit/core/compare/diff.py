@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 DEFAULT_ALPHA = 0.01
 EVIDENCE = {
     "significant": "The change exceeds the differences between iterations of one side and between runs of one program.",
-    "small": "The change exceeds the differences between iterations of one side, but may occur between two equal runs.",
+    "small": "The change exceeds the differences between iterations of one side, but not those between two runs of one "
+    "program.",
     "spread": "The change does not exceed the differences between iterations of one side.",
     "untested": "A side has too few iterations for a test, or the events of the row are outside of all iterations.",
 }
@@ -95,7 +96,7 @@ class Diff:
         return pl.concat(rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the notes, the facts and the rows of each kind as Python values, for example for JSON."""
+        """Return the facts about both sides, the notes and the rows of each kind as values that JSON can represent."""
         return {
             "a": {"iterations": self.a.iterations, **self.a.facts},
             "b": {"iterations": self.b.iterations, **self.b.facts},
@@ -136,7 +137,9 @@ def compare(
     per_iteration = is_per_iteration(a, b)
     tables = {kind: _changes_of_kind(a, b, kind, per_iteration=per_iteration) for kind in kinds}
     tested = _add_evidence(a, b, tables, alpha, min_percent)
-    return Diff(a, b, tuple(kinds), alpha, tested, comparability_notes(a, b, can_test=_can_test(a, b, alpha)))
+    return Diff(
+        a, b, tuple(kinds), alpha, tested, comparability_notes(a, b, can_test=_have_enough_iterations(a, b, alpha))
+    )
 
 
 def check_kinds(kinds: Sequence[str]) -> None:
@@ -179,7 +182,7 @@ def _totals_by_name(side: Summary, kind: str) -> pl.DataFrame:
     return totals.with_columns(iteration_ns=pl.col("inside") / max(side.iterations, 1)).drop("inside")
 
 
-def _can_test(a: Summary, b: Summary, alpha: float) -> bool:
+def _have_enough_iterations(a: Summary, b: Summary, alpha: float) -> bool:
     """Return whether both sides have enough iterations for a two-sided test to reach the level ``alpha``."""
     return _number_of_tests(a, b) * 2 / math.comb(len(a.units) + len(b.units), len(b.units)) <= alpha
 
@@ -193,7 +196,7 @@ def _add_evidence(
     a: Summary, b: Summary, tables: Mapping[str, pl.DataFrame], alpha: float, min_percent: float | None
 ) -> dict[str, pl.DataFrame]:
     """Test the changes of all kinds, and add ``p_value``, ``is_significant`` and ``evidence`` to their rows."""
-    if not _can_test(a, b, alpha):
+    if not _have_enough_iterations(a, b, alpha):
         return {kind: _mark_as_untested(rows) for kind, rows in tables.items()}
     quantities = {
         kind: [_tested_quantities(side, kind, rows["name"]) for side in (a, b)] for kind, rows in tables.items()
@@ -221,14 +224,19 @@ def _mark_as_untested(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _min_percents(kind: str, rows: pl.DataFrame, least: float) -> Matrix:
+def _min_percents(kind: str, rows: pl.DataFrame, min_percent: float) -> Matrix:
     """Return, for each row, the smallest increase in per cent that is marked as ``is_significant``.
 
     In an iteration, the busy time of the GPU is almost the same in all runs of a program, but the remaining time is
     not. The limit for the duration of an iteration is therefore the weighted mean of the limits of both times.
+
+    Args:
+        kind: Kind of the rows.
+        rows: The changes of this kind.
+        min_percent: The limit for all rows, except for durations of iterations if it is the default of the kind.
     """
-    limits = np.full(rows.height, least)
-    if kind != "iterations" or least != KINDS[kind].min_percent:
+    limits = np.full(rows.height, min_percent)
+    if kind != "iterations" or min_percent != KINDS[kind].min_percent:
         return limits
     on_gpu = pl.col("name").is_in(ON_GPU)
     busy, total = (
@@ -236,12 +244,12 @@ def _min_percents(kind: str, rows: pl.DataFrame, least: float) -> Matrix:
         for part in (on_gpu, pl.col("name") == DURATION)
     )
     idle = max((1 - min(b / t, 1.0) for b, t in zip(busy, total, strict=True) if t), default=1.0)
-    limits[(rows["name"] == DURATION).arg_true().to_numpy()] = idle * least + (1 - idle) * GPU_PERCENT
+    limits[(rows["name"] == DURATION).arg_true().to_numpy()] = idle * min_percent + (1 - idle) * GPU_PERCENT
     return limits
 
 
 def _add_test_results(
-    rows: pl.DataFrame, p_values: Matrix, ratios: Matrix, alpha: float, least: Matrix
+    rows: pl.DataFrame, p_values: Matrix, ratios: Matrix, alpha: float, min_ratios: Matrix
 ) -> pl.DataFrame:
     """Add ``p_value``, ``is_significant`` and ``evidence`` to the changes of one kind.
 
@@ -250,14 +258,14 @@ def _add_test_results(
         p_values: The p-values, with one row per quantity and one column per change.
         ratios: The logarithms of the ratios of the same quantities.
         alpha: Largest p-value of a significant change.
-        least: Smallest absolute logarithm of a ratio that is marked as ``is_significant``, one per change.
+        min_ratios: Smallest absolute logarithm of a ratio that is marked as ``is_significant``, one per change.
     """
     directions = {"new": 1, "slower": 1, "equal": 0, "faster": -1, "gone": -1}
     direction = rows["status"].cast(pl.String).replace_strict(directions, return_dtype=pl.Int64)
     agrees = np.sign(ratios) == direction.to_numpy()
     p_values = np.where(agrees, p_values, 1.0)
     unlikely = p_values <= alpha
-    significant = (unlikely & (np.abs(ratios) >= least)).any(axis=0)
+    significant = (unlikely & (np.abs(ratios) >= min_ratios)).any(axis=0)
     evidence = np.where(significant, "significant", np.where(unlikely.any(axis=0), "small", "spread"))
     inside = ((pl.col("iteration_a_ns") > 0) | (pl.col("iteration_b_ns") > 0)).alias("inside")
     judged = rows.with_columns(

@@ -132,7 +132,15 @@ def autocorrelation_times(*sides: Matrix) -> Matrix:
 
 
 def _standard_deviations(ranks: Matrix, a: int, b: int) -> Matrix:
-    """Return the standard deviation of the second side's rank sum over all divisions. Infinity replaces 0."""
+    """Return, for each column, the standard deviation of the rank sum of the second side over all divisions.
+
+    A standard deviation of 0 is replaced with infinity.
+
+    Args:
+        ranks: The centered ranks of the iterations of both sides.
+        a: Number of iterations of the first side.
+        b: Number of iterations of the second side.
+    """
     rows = a + b
     variance = (ranks**2).sum(axis=0) * a * b / (rows * max(rows - 1, 1))
     return np.where(variance > 0, np.sqrt(variance), np.inf)
@@ -159,20 +167,23 @@ def _largest_statistics(ranks: Matrix, size: int) -> Matrix:
     return np.concatenate([np.abs(_membership_matrix(batch, rows) @ narrow).max(axis=1) for batch in batches])
 
 
-def _sign_batches(rows: int) -> Iterator[NDArray[np.float32]]:
+def _sign_batches(pairs: int) -> Iterator[NDArray[np.float32]]:
     """Yield matrices of signs, with one row per permutation and one column per pair of iterations.
 
     The sign is -1 if a permutation exchanges the sides of the pair. If there are fewer than ``MAX_DIVISIONS``
     permutations, all are generated, otherwise random ones.
+
+    Args:
+        pairs: Number of pairs of iterations.
     """
-    if rows < MAX_DIVISIONS.bit_length() and 1 << rows < MAX_DIVISIONS:
-        bits = np.arange(1 << rows)[:, None] >> np.arange(rows) & 1
+    if pairs < MAX_DIVISIONS.bit_length() and 1 << pairs < MAX_DIVISIONS:
+        bits = np.arange(1 << pairs)[:, None] >> np.arange(pairs) & 1
         yield (1 - 2 * bits).astype(np.float32)
         return
     generator = np.random.default_rng(SEED)
     for start in range(0, MAX_DIVISIONS, _BATCH):
         count = min(_BATCH, MAX_DIVISIONS - start)
-        yield (1 - 2 * generator.integers(0, 2, size=(count, rows))).astype(np.float32)
+        yield (1 - 2 * generator.integers(0, 2, size=(count, pairs))).astype(np.float32)
 
 
 def _p_values(largest: Matrix, observed: Matrix) -> Matrix:
@@ -184,14 +195,18 @@ def _p_values(largest: Matrix, observed: Matrix) -> Matrix:
     return shares if len(largest) < MAX_DIVISIONS else (shares * len(largest) + 1) / (len(largest) + 1)
 
 
-def _membership_matrix(members: NDArray[np.int64], rows: int) -> NDArray[np.float32]:
-    """Return a matrix with one row per division of the iterations, which is 1 in the columns of its members.
+def _membership_matrix(members: NDArray[np.int64], iterations: int) -> NDArray[np.float32]:
+    """Return a matrix that states which iterations each division assigns to the second side.
 
     Args:
-        members: The members of each division: one row of column numbers per division.
-        rows: The number of columns of the matrix.
+        members: The numbers of the iterations on the second side, with one row per division.
+        iterations: Number of iterations of both sides.
+
+    Returns:
+        One row per division and one column per iteration. An element is 1 if the iteration is on the second side, and 0
+        if it is on the first side.
     """
-    matrix = np.zeros((len(members), rows), dtype=np.float32)
+    matrix = np.zeros((len(members), iterations), dtype=np.float32)
     np.put_along_axis(matrix, members, 1, axis=1)
     return matrix
 

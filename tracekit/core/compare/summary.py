@@ -225,7 +225,14 @@ _COUNT = pl.len().cast(pl.Int64).alias("count")
 def _sum_by_name_and_iteration(
     rows: pl.LazyFrame, *more: pl.Expr, size: pl.Expr | None = None, time: pl.Expr = _DURATION
 ) -> pl.DataFrame:
-    """Sum events by name and iteration, and compute further aggregates of them."""
+    """Sum events by name and iteration: ``name``, ``iteration``, ``count``, ``time_ns``, ``bytes``.
+
+    Args:
+        rows: The events, with the columns ``name`` and ``iteration`` and those that the expressions read.
+        more: Expressions for further aggregates.
+        size: Expression for the size of an event in bytes, or None if events have no size.
+        time: Expression for the time of an event in ns.
+    """
     total = pl.lit(None, pl.Int64) if size is None else size.sum()
     grouped = rows.group_by("name", "iteration").agg(_COUNT, *more, time_ns=time.sum().cast(pl.Int64), bytes=total)
     return grouped.collect().with_columns(pl.col("name").cast(pl.String), pl.col("iteration").cast(pl.Int64))
@@ -355,7 +362,7 @@ KINDS: dict[str, Kind] = {
         "Groups of ops", "time in which GPU activities of the group ran", GPU_PERCENT, _group_samples, "(all ops)"
     ),
     "nvtx_gpu": Kind(
-        "NVTX ranges, GPU", "sum of the durations of GPU activities", GPU_PERCENT, _projected_range_samples, None
+        "NVTX ranges on the GPU", "sum of the durations of GPU activities", GPU_PERCENT, _projected_range_samples, None
     ),
     "nvtx": Kind("NVTX ranges", "duration on the CPU", CPU_PERCENT, _range_samples, None),
     "api": Kind("API calls", "duration", CPU_PERCENT, _api_call_samples),

@@ -59,7 +59,7 @@ class ExpertFinding(NamedTuple):
 
 
 def findings(model: ModelSummary) -> list[ExpertFinding]:
-    """Return the findings of all detectors in DLProf's order.
+    """Return the findings of DLProf's detectors, in the order in which DLProf reports them.
 
     Except in DLProf's mode, the findings of ``advise`` follow.
     """

@@ -101,13 +101,17 @@ def _op_suffix_matches(rows: pl.DataFrame, normalized: pl.DataFrame) -> pl.DataF
     return _longest_suffix_matches(rows, normalized.rename({"name": "sub_path"}))
 
 
-def _longest_suffix_matches(rows: pl.DataFrame, targets: pl.DataFrame) -> pl.DataFrame:
-    """Match ops to the target whose ``sub_path`` is the longest suffix of their path.
+def _longest_suffix_matches(rows: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
+    """Match ops to the node or scope whose path is the longest suffix of their path.
 
     Suffixes with fewer than ``MIN_PARTS`` parts are ignored.
+
+    Args:
+        rows: One row per op, with the column ``path``.
+        candidates: Nodes or scopes, with their paths in the column ``sub_path``.
     """
     suffixes = _sub_paths(rows, "path", suffixes=True).filter(pl.col("count") >= MIN_PARTS)
-    matches = suffixes.join(targets, on="sub_path")
+    matches = suffixes.join(candidates, on="sub_path")
     return matches.sort("row", -pl.col("count")).unique("row", keep="first", maintain_order=True)
 
 
@@ -187,6 +191,7 @@ def _node_columns_of_matches(matched: pl.DataFrame, nodes: pl.DataFrame) -> pl.D
 
 
 def _support_code_expr() -> pl.Expr:
+    """Return an expression for the number that represents the value of ``tensor_core_support`` in DLProf."""
     return pl.col("tensor_core_support").cast(pl.String).replace_strict(_SUPPORT_CODES, return_dtype=pl.Int8)
 
 

@@ -129,7 +129,7 @@ def _kernel_rows(rollup: Rollup) -> pl.DataFrame:
 
 
 def _largest_rows_table(rows: pl.DataFrame) -> str:
-    """Return a Markdown table of the rows with the most GPU time (``gpu``), followed by the number of omitted rows."""
+    """Return a Markdown table of the rows with the largest ``gpu`` (GPU time), and the number of omitted rows."""
     shown = rows.sort("gpu", descending=True, maintain_order=True).head(MAX_ROWS).drop("gpu")
     more = rows.height - shown.height
     return _markdown_table(shown) + (f"\n\nand {more} more rows" if more else "")

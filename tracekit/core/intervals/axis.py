@@ -53,7 +53,7 @@ class Axis:
 
         Args:
             frames: Frames with the columns ``by``, ``start_ns``, ``end_ns``.
-            by: Columns that identify the track.
+            by: Columns that identify the track of an interval, such as its thread or its GPU.
         """
         times = [f[c] for f in frames for c in _TIMES]
         bounds = [b for t in times for b in (t.min(), t.max()) if isinstance(b, int)] or [0]
@@ -117,7 +117,7 @@ class Axis:
             positions: The columns ``start`` and ``end``, from intervals that all have an end.
 
         Returns:
-            One row per interval: the columns that identify the track, ``start_ns``, ``end_ns``.
+            One row per interval: the columns that identify its track, ``start_ns``, ``end_ns``.
         """
         times = positions.select(start_ns=pl.col("start") % self.width, end_ns=pl.col("end") % self.width)
         if self.ranked_times is None:

@@ -38,7 +38,7 @@ def axis_positions(*frames: pl.DataFrame, by: Sequence[str]) -> list[pl.DataFram
 
     Args:
         frames: Frames with the columns ``by``, ``start_ns`` and ``end_ns``.
-        by: Columns that identify the track.
+        by: Columns that identify the track of an interval, such as its thread or its GPU.
 
     Returns:
         For each frame, the result of ``Axis.positions``.
@@ -164,7 +164,7 @@ def shortest_containers(intervals: pl.DataFrame, *, by: Sequence[str], among: pl
 
     Args:
         intervals: Columns ``by``, ``start_ns`` and ``end_ns``. The intervals may overlap in any way.
-        by: Columns that identify the track.
+        by: Columns that identify the track of an interval, such as its thread or its GPU.
         among: Whether each interval may be a parent (Boolean), or None if all of them may.
 
     Returns:
@@ -250,7 +250,7 @@ def latest_enclosing(points: pl.LazyFrame, ranges: pl.LazyFrame, *, time: str, b
         ranges: Columns ``by``, ``start_ns``, ``end_ns`` (null if the range never ends) and ``range_id``. The ranges may
             overlap in any way.
         time: Name of the column of times (ns) of ``points``.
-        by: Columns that identify the track.
+        by: Columns that identify the track of an interval, such as its thread or its GPU.
 
     Returns:
         The points, in the same order, with the column ``range_id``. It is null if no range is open.

@@ -60,7 +60,7 @@ class NestingIndex:
 
         Args:
             intervals: The columns ``by``, ``start_ns``, ``end_ns``.
-            by: Columns that identify the track.
+            by: Columns that identify the track of an interval, such as its thread or its GPU.
         """
         axis = Axis.from_intervals(intervals, by=by)
         ordered = axis.nonempty_positions(intervals).sort("start", "end", "row", descending=[False, True, False])

@@ -17,7 +17,7 @@ def merge_intervals(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFra
 
     Args:
         intervals: The columns ``by``, ``start_ns``, ``end_ns``. Intervals that are empty or have no end are ignored.
-        by: Columns that identify the track.
+        by: Columns that identify the track of an interval, such as its thread or its GPU.
 
     Returns:
         One row per merged interval, sorted by track and start, with the columns ``by``, ``start_ns`` and ``end_ns``.
@@ -44,7 +44,7 @@ def gaps_between(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
 
     Args:
         intervals: The columns ``by``, ``start_ns``, ``end_ns``.
-        by: Columns that identify the track.
+        by: Columns that identify the track of an interval, such as its thread or its GPU.
 
     Returns:
         One row per gap, sorted by track and start, with the columns ``by``, ``start_ns`` and ``end_ns``.
@@ -64,7 +64,7 @@ def intersection_of_unions(left: pl.DataFrame, right: pl.DataFrame, *, by: Seque
     Args:
         left: The columns ``by``, ``start_ns``, ``end_ns``.
         right: The same columns.
-        by: Columns that identify the track.
+        by: Columns that identify the track of an interval, such as its thread or its GPU.
 
     Returns:
         Disjoint intervals, sorted by track and start, with the columns ``by``, ``start_ns`` and ``end_ns``.
@@ -84,6 +84,7 @@ def latest_end_before(by: str | Sequence[str]) -> pl.Expr:
     """Return an expression for the latest end of the earlier rows of the same track. It is null for the first row.
 
     Args:
-        by: Columns that identify the track. The rows of a track must be in order of ``start_ns``.
+        by: Columns that identify the track of an interval, such as its thread or its GPU. The rows of each track must
+            be in order of ``start_ns``.
     """
     return pl.col("end_ns").cum_max().shift(1).over(by)

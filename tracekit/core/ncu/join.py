@@ -227,6 +227,7 @@ def _matching_sequence_start(kernels: pl.DataFrame, results: pl.DataFrame) -> in
 
 
 def _integer_codes(column: pl.Series) -> Codes:
+    """Return an integer column as a numpy array, in which -1 replaces nulls."""
     codes: Codes = column.cast(pl.Int64).fill_null(-1).to_numpy()
     return codes
 

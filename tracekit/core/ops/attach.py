@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def last_containing_intervals(items: pl.DataFrame, intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.Series:
-    """Return the last interval, in the order of rows, that contains each item, bounds included.
+    """Return, for each item, the last interval in the order of rows that contains it, bounds included.
 
     Args:
         items: Columns ``by``, ``start_ns``, ``end_ns``. An item that ends before it starts is contained in no interval.
         intervals: The same columns. The intervals may overlap in any way.
-        by: Columns that identify the track.
+        by: Columns that identify the track of an interval, such as its thread or its GPU.
 
     Returns:
         One row number of ``intervals`` per item (Int64). It is null if no interval contains the item.

@@ -28,7 +28,7 @@ def _timeline(capture: Capture) -> Timeline:
 
 
 def _parse_names(texts: pl.DataFrame) -> pl.DataFrame:
-    """Parse each distinct name of a range into the columns that ``domain_timeline`` needs."""
+    """Parse the name, scope and type of an op from each distinct range name, as ``domain_timeline`` requires them."""
     text = pl.col("text")
     parts = text.str.replace_all("...", " ... ", literal=True)
     folder = parts.str.extract(_FOLDER).str.strip_chars("/")

@@ -9,7 +9,7 @@ import polars as pl
 from tracekit.core import intervals
 from tracekit.core.categorical import map_categories
 from tracekit.core.recipes.recipe import RANK, Option, Output, RankRequest, Tables, recipe
-from tracekit.core.recipes.sources import KERNEL_NAMES, kernels
+from tracekit.core.recipes.sources import KERNEL_NAMES, read_kernels
 from tracekit.core.reports.names import memcpy_label, memset_label
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _read_activities(request: RankRequest) -> pl.DataFrame:
     kind = pl.when(is_nccl).then(pl.lit(COMMUNICATION, _KIND)).otherwise(pl.lit(COMPUTATION, _KIND))
     frames = request.frames
     rows = [
-        kernels(request, *columns).with_columns(kind=kind),
+        read_kernels(request, *columns).with_columns(kind=kind),
         _with_name_and_kind(frames("graph_launches"), pl.lit(_GRAPH), COMPUTATION),
         _with_name_and_kind(frames("memcpys"), memcpy_label(pl.col("copy_kind")), MEMORY),
         _with_name_and_kind(frames("memsets"), memset_label(), MEMORY),

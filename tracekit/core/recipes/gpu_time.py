@@ -21,12 +21,12 @@ _DEVICE = "device_id"
 _TIMES = ("start_ns", "end_ns")
 
 
-def _combine(tables: Tables, _: Mapping[str, Value]) -> Tables:
+def _combine_ranks(tables: Tables, _: Mapping[str, Value]) -> Tables:
     rows = tables[_TABLE]
     return {_TABLE: rows.select(RANK, pl.exclude(RANK)).sort(RANK, _DEVICE)}
 
 
-@recipe(Output(_TABLE), combine=_combine)
+@recipe(Output(_TABLE), combine=_combine_ranks)
 def gpu_time_sum(request: RankRequest) -> Tables:
     """Time in which each GPU computes, communicates with NCCL, copies memory or is idle."""
     activities = [

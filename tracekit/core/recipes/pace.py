@@ -17,7 +17,7 @@ from tracekit.core.recipes.recipe import (
     move_rank_to_end,
     recipe,
 )
-from tracekit.core.recipes.sources import KERNEL_NAMES, kernels, ranges
+from tracekit.core.recipes.sources import KERNEL_NAMES, read_kernels, read_ranges
 from tracekit.core.recipes.statistics import VALUE, add_counts, count_values, describe_counts, quartile_exprs
 from tracekit.core.reports.nvtx import project_ranges
 
@@ -32,7 +32,10 @@ _NTH = "nth"
 _PACES = ("start", "end", "duration", "duration_accum", "delta", "delta_accum")
 _TEXT, _SHORT_NAME = "Text", "Shortname"
 _REDUCTIONS = {_VALUES: add_counts}
-_OPTIONS = {"name": Option(None, "Name of the kernel or range, as the sum recipe shows it."), "align": ALIGN}
+_OPTIONS = {
+    "name": Option(None, "Name of the kernel or range, as in the tables of cuda_gpu_kern_sum or nvtx_sum."),
+    "align": ALIGN,
+}
 
 
 def _pace_outputs(key: str) -> tuple[Output, ...]:
@@ -81,9 +84,14 @@ def _combine_ranks(tables: Tables, _: Mapping[str, Value]) -> Tables:
 
 
 def _pivot_by_rank(occurrences: pl.DataFrame, pace: str, ranks: list[int]) -> pl.DataFrame:
-    """Pivot the column ``pace`` into one row per occurrence and one column per rank.
+    """Pivot one column into a table with one row per occurrence and one column per rank.
 
     A value is null if the rank does not have the occurrence.
+
+    Args:
+        occurrences: The occurrences of a kernel or NVTX range in all ranks.
+        pace: Name of the column with the values, such as ``duration``.
+        ranks: The ranks, in the order of the columns.
     """
     wide = occurrences.sort(_NTH, RANK).pivot(RANK, index=_NTH, values=pace)
     columns = [str(rank) for rank in ranks]
@@ -119,13 +127,13 @@ def _delta_stats(occurrences: pl.DataFrame) -> pl.DataFrame:
 )
 def cuda_gpu_kern_pace(request: RankRequest) -> Tables:
     """Start and end times of the executions of a kernel with a given name, in each rank."""
-    return _occurrences(request, kernels(request, "start_ns", "end_ns"), _SHORT_NAME, pl.Int64)
+    return _occurrences(request, read_kernels(request, "start_ns", "end_ns"), _SHORT_NAME, pl.Int64)
 
 
 @recipe(*_pace_outputs(_TEXT), combine=_combine_ranks, options=_OPTIONS, reductions=_REDUCTIONS, aligned=True)
 def nvtx_pace(request: RankRequest) -> Tables:
     """Start and end times of the NVTX ranges with a given name, in each rank."""
-    return _occurrences(request, ranges(request.frames), _TEXT, pl.Float64)
+    return _occurrences(request, read_ranges(request.frames), _TEXT, pl.Float64)
 
 
 @recipe(*_pace_outputs(_TEXT), combine=_combine_ranks, options=_OPTIONS, reductions=_REDUCTIONS, aligned=True)

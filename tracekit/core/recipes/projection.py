@@ -39,8 +39,8 @@ followed, up to 64 copies.
 """
 
 
-def project_with_nodes(frames: Frames) -> pl.DataFrame:
-    """Return the projections of all ranges onto the GPU.
+def project_ranges_and_nodes(frames: Frames) -> pl.DataFrame:
+    """Return the projections of NVTX ranges onto the GPU, including those of the nodes of CUDA graphs.
 
     Returns:
         One row per projection: the columns of the range, ``gpu_start_ns``, ``gpu_first_end_ns`` (first end of an

@@ -150,7 +150,7 @@ class Recipe:
         combine: Function that computes the returned tables from those of all ranks, which have the column ``rank``.
         options: The options of the recipe, by name.
         reductions: Functions that aggregate the rows of several ranks, by table. These tables have no column ``rank``.
-        aligned: Whether the computation for one rank uses its clock.
+        aligned: Whether the computation for one rank uses the position of its capture on the common time axis.
     """
 
     name: str

@@ -28,7 +28,7 @@ def _rule_recipe(name: str) -> Recipe:
 
     def list_rows(request: RankRequest) -> Tables:
         settings = "".join(f":{option}={request.values[option]}" for option in options)
-        rows = analyze.run(request.frames, name + settings).data
+        rows = analyze.apply_rule(request.frames, name + settings).data
         return {ANALYSIS: rows.select(*map(_value_expr, rule.columns)).with_row_index(UNNAMED_INDEX)}
 
     return Recipe(name, rule.doc, (_OUTPUT,), list_rows, _concat_ranks, options)

@@ -8,7 +8,7 @@ import polars as pl
 
 from tracekit.core.categorical import map_categories
 from tracekit.core.recipes.recipe import Option
-from tracekit.core.reports.sources import read_kernels, read_ranges
+from tracekit.core.reports import sources as report_sources
 
 if TYPE_CHECKING:
     from tracekit.core.recipes.recipe import RankRequest
@@ -36,12 +36,12 @@ _COPY_KINDS = {
 }
 
 
-def kernels(request: RankRequest, *columns: str) -> pl.LazyFrame:
+def read_kernels(request: RankRequest, *columns: str) -> pl.LazyFrame:
     """Read the given columns of kernels, and the ``name`` that the option ``kernel_name`` selects, in file order."""
-    return read_kernels(request.report, *columns)
+    return report_sources.read_kernels(request.report, *columns)
 
 
-def memory_operations(frames: Frames, *columns: str) -> pl.LazyFrame:
+def read_memory_operations(frames: Frames, *columns: str) -> pl.LazyFrame:
     """Read memory copies, followed by memory sets.
 
     The columns are ``name``, such as ``CUDA_MEMCPY_KIND_HTOD``, and the given columns.
@@ -55,9 +55,9 @@ def memory_operations(frames: Frames, *columns: str) -> pl.LazyFrame:
     return pl.concat([copies, sets])
 
 
-def ranges(frames: Frames, domain: str | None = None) -> pl.LazyFrame:
+def read_ranges(frames: Frames, domain: str | None = None) -> pl.LazyFrame:
     """Read the NVTX ranges of one domain, or of all domains. The end of an open range is null."""
-    rows = read_ranges(frames)
+    rows = report_sources.read_ranges(frames)
     return rows if domain is None else rows.filter(pl.col("domain") == domain)
 
 

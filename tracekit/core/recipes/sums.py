@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.recipes.projection import project_with_nodes
+from tracekit.core.recipes.projection import project_ranges_and_nodes
 from tracekit.core.recipes.recipe import Output, RankRequest, Tables, Value, move_rank_to_end, recipe
-from tracekit.core.recipes.sources import KERNEL_NAMES, NCCL_DOMAIN, kernels, memory_operations, ranges
+from tracekit.core.recipes.sources import KERNEL_NAMES, NCCL_DOMAIN, read_kernels, read_memory_operations, read_ranges
 from tracekit.core.recipes.statistics import add_counts, count_values, describe_counts
 from tracekit.core.reports.nvtx import project_ranges
 from tracekit.core.reports.sources import read_osrt_calls
@@ -88,21 +88,21 @@ def mpi_sum(request: RankRequest) -> Tables:
 @recipe(*OUTPUTS_BY_DEVICE, combine=combine_sums, options={"kernel_name": KERNEL_NAMES}, reductions=REDUCTIONS)
 def cuda_gpu_kern_sum(request: RankRequest) -> Tables:
     """Kernels by name."""
-    rows = kernels(request, "start_ns", "end_ns", "device_id")
+    rows = read_kernels(request, "start_ns", "end_ns", "device_id")
     return sum_by_device(rows.select(_VALUE, DEVICE, Name="name"))
 
 
 @recipe(*OUTPUTS_BY_DEVICE, combine=combine_sums, reductions=REDUCTIONS)
 def cuda_gpu_mem_time_sum(request: RankRequest) -> Tables:
     """Time of memory copies and sets by kind."""
-    rows = memory_operations(request.frames, "start_ns", "end_ns", "device_id")
+    rows = read_memory_operations(request.frames, "start_ns", "end_ns", "device_id")
     return sum_by_device(rows.select(_VALUE, DEVICE, Name="name"))
 
 
 @recipe(*OUTPUTS_BY_DEVICE, combine=combine_sums, reductions=REDUCTIONS)
 def cuda_gpu_mem_size_sum(request: RankRequest) -> Tables:
     """Size of memory copies and sets by kind."""
-    rows = memory_operations(request.frames, "bytes", "device_id")
+    rows = read_memory_operations(request.frames, "bytes", "device_id")
     size = pl.col("bytes").cast(pl.UInt64).alias("value")
     return sum_by_device(rows.select(size, DEVICE, Name="name"))
 
@@ -110,13 +110,13 @@ def cuda_gpu_mem_size_sum(request: RankRequest) -> Tables:
 @recipe(*_sum_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
 def nvtx_sum(request: RankRequest) -> Tables:
     """NVTX ranges by name, without their domain."""
-    return _sum_ranges(ranges(request.frames))
+    return _sum_ranges(read_ranges(request.frames))
 
 
 @recipe(*_sum_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
 def nccl_sum(request: RankRequest) -> Tables:
     """NVTX ranges of NCCL by name."""
-    return _sum_ranges(ranges(request.frames, NCCL_DOMAIN))
+    return _sum_ranges(read_ranges(request.frames, NCCL_DOMAIN))
 
 
 def _sum_ranges(rows: pl.LazyFrame) -> Tables:
@@ -131,7 +131,7 @@ def _sum_cpu_times(times: pl.DataFrame) -> pl.DataFrame:
 @recipe(*_sum_outputs(_TEXT), combine=combine_sums, reductions={**REDUCTIONS, _CPU_TIMES: _sum_cpu_times})
 def nvtx_gpu_proj_sum(request: RankRequest) -> Tables:
     """NVTX ranges that launched GPU activities, by name, with the extent of the activities."""
-    rows = project_with_nodes(request.frames).rename({"name": _TEXT}).drop_nulls(_TEXT)
+    rows = project_ranges_and_nodes(request.frames).rename({"name": _TEXT}).drop_nulls(_TEXT)
     tables = _rank_statistics(rows.lazy().select(_TEXT, value=pl.col("gpu_end_ns") - pl.col("gpu_start_ns")), _TEXT)
     text, duration = pl.col(_TEXT).cast(pl.String), DURATION.cast(pl.Float64)
     cpu_times = _sum_cpu_times(rows.unique("row").select(text, duration.alias(_CPU_SUM)))

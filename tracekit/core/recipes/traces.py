@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.recipes.coverage import CoveredTime
-from tracekit.core.recipes.projection import nest_projections, project_with_nodes
+from tracekit.core.recipes.projection import nest_projections, project_ranges_and_nodes
 from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, Output, RankRequest, Tables, move_rank_to_end, recipe
-from tracekit.core.recipes.sources import KERNEL_NAMES, is_nccl_kernel_expr, kernels
+from tracekit.core.recipes.sources import KERNEL_NAMES, is_nccl_kernel_expr, read_kernels
 from tracekit.core.reports.summary import DURATION
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def _concat_ranks(tables: Tables, _: Mapping[str, Value]) -> Tables:
 def cuda_gpu_kern_hist(request: RankRequest) -> Tables:
     """Durations of kernels, for histograms by name."""
     name = pl.col("name").cast(pl.String).alias("Name")
-    rows = kernels(request, "start_ns", "end_ns").select(DURATION.alias("Duration"), name)
+    rows = read_kernels(request, "start_ns", "end_ns").select(DURATION.alias("Duration"), name)
     return {ANALYSIS: rows.collect().with_row_index(UNNAMED_INDEX)}
 
 
@@ -40,7 +40,7 @@ def nvtx_gpu_proj_trace(request: RankRequest) -> Tables:
 
     The ranges of a rank are numbered from 0.
     """
-    tree = nest_projections(project_with_nodes(request.frames))
+    tree = nest_projections(project_ranges_and_nodes(request.frames))
     rows = tree.select(
         pl.col("name").cast(pl.String).alias("Text"),
         pl.col("gpu_start_ns").alias("Start"),
@@ -82,7 +82,9 @@ def _percentage_exprs() -> list[pl.Expr]:
 def nccl_gpu_overlap_trace(request: RankRequest) -> Tables:
     """Percentage of the time of each kernel that overlaps with NCCL kernels and with other kernels of its device."""
     rows = (
-        kernels(request, "start_ns", "end_ns", *_DEVICE).with_columns(DURATION, is_nccl=is_nccl_kernel_expr()).collect()
+        read_kernels(request, "start_ns", "end_ns", *_DEVICE)
+        .with_columns(DURATION, is_nccl=is_nccl_kernel_expr())
+        .collect()
     )
     groups = [_add_overlap_columns(g) for g in rows.partition_by(_DEVICE, maintain_order=True)] or [
         _add_overlap_columns(rows)

@@ -30,8 +30,8 @@ __all__ = [
     "Frames",
     "Report",
     "ReportTable",
+    "compute_report",
     "is_known_report",
-    "run",
 ]
 
 ADVISE = "advise"
@@ -155,7 +155,7 @@ ALIASES = {
 """Maps the name of a report in nsys before 2023 to its current name."""
 
 
-def run(
+def compute_report(
     frames: Frames,
     name: str,
     prefetch: Prefetch | None = None,

@@ -39,7 +39,7 @@ def format_dimensions(prefix: str) -> pl.Expr:
     return pl.concat_str(*sizes, separator=" ").alias(prefix)
 
 
-def hexadecimal(values: pl.Expr) -> pl.Expr:
+def format_hexadecimal(values: pl.Expr) -> pl.Expr:
     """Format integers as unsigned hexadecimal numbers, such as ``0x7F2386F01000``."""
     unsigned = values.cast(pl.Int64).reinterpret(signed=False)
     digits = [(unsigned // 16**n % 16).replace_strict(range(16), _HEX_DIGITS) for n in reversed(range(_DIGITS))]

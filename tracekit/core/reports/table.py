@@ -170,12 +170,13 @@ def _in_millions(values: pl.Expr) -> pl.Expr:
     return quotient(values.cast(pl.Float64), 1e6)
 
 
-def _format_tenths(x: pl.Expr) -> pl.Expr:
-    sign = pl.when(x < 0).then(pl.lit("-")).otherwise(pl.lit(""))
-    return pl.concat_str(sign, (x.abs() // 10).cast(pl.String), pl.lit("."), (x.abs() % 10).cast(pl.String))
+def _format_tenths(tenths: pl.Expr) -> pl.Expr:
+    sign = pl.when(tenths < 0).then(pl.lit("-")).otherwise(pl.lit(""))
+    return pl.concat_str(sign, (tenths.abs() // 10).cast(pl.String), pl.lit("."), (tenths.abs() % 10).cast(pl.String))
 
 
-def _quote_special(x: pl.Expr) -> pl.Expr:
-    plain = x.cast(pl.String)
+def _quote_special(values: pl.Expr) -> pl.Expr:
+    """Return an expression that puts quotes around strings that contain a special character of CSV."""
+    plain = values.cast(pl.String)
     needs = plain.str.contains_any(_NEEDS_QUOTES)
     return pl.when(needs).then(pl.concat_str(pl.lit('"'), plain, pl.lit('"'))).otherwise(plain)

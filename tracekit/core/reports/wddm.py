@@ -8,7 +8,7 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.intervals import union_duration
-from tracekit.core.reports.names import hexadecimal
+from tracekit.core.reports.names import format_hexadecimal
 from tracekit.core.reports.numbers import quotient, round_to_tenths
 from tracekit.core.reports.report import Request, has_rows, report
 from tracekit.core.reports.summary import DURATION, spread_columns, statistics_exprs
@@ -58,7 +58,7 @@ def wddm_queue_sum(request: Request) -> pl.LazyFrame:
     rows = rows.with_columns(
         name=pl.when(is_other).then(pl.coalesce("engine_name", engine)).otherwise(engine),
         node=pl.col("node").fill_null(0),
-        context_text=hexadecimal(pl.col("context_id")),
+        context_text=format_hexadecimal(pl.col("context_id")),
     )
     order = [round_to_tenths(pl.col("share")), *map(pl.col, _QUEUE)]
     return rows.sort(order, descending=[True] + [False] * len(_QUEUE), nulls_last=True, maintain_order=True)

@@ -143,11 +143,25 @@ class Rollup:
         return rows.with_columns(instance=pl.int_range(pl.len()), iteration=self.iteration).drop_nulls("iteration")
 
     def select_calls(self, *columns: str) -> pl.DataFrame:
-        """Return columns of ``Measures.calls`` in the rows of ``calls``, and ``iteration``."""
+        """Return columns of the API calls of all ops, in order of op, name and start.
+
+        Args:
+            columns: Names of columns of ``Measures.calls``.
+
+        Returns:
+            These columns, and ``iteration``, for the same rows as ``calls``.
+        """
         return self._gather_calls(self._call_rows, columns)
 
     def select_kernels(self, *columns: str) -> pl.DataFrame:
-        """Return columns of ``Measures.calls`` in the rows of ``kernels``, ``iteration`` and the two durations."""
+        """Return columns of the kernels of the op instances in aggregated iterations.
+
+        Args:
+            columns: Names of columns of ``Measures.calls``.
+
+        Returns:
+            These columns, ``iteration``, ``kernel_gpu`` and ``kernel_api``, for the same rows as ``kernels``.
+        """
         rows = self._gather_calls(self._rows_of_kinds("kernel"), dict.fromkeys((*columns, *_TIMES)))
         added = [c for c in _TIMES if c not in columns]
         return _add_durations(rows).drop(added)
@@ -168,7 +182,7 @@ class Rollup:
 
     @functools.cached_property
     def _call_rows(self) -> pl.Series:
-        """The row numbers in ``Measures.calls`` of the rows of ``calls``.
+        """The row number in ``Measures.calls`` of each row of ``calls``.
 
         Only the order is cached, because a copy of all columns needs about 120 bytes per call.
         """
