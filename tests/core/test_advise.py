@@ -182,7 +182,7 @@ def test_an_idle_gpu_of_a_cpu_that_launches_little_is_not_the_launches_fault() -
         program.kernel(start, start + 5000, start + 45_000)
     advice = str(program.found()["idle_by_cause"]["advice"])
     assert "Reduce the number of launches" not in advice
-    assert "Find what the ops do on the CPU" in advice
+    assert "Find out what the ops do on the CPU" in advice
 
 
 def test_gpus_that_work_most_of_the_time_are_not_idle() -> None:

@@ -116,11 +116,13 @@ class ModelSummary:
         return 100 * ns / total if total else 0.0
 
     def _op_category_row(self, condition: pl.Expr) -> tuple[int, ...]:
+        """Return the row of ``categories`` for the ops that satisfy a condition."""
         sums = [pl.col(f"{m}_sum").sum() for m in ("cpu", "gpu", "overhead", "idle")]
         row = self.rollup.ops.filter(condition).select(*sums, (pl.col("count") > 0).sum().cast(pl.Int64))
         return tuple(row.row(0))
 
 
 def _activity_category_row(calls: pl.DataFrame) -> tuple[int, ...]:
+    """Return the row of ``categories`` for the kernels or memory operations that the given calls launched."""
     names = calls["name"].cast(pl.String).n_unique() if calls.height else 0
     return int(calls["kernel_api"].sum()), int(calls["kernel_gpu"].sum()), 0, 0, names

@@ -90,8 +90,9 @@ def _output_columns(rows: pl.DataFrame) -> pl.DataFrame:
     return joined.select("output_bytes", output_shapes="shapes")
 
 
-def _total_bytes(shapes: list[list[int]], element: int | None) -> int | None:
-    total = sum(math.prod(s) for s in shapes) * (element or 0)
+def _total_bytes(shapes: list[list[int]], element_bytes: int | None) -> int | None:
+    """Return the total size of tensors in bytes, or None if it is 0, too large or unknown."""
+    total = sum(math.prod(s) for s in shapes) * (element_bytes or 0)
     return total if 0 < total < _LIMIT else None
 
 

@@ -39,8 +39,9 @@ _PID, _DEVICE = "PID", "Device ID"
 _TIMES = ("start_ns", "end_ns")
 _TITLES = {"process_id": _PID, "device_id": _DEVICE}
 
-Sides = dict[str, pl.DataFrame]
-Split = Callable[[pl.DataFrame], Sides]
+BusyIntervals = dict[str, pl.DataFrame]
+"""The intervals in which each column of a heat map counts as busy, keyed by the title of the column."""
+Split = Callable[[pl.DataFrame], BusyIntervals]
 
 
 def combine_map(tables: Tables, _: Mapping[str, Value]) -> Tables:
@@ -55,7 +56,8 @@ def _heat_map(request: RankRequest, rows: pl.DataFrame, keys: list[str], split: 
         request: The input of the recipe.
         rows: The columns ``keys``, ``start_ns``, ``end_ns`` and those that ``split`` needs.
         keys: Columns that identify a group: a process, or a process and a device.
-        split: Function that returns the intervals that each column of the map covers, given the rows of a group.
+        split: Function that returns the intervals in which each column of the map counts as busy, given the rows of a
+            group.
     """
     bins = Bins.from_request(request)
     groups = rows.sort(keys, maintain_order=True).partition_by(keys, maintain_order=True)
@@ -124,7 +126,7 @@ def nccl_gpu_time_util_map(request: RankRequest) -> Tables:
     rows = request.frames("kernels").select(*keys, *_TIMES, is_nccl=is_nccl_kernel_expr()).collect()
     rows = rows if rows["is_nccl"].any() else rows.clear()
 
-    def split(group: pl.DataFrame) -> Sides:
+    def split(group: pl.DataFrame) -> BusyIntervals:
         nccl, compute = group.filter("is_nccl"), group.filter(~pl.col("is_nccl"))
         return {"All": group, "NCCL": nccl, "Compute": compute, "Overlap": intersection_of_unions(nccl, compute, by=())}
 
@@ -144,6 +146,7 @@ def ucx_gpu_time_util_map(request: RankRequest) -> Tables:
 
 
 def _heat_map_of_calls(request: RankRequest, table: str, title: str) -> Tables:
+    """Return the heat map of kernels and of the calls in a table, which is empty if a rank has no such calls."""
     columns = ("process_id", *_TIMES)
     sides = {
         t: request.frames(name).select(*columns, side=pl.lit(t)) for t, name in (("Kernel", "kernels"), (title, table))
@@ -151,7 +154,7 @@ def _heat_map_of_calls(request: RankRequest, table: str, title: str) -> Tables:
     rows = pl.concat(sides.values()).collect()
     rows = rows if (rows["side"] == title).any() else rows.clear()
 
-    def split(group: pl.DataFrame) -> Sides:
+    def split(group: pl.DataFrame) -> BusyIntervals:
         kernels, calls = (group.filter(side=side) for side in sides)
         return {"Kernel": kernels, title: calls, "Overlap": intersection_of_unions(kernels, calls, by=())}
 

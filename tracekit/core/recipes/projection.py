@@ -47,13 +47,13 @@ def project_ranges_and_nodes(frames: Frames) -> pl.DataFrame:
         activity), ``gpu_end_ns``, ``row`` (number of the range) and ``activity`` (number of the activity of a node,
         null for the projection of the whole range).
     """
-    owners = read_owning_ranges(frames).collect()
+    ranges = read_owning_ranges(frames).collect()
     nodes = _node_creations(frames)
-    singles, outer = _node_projections(owners, nodes)
+    singles, outer = _node_projections(ranges, nodes)
     sources = [_launching_calls(frames), _graph_creations(frames), _node_creations(frames, original=False)]
-    extents = pl.concat([_range_extents(owners, pl.concat(sources)), outer]).group_by("row").agg(*_BOUNDS_OF_EXTENT)
+    extents = pl.concat([_range_extents(ranges, pl.concat(sources)), outer]).group_by("row").agg(*_BOUNDS_OF_EXTENT)
     rows = pl.concat([extents.with_columns(activity=pl.lit(None, pl.UInt32)), singles]).sort("row", maintain_order=True)
-    return owners[rows["row"]].hstack(rows)
+    return ranges[rows["row"]].hstack(rows)
 
 
 def _launching_calls(frames: Frames) -> pl.DataFrame:
@@ -91,28 +91,28 @@ def _graph_creations(frames: Frames) -> pl.DataFrame:
     return pl.concat(parts).collect()
 
 
-def _range_extents(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+def _range_extents(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Return the first start, first end and last end of the activities of each range.
 
     The columns are ``row``, ``gpu_start_ns``, ``gpu_first_end_ns`` and ``gpu_end_ns``.
     """
-    whole = gpu_extents(owners, launches)
-    ends = gpu_extents(owners, launches.with_columns(gpu_start_ns="gpu_first_end_ns"))
+    whole = gpu_extents(ranges, launches)
+    ends = gpu_extents(ranges, launches.with_columns(gpu_start_ns="gpu_first_end_ns"))
     joined = whole.join(ends.select("row", first_end="low"), on="row", how="inner")
     return joined.select("row", gpu_start_ns="low", gpu_first_end_ns="first_end", gpu_end_ns="high")
 
 
-def _node_projections(owners: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _node_projections(ranges: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Pair the activities of graph nodes with the ranges in which the nodes were created.
 
     Returns:
         Two frames. The first has one row per activity, with the innermost range in which its node was created. Each of
         its rows is one projection. The second has one row per activity and further enclosing range.
     """
-    pairs = range_launch_pairs(owners, nodes)
+    pairs = range_launch_pairs(ranges, nodes)
     times = nodes.select(_TIMES)[pairs["member"]]
     rows = pairs.rename({"member": "activity"}).hstack(times).with_columns(pl.col("activity").cast(pl.UInt32))
-    starts = owners.select(start="start_ns", end="end_ns")[pairs["row"]]
+    starts = ranges.select(start="start_ns", end="end_ns")[pairs["row"]]
     ordered = rows.hstack(starts).sort("activity", "start", "end", "row", descending=[False, True, False, True])
     is_innermost = pl.col("activity").is_first_distinct()
     names = ["row", *_TIMES]
@@ -147,7 +147,10 @@ def _node_creations(frames: Frames, *, original: bool = True) -> pl.DataFrame:
 
 
 def _original_nodes(events: pl.DataFrame) -> pl.DataFrame:
-    """Return the original of each copied node, following chains of copies: ``_NODE_KEY`` and ``original``."""
+    """Return, for each graph node, the node from which it was copied: ``_NODE_KEY`` and ``original``.
+
+    The result is the first node of a chain of copies. A node that is not a copy is its own original.
+    """
     original = pl.col("original_graph_node_id").drop_nulls().first().fill_null(pl.col("graph_node_id").first())
     nodes = events.group_by(_NODE_KEY).agg(original.alias("original"))
     for _ in range(_ROUNDS):

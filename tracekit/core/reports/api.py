@@ -66,6 +66,7 @@ def cuda_api_trace(request: Request) -> pl.LazyFrame:
 
 
 def _phase_columns() -> list[ReportColumn]:
+    """Return the printed columns for the total, call, queue and execution times of kernels."""
     return [c for letter in _PHASES for c in spread_columns(prefix=f"{letter}_", title=letter)]
 
 

@@ -151,6 +151,7 @@ def _throughput_expr() -> pl.Expr:
 
 
 def _gpu_activities(request: Request) -> tuple[pl.LazyFrame, pl.LazyFrame]:
+    """Return the kernels and the memory operations with ``name``, ``duration_ns`` and ``category``."""
     activities = read_kernels(request, "start_ns", "end_ns").select("name", DURATION, category=pl.lit("CUDA_KERNEL"))
     memory = read_memory_ops(request.frames).select("name", "duration_ns", category=pl.lit("MEMORY_OPER"))
     return activities, memory

@@ -86,10 +86,12 @@ class Report:
         return ReportTable(self.name, self.columns, rows.collect(), request.legacy_rounding)
 
     def _lacks_tables(self, request: Request) -> bool:
+        """Return whether there are kernels, but a table that the report requires has no rows."""
         *needs, kernels = self._needed_tables(request) or ("kernels",)
         return any(not has_rows(request.frames, t) for t in needs) and has_rows(request.frames, kernels)
 
     def _needed_tables(self, request: Request) -> tuple[str, ...]:
+        """Return the tables that the report requires, followed by ``kernels``, or nothing if it requires no tables."""
         needs = LAUNCHES_IN_RANGES if "nvtx-name" in request.options else self.needs
         return (*needs, "kernels") if needs else ()
 
