@@ -154,22 +154,25 @@ def formats() -> str:
 
 
 def added_columns() -> str:
-    """Return a table of columns that were added in later schema versions of nsys exports."""
+    """Return a table of the columns that later schema versions of nsys exports added, as Markdown."""
     declared: dict[str, list[str]] = {}
     for table, schema in schemas.tables().items():
         for column in schema.columns:
             declared.setdefault(str(column.source), []).append(f"{table}.{column.name}")
     columns = {**declared, "NVTX_EVENTS.binaryData": ["nvtx_ranges.payload_text", "nvtx_marks.payload_text"]}
     rows = [(_code_list(columns[a.column]), f"`{a.column}`", a.last_without, a.first_with) for a in versions.ADDED]
-    return "\n".join(_grid(("column", "of an export", "last seen without in", "first seen in"), rows)) + "\n"
+    return (
+        "\n".join(_grid(("column", "column of an export", "newest schema without it", "oldest schema with it"), rows))
+        + "\n"
+    )
 
 
 def renamed_tables() -> str:
-    """Return a table of source tables that have different names in some schema versions of nsys exports."""
+    """Return a table of the source tables whose names differ between schema versions of nsys exports, as Markdown."""
     renamed = {"devices": versions.DEVICES, "contexts": versions.CONTEXTS}
     rows = [(f"`{name}`", f"`{o.table}`", o.schemas) for name, origins in renamed.items() for o in origins]
     rows += [("`capture_info`", f"`{table}`", seen) for table, seen in versions.FACT_TABLES.items()]
-    return "\n".join(_grid(("table", "of an export", "schemas"), rows)) + "\n"
+    return "\n".join(_grid(("table", "table of an export", "schema versions"), rows)) + "\n"
 
 
 def support(path: str) -> str:

@@ -109,7 +109,7 @@ def test_the_content_decides_and_the_suffix_only_orders(plugins, tmp_path: Path)
 def test_a_plug_in_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = importlib.metadata.EntryPoint("gone", "no_such_module_at_all:READER", "tracekit.readers")
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: [entry])
-    message = "plug-in 'no_such_module_at_all:READER' skipped: ModuleNotFoundError: No module named"
+    message = "plug-in 'no_such_module_at_all:READER' was skipped: ModuleNotFoundError: No module named"
     with pytest.warns(TracekitWarning, match=message):
         assert "nsys-sqlite" in registry.readers()
 
@@ -123,25 +123,25 @@ def test_a_plug_in_that_fails_when_imported(monkeypatch: pytest.MonkeyPatch, err
             raise error
 
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: [Entry()])
-    with pytest.warns(TracekitWarning, match=f"plug-in 'bad:READER' skipped: {type(error).__name__}: {error}"):
+    with pytest.warns(TracekitWarning, match=f"plug-in 'bad:READER' was skipped: {type(error).__name__}: {error}"):
         assert "nsys-sqlite" in registry.readers()
 
 
 def test_a_built_in_wins_over_its_name(plugins) -> None:
     plugins(mine=reader("parquet"))
-    with pytest.warns(TracekitWarning, match="plug-in 'some_plugin:mine' skipped: the format 'parquet' already exists"):
+    with pytest.warns(TracekitWarning, match="'some_plugin:mine' was skipped: the format 'parquet' already exists"):
         assert registry.readers()["parquet"].doc != "a test"
 
 
 def test_of_two_plug_ins_the_first_wins(plugins) -> None:
     plugins(one=reader("mine"), two=reader("mine"))
-    with pytest.warns(TracekitWarning, match="plug-in 'some_plugin:two' skipped: the format 'mine' already exists"):
+    with pytest.warns(TracekitWarning, match="plug-in 'some_plugin:two' was skipped: the format 'mine' already exists"):
         assert registry.readers()["mine"]
 
 
 def test_a_plug_in_of_the_wrong_kind(plugins) -> None:
     plugins(mine={"format": "mine"})
-    with pytest.warns(TracekitWarning, match="'some_plugin:mine' skipped: it is a dict, not a tracekit.Reader"):
+    with pytest.warns(TracekitWarning, match="'some_plugin:mine' was skipped: it is a dict, not a tracekit.Reader"):
         assert "mine" not in registry.readers()
 
 
@@ -152,7 +152,7 @@ def test_a_sniffer_that_fails_is_skipped(plugins, tmp_path: Path) -> None:
     plugins(bad=reader("bad", sniff=fail, suffixes=(".mine",)), good=reader("good", sniff=lambda _: True))
     path = tmp_path / "a.mine"
     path.write_bytes(b"x")
-    message = f"^{path}: reader 'bad' skipped: IndexError: list index out of range$"
+    message = f"^{path}: the reader 'bad' was skipped: IndexError: list index out of range$"
     with pytest.warns(TracekitWarning, match=message):
         assert detection.detect_reader(Source(path)).format == "good"
 

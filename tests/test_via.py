@@ -69,7 +69,7 @@ def test_without_nsys_it_says_what_to_do(fake: FakeNsys) -> None:
     with pytest.raises(TracekitError) as caught:
         tk.load(fake.report, via="nsys")
     assert str(caught.value) == (
-        f"{fake.report}: cannot be exported, because the program nsys is not on the PATH\n"
+        f"{fake.report}: the report cannot be exported, because the program nsys is not on the PATH\n"
         "Hint: add the folder of nsys to PATH, or let tracekit read the report without nsys"
     )
     assert fake.left() == []

@@ -21,18 +21,22 @@ _SQLITE = b"SQLite format 3\x00"
 _APPLICATION_ID = slice(68, 72)
 """Offset of the application id in the header of a SQLite file."""
 _FOREIGN = (
-    (b"version https://git-lfs", "a Git LFS pointer, not the file itself", "run: git lfs pull"),
-    (b"\x1f\x8b", "a gzip file", "unpack it first"),
-    (b"PK\x03\x04", "a zip file", "unpack it first"),
-    (b"\x28\xb5\x2f\xfd", "a zstd file", "unpack it first"),
-    (b"\xff\xff\xff\xff", "an Arrow stream", "for an Nsight Systems export, pass the folder that contains the file"),
+    (b"version https://git-lfs", "this is a Git LFS pointer, not the file itself", "run: git lfs pull"),
+    (b"\x1f\x8b", "this is a gzip file, but not a gzipped trace", "decompress it first"),
+    (b"PK\x03\x04", "this is a zip archive, not a profile", "extract the profile from it first"),
+    (b"\x28\xb5\x2f\xfd", "this is a zstd file, not a profile", "decompress it first"),
+    (
+        b"\xff\xff\xff\xff",
+        "this is a single Arrow stream",
+        "for an Nsight Systems export, pass the folder that contains the file",
+    ),
     (
         _SQLITE,
-        "a SQLite database, but not an Nsight Systems export",
+        "this is a SQLite database, but not an Nsight Systems export",
         "run: nsys export --type sqlite",
     ),
 )
-_TENSORFLOW_HINT = "supported TensorFlow files: graphs (GraphDef, MetaGraphDef, SavedModel) and event files"
+_TENSORFLOW_HINT = "read a graph (GraphDef, MetaGraphDef or SavedModel) or an event file of TensorFlow"
 _STREAM = re.compile(rb"(?s).{8}NVIDIA Nsight Systems Stream (\d{1,9}(?:\.\d{1,9}){0,3})")
 _STREAM_WRITTEN = b"U3w[END]"
 _PROFILER_PAGE = re.compile(
@@ -67,7 +71,7 @@ def describe(source: Source) -> tuple[str, str]:
     if source.path.is_dir():
         return _describe_folder(source)
     if not source.path.is_file():
-        return "neither a file nor a folder", "write its content to a file first"
+        return "this is neither a file nor a folder", "write its content to a file first"
     if not source.head:
         return "the file is empty (0 bytes)", "export or copy it again"
     if not source.head.strip(b"\0"):
@@ -101,31 +105,34 @@ def _describe_folder(source: Source) -> tuple[str, str]:
     files = captures_in(source)
     if not files:
         return (
-            "a folder whose content no reader recognizes",
+            "this is a folder whose content no reader recognizes",
             f"pass a single file, or a folder of tables ({_list_readable_formats()})",
         )
     formats = ", ".join(f"{count} of {name}" for name, count in sorted(Counter(files.values()).items()))
     captures = f"{len(files)} captures" if len(files) > 1 else "one capture"
     names = ", ".join(list(files)[:_SHOWN_FILES]) + (", …" if len(files) > _SHOWN_FILES else "")
-    return f"a folder of {captures} ({formats})", f"pass one of its files: {names}"
+    return f"this is a folder of {captures} ({formats})", f"pass one of its files: {names}"
 
 
 def _describe_content(source: Source) -> tuple[str, str]:
     """Return a description of a nonempty file that no reader recognizes, and a hint on what to do with it."""
     if source.head.startswith(_SQLITE) and source.head[_APPLICATION_ID] == b"trkt":
-        hint = "load the capture it was exported from, or open it with SQLite, DB Browser or Datasette"
-        return "a SQLite database that tracekit wrote, which tracekit cannot read", hint
+        hint = "load the capture that it was exported from, or open it with SQLite, DB Browser or Datasette"
+        return "this is a SQLite database that tracekit wrote, which tracekit cannot read", hint
     for magic, what, hint in _FOREIGN:
         if source.head.startswith(magic):
             return what, hint
     if page := _PROFILER_PAGE.search(source.path.name):
-        return f"a page of TensorFlow's profiler ({page[1]}), which is not supported", _TENSORFLOW_HINT
+        return f"this is a page of TensorFlow's profiler ({page[1]}), which is not supported", _TENSORFLOW_HINT
     if source.path.suffix.lower() in (".pb", ".pbtxt"):
-        return "neither a TensorFlow graph nor another supported file", _TENSORFLOW_HINT
+        return "this is neither a TensorFlow graph nor another supported file", _TENSORFLOW_HINT
     stream = _STREAM.match(source.head)
     if stream or source.path.suffix.lower() == ".qdstrm":
         return _describe_stream(source, stream)
-    return UNKNOWN, f"formats: {_list_readable_formats()}; or choose one with format= or --from"
+    return (
+        UNKNOWN,
+        f"pass a file in one of these formats, or choose its format with format= or --from: {_list_readable_formats()}",
+    )
 
 
 def _describe_stream(source: Source, version_match: re.Match[bytes] | None) -> tuple[str, str]:
@@ -136,7 +143,7 @@ def _describe_stream(source: Source, version_match: re.Match[bytes] | None) -> t
     unfinished = ", perhaps an unfinished one" if version_match and not source.head.startswith(_STREAM_WRITTEN) else ""
     version = f"Nsight Systems {version_match[1].decode()}" if version_match else "the Nsight Systems that recorded it"
     return (
-        f"a .qdstrm stream{unfinished}, which only Nsight Systems can convert into a report",
+        f"this is a .qdstrm stream{unfinished}, which only Nsight Systems can convert into a report",
         f"with the QdstrmImporter of {version}, run: QdstrmImporter -i FILE.qdstrm",
     )
 
@@ -157,5 +164,5 @@ def _can_read(reader: Reader, source: Source) -> bool:
     except (TracekitError, FileNotFoundError):
         raise
     except Exception as e:  # noqa: BLE001 - an error in a plug-in must not prevent detection by other readers
-        warn(f"reader {reader.format!r} skipped: {type(e).__name__}: {e}", path=source.path)
+        warn(f"the reader {reader.format!r} was skipped: {type(e).__name__}: {e}", path=source.path)
         return False

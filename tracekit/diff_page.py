@@ -52,7 +52,10 @@ def diff_page(diff: Diff, names: tuple[str, str], limit: int | None = None) -> s
     """
     rows = ROWS if limit is None else limit
     sections = [_overview_section(diff, names), *(_kind_section(diff, kind, rows) for kind in diff.kinds)]
-    note = "Written by tracekit. A is the first side, and a positive change means that B takes longer."
+    note = (
+        "Written by tracekit. A is the first side of the comparison, and B is the second side. A positive change means "
+        "that B takes longer."
+    )
     return static_page(f"{names[0]} and {names[1]}", sections, note)
 
 

@@ -71,7 +71,9 @@ def write_table(
         ExportError: The output exists or cannot be written.
     """
     if exporter.write_table is None:
-        raise UnknownFormatError(f"{exporter.format} cannot store a single table, only a whole trace", path=path)
+        raise UnknownFormatError(
+            f"the format {exporter.format} cannot store a single table, only a whole trace", path=path
+        )
     with targets.atomic_output(path, overwrite=overwrite, inputs=trace_inputs(view)) as new:
         exporter.write_table(view, name, new, _ignore_progress)
     return Path(path)

@@ -110,7 +110,7 @@ class Capture(ABC):
         return {}
 
     def launch(self) -> Launch:
-        """Return what the file records about the launch of the profiled program: rank variables and the host.
+        """Return the rank variables, such as ``RANK``, and the host of the profiled program, if they were recorded.
 
         Override this method if the format records them.
         """
@@ -321,7 +321,7 @@ class Exporter:
         unknown = [o for o in options if o not in self.options]
         if unknown:
             hint = choices_hint("options", self.options, unknown[0])
-            raise UnknownFormatError(f"{self.format} has no option {unknown[0]!r}", hint=hint)
+            raise UnknownFormatError(f"the format {self.format} has no option {unknown[0]!r}", hint=hint)
         return self.configure(options) if options and self.configure else self
 
     def check_writes_tables(self, path: str | os.PathLike[str]) -> None:
@@ -331,7 +331,9 @@ class Exporter:
             UnknownFormatError: The exporter writes only whole traces.
         """
         if self.write_table is None:
-            raise UnknownFormatError(f"{self.format} cannot store a single table, only a whole trace", path=path)
+            raise UnknownFormatError(
+                f"the format {self.format} cannot store a single table, only a whole trace", path=path
+            )
 
     def check_folder(self, path: str | os.PathLike[str]) -> None:
         """Check that the name of a folder of tables does not have the suffix of a file.
@@ -340,5 +342,5 @@ class Exporter:
             ExportError: The name has the suffix of a file.
         """
         if os.fspath(path).endswith(self.suffixes):
-            what = f"{self.format} writes several tables to a folder, but this name has the suffix of a file"
+            what = f"the format {self.format} writes several tables to a folder, but this name has the suffix of a file"
             raise ExportError(what, path=path, hint="select a single table, or use a folder name without this suffix")

@@ -124,7 +124,7 @@ def map_file(file: IO[bytes]) -> pa.Buffer:
 
 
 def is_large(size: int) -> bool:
-    """Return whether columns of ``size`` bytes exceed the part of the memory limit above which they are spilled."""
+    """Return whether columns of ``size`` bytes are large enough to be moved from memory to a temporary file."""
     return size > budget() // SPILLED_SHARE
 
 

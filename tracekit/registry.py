@@ -135,7 +135,7 @@ def _with_plugins(kind: type[Plugin], built_in: Mapping[str, Plugin], group: str
     for entry in metadata.entry_points(group=group):
         plugin = _load_plugin(kind, entry)
         if plugin is not None and plugin.format in known:
-            warn(f"plug-in {entry.value!r} skipped: the format {plugin.format!r} already exists")
+            warn(f"the plug-in {entry.value!r} was skipped: the format {plugin.format!r} already exists")
         elif plugin is not None:
             known[plugin.format] = plugin
     return known
@@ -147,11 +147,11 @@ def _load_plugin(kind: type[Plugin], entry: EntryPoint) -> Plugin | None:
     try:
         plugin = entry.load()
     except (Exception, SystemExit) as e:  # noqa: BLE001 - an error in a plug-in must not affect other formats
-        warn(f"plug-in {entry.value!r} skipped: {type(e).__name__}: {e}")
+        warn(f"the plug-in {entry.value!r} was skipped: {type(e).__name__}: {e}")
         return None
     if isinstance(plugin, kind):
         return plugin
-    warn(f"plug-in {entry.value!r} skipped: it is a {type(plugin).__name__}, not a tracekit.{kind.__name__}")
+    warn(f"the plug-in {entry.value!r} was skipped: it is a {type(plugin).__name__}, not a tracekit.{kind.__name__}")
     return None
 
 

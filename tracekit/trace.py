@@ -807,7 +807,7 @@ def write_table(
 
 
 def launch_facts(trace: Trace) -> Launch:
-    """Return what a capture records about the launch of the profiled program: rank variables and the host."""
+    """Return the rank variables, such as ``RANK``, and the host of the profiled program, if they were recorded."""
     return trace._plan.source.launch()  # noqa: SLF001 - the plan is for functions of this package
 
 

@@ -25,15 +25,19 @@ UNFINISHED = (
 )
 COPY = "Hint: copy the report again from where it was recorded, or record it again"
 CASES = {
-    "stream": (WRITTEN + STREAM, "a .qdstrm stream, which only Nsight Systems can convert into a report", IMPORT),
-    "stream being written": (
-        WRITING + STREAM,
-        "a .qdstrm stream, perhaps an unfinished one, which only Nsight Systems can convert into a report",
+    "stream": (
+        WRITTEN + STREAM,
+        "this is a .qdstrm stream, which only Nsight Systems can convert into a report",
         IMPORT,
     ),
-    "pointer": (POINTER, "a Git LFS pointer, not the file itself", "Hint: run: git lfs pull"),
+    "stream being written": (
+        WRITING + STREAM,
+        "this is a .qdstrm stream, perhaps an unfinished one, which only Nsight Systems can convert into a report",
+        IMPORT,
+    ),
+    "pointer": (POINTER, "this is a Git LFS pointer, not the file itself", "Hint: run: git lfs pull"),
     "empty": (b"", "the file is empty (0 bytes)", "Hint: export or copy it again"),
-    "gzip": (gzip.compress(REPORT), "a gzip file", "Hint: unpack it first"),
+    "gzip": (gzip.compress(REPORT), "this is a gzip file, but not a gzipped trace", "Hint: decompress it first"),
 }
 REPORTS = {
     "unfinished": (
@@ -94,7 +98,7 @@ def test_a_stream_with_an_unknown_head_goes_by_its_name(run: Run, tmp_path: Path
     path = tmp_path / "old.QDSTRM"
     path.write_bytes(b"\1\2\3" * 100)
     assert said(run, path) == [
-        f"tracekit: {path}: a .qdstrm stream, which only Nsight Systems can convert into a report",
+        f"tracekit: {path}: this is a .qdstrm stream, which only Nsight Systems can convert into a report",
         "Hint: with the QdstrmImporter of the Nsight Systems that recorded it, run: QdstrmImporter -i FILE.qdstrm",
     ]
 

@@ -122,7 +122,7 @@ def test_no_arguments_show_the_help(run: Run) -> None:
     ("arguments", "message"),
     [
         (["info", "nothing.sqlite"], "tracekit: nothing.sqlite: No such file or directory\n"),
-        (["info", "pyproject.toml"], "tracekit: pyproject.toml: no reader recognizes the content\nHint: formats: "),
+        (["info", "pyproject.toml"], "tracekit: pyproject.toml: no reader recognizes the content\nHint: pass a file"),
         (["info", TRAIN, "--from", "x"], "tracekit: no reader is called 'x'\nHint: readers: "),
         (["convert", TRAIN, "--to", "x"], "tracekit: no exporter is called 'x'\nHint: exporters: "),
         (

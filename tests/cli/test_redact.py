@@ -105,7 +105,7 @@ def test_what_exists_is_replaced_only_by_force(run: Run, tmp_path: Path) -> None
     [
         ("pyproject.toml", "no reader recognizes the content"),
         ("nothing.sqlite", "No such file or directory"),
-        ("docs", "a folder whose content no reader recognizes"),
+        ("docs", "this is a folder whose content no reader recognizes"),
     ],
 )
 def test_errors(run: Run, tmp_path: Path, path: str, said: str) -> None:
@@ -163,6 +163,6 @@ def test_every_verb_with_from_has_via(run: Run) -> None:
 
 
 def test_via_without_nsys_is_an_error(run: Run, fake: FakeNsys) -> None:
-    said = f"tracekit: {fake.report}: cannot be exported, because the program nsys is not on the PATH"
+    said = f"tracekit: {fake.report}: the report cannot be exported, because the program nsys is not on the PATH"
     assert run("info", fake.report, "--via", "nsys", status=1).stderr.startswith(said)
     assert "'ncu' is not 'nsys'" in run("info", fake.report, "--via", "ncu", status=2).stderr

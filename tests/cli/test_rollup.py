@@ -92,4 +92,7 @@ def test_a_database_with_options(run: Run, tmp_path: Path) -> None:
 
 def test_an_option_that_a_format_does_not_take(run: Run, tmp_path: Path) -> None:
     done = run("convert", TRAIN, tmp_path / "x.json", "--option", "user=me", status=1)
-    assert done.stderr.splitlines() == ["tracekit: chrome-trace has no option 'user'", "Hint: options: tracks"]
+    assert done.stderr.splitlines() == [
+        "tracekit: the format chrome-trace has no option 'user'",
+        "Hint: options: tracks",
+    ]

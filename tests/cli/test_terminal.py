@@ -206,7 +206,7 @@ class TestSuffixes:
         target = tmp_path / f"kernels{suffix}"
         said = run("convert", TRAIN, target, status=1).stderr
         assert said == (
-            f"tracekit: {target}: {suffix[1:]} writes several tables to a folder, "
+            f"tracekit: {target}: the format {suffix[1:]} writes several tables to a folder, "
             "but this name has the suffix of a file\n"
             "Hint: select a single table, or use a folder name without this suffix\n"
         )

@@ -233,7 +233,7 @@ def test_options_stand_in_the_database_and_nothing_else_does(tmp_path: Path) -> 
     with tk.load(FIXTURES / "graph_node.sqlite") as trace:
         db = opened(trace.export(tmp_path / "told.sqlite", format="dlprof-db", options=given))
         plain = opened(trace.export(tmp_path / "plain.sqlite", format="dlprof-db"))
-        with pytest.raises(UnknownFormatError, match="dlprof-db has no option 'x'"):
+        with pytest.raises(UnknownFormatError, match="the format dlprof-db has no option 'x'"):
             trace.export(tmp_path / "no.sqlite", format="dlprof-db", options={"x": "1"})
     who = "SELECT user_name, host_name, aggr_start FROM view_aggregations"
     what = "SELECT profile_name, original_command FROM view_system_config"

@@ -550,7 +550,7 @@ class TestDialects:
 
     def test_a_raw_page_without_units(self, written: Written) -> None:
         lines = raw({"dram__bytes.sum": "Kbyte"}, ["5.376000"]).splitlines(keepends=True)
-        with pytest.warns(TracekitWarning, match=r"some.csv: a raw page lacks the row of units: its values are not"):
+        with pytest.warns(TracekitWarning, match=r"some.csv: a raw page has no row of units: the values of the page"):
             found = metrics(written(lines[0] + lines[2]))
         assert found.select("value", "unit").rows() == [(5.376, None)]
 
@@ -578,13 +578,13 @@ class TestRefusals:
                 "==PROF== Connected to process 7 (/usr/bin/app)\n==ERROR== The application returned an error code (1).",
                 errors.MissingTableError,
                 "ncu profiled nothing: the program failed",
-                "run the program without ncu first",
+                "make sure that the program runs without ncu",
             ),
             (
                 "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n",
                 errors.MissingTableError,
                 "ncu has no permission to read performance counters",
-                "allow this user to read them: https://developer.nvidia.com/ERR_NVGPUCTRPERM",
+                "allow this user to read performance counters: https://developer.nvidia.com/ERR_NVGPUCTRPERM",
             ),
             (
                 "==PROF== Disconnected from process 7\n==WARNING== No kernels were profiled.\n",
@@ -601,20 +601,20 @@ class TestRefusals:
             (
                 "    Section: Occupancy\n    Block Limit SM   block   32\n",
                 errors.UnsupportedVersionError,
-                "is a page that ncu printed as text instead of CSV",
-                "print it with ncu --import REPORT --page raw --csv",
+                "the file is a page that ncu printed as text instead of CSV",
+                "print the raw page with ncu --import REPORT --page raw --csv",
             ),
             (
                 '==PROF== x\n"Kernel Name","k"\n"#","Address","Source"\n"1","0x10","MOV"\n',
                 errors.UnsupportedVersionError,
-                "contains only source pages of ncu, which are not supported",
-                "print it with ncu --import REPORT --page raw --csv",
+                "the file contains only source pages of ncu, which are not supported",
+                "print the raw page with ncu --import REPORT --page raw --csv",
             ),
             (
                 HEADER + '"0","7","app"\n"1","7","app',
                 errors.CorruptTraceError,
                 "table ncu_launches: none of its 2 rows matches the header of its table",
-                "print it again with ncu",
+                "run ncu --csv again",
             ),
         ],
     )
@@ -665,7 +665,9 @@ class TestRefusals:
             tk.load(written(self.HEADER + '"0","' + "x" * (2 << 20)))
 
     def test_a_folder(self, tmp_path: Path) -> None:
-        with pytest.raises(errors.TracekitError, match=r"cannot be read: Is a directory\nHint: copy it again"):
+        with pytest.raises(
+            errors.TracekitError, match=r"the file cannot be read: Is a directory\nHint: copy the file again"
+        ):
             tk.load(tmp_path, format="ncu-csv")
 
 

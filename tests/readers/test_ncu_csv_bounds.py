@@ -142,10 +142,13 @@ def test_cost_is_bounded(name: str, tmp_path: Path) -> None:
     [
         (
             "columns",
-            "raw page: its header has more than 65536 columns, the most that tracekit supports\nHint: ",
+            "the header of the raw page has more than 65536 columns, tracekit's limit\nHint: ",
         ),
-        ("columns of short rows", "details page: its header has 315 columns, but its rows have far fewer\nHint: "),
-        ("tables in turn", "its columns change too often: 5"),
+        (
+            "columns of short rows",
+            "the header of the details page has 315 columns, but its rows have far fewer\nHint: ",
+        ),
+        ("tables in turn", "the columns change too often: 5"),
     ],
 )
 def test_what_is_beyond_the_bound_is_damage(name: str, said: str, tmp_path: Path) -> None:
@@ -206,7 +209,7 @@ def test_a_header_may_have_many_columns(tmp_path: Path, monkeypatch: pytest.Monk
     path.write_bytes(RAW + UNITS + RAW_ROW)
     assert tk.load(path, "ncu-csv").count("ncu_metrics") == 2
     path.write_bytes(RAW.replace(b'"b"', b'"b","c"') + UNITS + RAW_ROW)
-    with pytest.raises(CorruptTraceError, match="raw page: its header has more than 13 columns"):
+    with pytest.raises(CorruptTraceError, match="the header of the raw page has more than 13 columns"):
         tk.load(path, "ncu-csv")
 
 

@@ -332,19 +332,22 @@ def test_graphs_have_the_size_of_their_launch() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"NVR\0", "truncated: 4 bytes are expected at byte 4, but only 0 are left"),
-        (b"NVR\0\xff\xff\xff\xff", "truncated: 4294967299 bytes are expected at byte 4, but only 4 are left"),
+        (b"NVR\0", "the file is truncated: 4 bytes are expected at byte 4, but only 0 are left"),
+        (
+            b"NVR\0\xff\xff\xff\xff",
+            "the file is truncated: 4294967299 bytes are expected at byte 4, but only 4 are left",
+        ),
         (b"NVR\0" + sized(b"\xff"), r"the header is not a valid protobuf message \(1 bytes\)"),
         (report(), None),
-        (report() + b"\1", "truncated: 4 bytes are expected at byte 10, but only 1 are left"),
+        (report() + b"\1", "the file is truncated: 4 bytes are expected at byte 10, but only 1 are left"),
         (report() + sized(b"\x0a"), r"the header of the block at byte 10 is not a valid protobuf message \(1 bytes\)"),
         (
             report() + sized(made("BlockHeader", payload_bytes=9)),
-            "truncated: 9 bytes are expected at byte 16, but",
+            "the file is truncated: 9 bytes are expected at byte 16, but",
         ),
         (
             report() + sized(made("BlockHeader", kernels=1 << 31)),
-            "truncated: 4 bytes are expected at byte 20, but",
+            "the file is truncated: 4 bytes are expected at byte 20, but",
         ),
         (report(block(("sources", b""))), "the message at byte 20 is empty"),
     ],
@@ -462,7 +465,7 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
 def test_cut_short_it_is_our_error(tmp_path: Path, keep: float) -> None:
     data, cut = BASIC.read_bytes(), tmp_path / "cut.ncu-rep"
     cut.write_bytes(data[: int(len(data) * keep)])
-    with pytest.raises(CorruptTraceError, match=r"cut\.ncu-rep: truncated: .*\nHint: "):
+    with pytest.raises(CorruptTraceError, match=r"cut\.ncu-rep: the file is truncated: .*\nHint: "):
         tk.load(cut)
 
 

@@ -61,10 +61,10 @@ def error_of(path: Path, table: str = "kernels") -> str:
     [
         (b"", "the file is empty (0 bytes)\nHint: export or copy it again"),
         (b"\0" * 5000, "the file begins with zeros only, as after an interrupted export\nHint: export it again"),
-        (POINTER, "a Git LFS pointer, not the file itself\nHint: run: git lfs pull"),
-        (b"\x1f\x8b" + b"\1" * 50, "a gzip file\nHint: unpack it first"),
+        (POINTER, "this is a Git LFS pointer, not the file itself\nHint: run: git lfs pull"),
+        (b"\x1f\x8b" + b"\1" * 50, "this is a gzip file, but not a gzipped trace\nHint: decompress it first"),
         (b"start,end\n1,2\n", "no reader recognizes the content{again}"),
-        (b"SQLite format 3\0" + b"\1" * 50, "a SQLite database, but not an Nsight Systems export\nHint: run: nsys"),
+        (b"SQLite format 3\0" + b"\1" * 50, "this is a SQLite database, but not an Nsight Systems export\nHint: run"),
     ],
 )
 def test_a_file_of_another_kind(kind: str, kernels: Path, data: bytes, said: str) -> None:
@@ -90,17 +90,17 @@ def test_a_folder_or_nothing_in_place_of_a_file(kind: str, kernels: Path) -> Non
             trace["kernels"]
     kernels.mkdir()
     assert error_of(kernels.parent).startswith(
-        f"{kernels}: table {KERNEL}: not a file in {NAMES[kind]} format: a folder"
+        f"{kernels}: table {KERNEL}: not a file in {NAMES[kind]} format: this is a folder"
     )
     kernels.rmdir()
     os.mkfifo(kernels)
     assert error_of(kernels.parent).startswith(
-        f"{kernels}: table {KERNEL}: not a file in {NAMES[kind]} format: neither a file nor a fo"
+        f"{kernels}: table {KERNEL}: not a file in {NAMES[kind]} format: this is neither a file"
     )
     kernels.unlink()
     kernels.symlink_to("nowhere")
     assert error_of(kernels.parent).startswith(
-        f"{kernels}: table {KERNEL}: not a file in {NAMES[kind]} format: neither a file nor a fo"
+        f"{kernels}: table {KERNEL}: not a file in {NAMES[kind]} format: this is neither a file"
     )
 
 
@@ -275,7 +275,8 @@ def test_one_file_of_a_folder(kind: str, kernels: Path) -> None:
     )
     said = {
         "parquetdir": "it contains no table whose name tracekit knows\nHint: pass the folder that nsys exported",
-        "arrowdir": "an Arrow stream\nHint: for an Nsight Systems export, pass the folder that contains the file",
+        "arrowdir": "this is a single Arrow stream\n"
+        "Hint: for an Nsight Systems export, pass the folder that contains the file",
     }
     with pytest.raises(TracekitError) as caught_:
         tk.load(kernels)

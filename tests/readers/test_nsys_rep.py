@@ -272,11 +272,14 @@ def test_reader_recognizes_the_content(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("head", "said"),
     [
-        (b"version https://git-lfs.github.com/", "a Git LFS pointer, not the file itself\nHint: run: git lfs pull"),
+        (
+            b"version https://git-lfs.github.com/",
+            "this is a Git LFS pointer, not the file itself\nHint: run: git lfs pull",
+        ),
         (
             b"U3w[END]NVIDIA Nsight Systems Stream 2025.3.1.0!\n",
             (
-                "a .qdstrm stream, which only Nsight Systems can convert into a report\n"
+                "this is a .qdstrm stream, which only Nsight Systems can convert into a report\n"
                 "Hint: with the QdstrmImporter of Nsight Systems 2025.3.1.0, run: QdstrmImporter -i FILE.qdstrm"
             ),
         ),

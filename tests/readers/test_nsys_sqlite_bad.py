@@ -48,6 +48,9 @@ def error_of(path: Path, table: str = "kernels", format: str | None = None) -> T
     return caught.value
 
 
+UNKNOWN_HINT = "pass a file in one of these formats, or choose its format with format= or --from"
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [
@@ -55,17 +58,17 @@ def error_of(path: Path, table: str = "kernels", format: str | None = None) -> T
         (b"\0" * 9000, "the file begins with zeros only, as after an interrupted export\nHint: export it again"),
         (
             b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 1234567\n",
-            "a Git LFS pointer, not the file itself\nHint: run: git lfs pull",
+            "this is a Git LFS pointer, not the file itself\nHint: run: git lfs pull",
         ),
-        (b"U3w[END]NVIDIA Nsight Systems Stream 2", "a .qdstrm stream, which only Nsight Systems can convert into a"),
-        (b"\x1f\x8b" + b"\1" * 200, "a gzip file\nHint: unpack it first"),
-        (b"PK\x03\x04" + b"\1" * 200, "a zip file\nHint: unpack it first"),
-        (b"\x28\xb5\x2f\xfd" + b"\1" * 200, "a zstd file\nHint: unpack it first"),
+        (b"U3w[END]NVIDIA Nsight Systems Stream 2", "this is a .qdstrm stream, which only Nsight Systems can"),
+        (b"\x1f\x8b" + b"\1" * 200, "this is a gzip file, but not a gzipped trace\nHint: decompress it first"),
+        (b"PK\x03\x04" + b"\1" * 200, "this is a zip archive, not a profile\nHint: extract the profile from it first"),
+        (b"\x28\xb5\x2f\xfd" + b"\1" * 200, "this is a zstd file, not a profile\nHint: decompress it first"),
         (
             b'{"traceEvents": []}' * 20,
-            "no reader recognizes the content\nHint: formats: nsys-sqlite, nsys-rep, nsys-parquetdir, nsys-arrow",
+            f"no reader recognizes the content\nHint: {UNKNOWN_HINT}: nsys-sqlite, nsys-rep, nsys-parquetdir",
         ),
-        (os.urandom(16) + b"x" * 5000, "no reader recognizes the content\nHint: formats: "),
+        (os.urandom(16) + b"x" * 5000, "no reader recognizes the content\nHint: pass a file in one of these formats"),
     ],
 )
 def test_not_sqlite(tmp_path: Path, data: bytes, said: str) -> None:
@@ -86,7 +89,7 @@ def test_sqlite_of_something_else(tmp_path: Path) -> None:
     error = error_of(path)
     assert isinstance(error, UnknownFormatError)
     assert str(error) == (
-        f"{path}: a SQLite database, but not an Nsight Systems export\nHint: run: nsys export --type sqlite"
+        f"{path}: this is a SQLite database, but not an Nsight Systems export\nHint: run: nsys export --type sqlite"
     )
     assert tk.load(path, "nsys-sqlite").count("kernels") == 0
 
@@ -96,7 +99,7 @@ def test_a_folder(tmp_path: Path) -> None:
         UnknownFormatError, match="a folder whose content no reader recognizes\nHint: pass a single file"
     ):
         tk.load(tmp_path)
-    with pytest.raises(CorruptTraceError, match="not a SQLite database: a folder"):
+    with pytest.raises(CorruptTraceError, match="not a SQLite database: this is a folder"):
         tk.load(tmp_path, "nsys-sqlite")
 
 

@@ -449,9 +449,12 @@ def test_examples_are_no_events(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer"),
-        (b"\x1f\x8b" + bytes(50), "a gzip file"),
-        (b"hello, this is not an event file at all", "not an event file: it does not begin with a valid record"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "this is a Git LFS pointer"),
+        (b"\x1f\x8b" + bytes(50), "this is a gzip file"),
+        (
+            b"hello, this is not an event file at all",
+            "this is not an event file, because it does not begin",
+        ),
     ],
 )
 def test_files_that_are_none(tmp_path: Path, data: bytes, said: str) -> None:
@@ -461,7 +464,7 @@ def test_files_that_are_none(tmp_path: Path, data: bytes, said: str) -> None:
         tk.load(path, "tfevents")
     with (
         pytest.warns(tk.TracekitWarning, match=f"skipped: {said}"),
-        pytest.raises(CorruptTraceError, match="contains 1 files with names of event files, but none is"),
+        pytest.raises(CorruptTraceError, match="contains 1 files with names of event files, but none of them is"),
     ):
         tk.load(tmp_path)
     written(tmp_path, scalar(1, 1), name="events.out.tfevents.2")

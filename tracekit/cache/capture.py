@@ -118,7 +118,7 @@ class CachedCapture(Capture):
         return self._open_file().count_undecoded()
 
     def launch(self) -> Launch:
-        """Return the rank variables and the host of the profiled program. They are private and therefore not cached."""
+        """Return the rank variables and the host of the profiled program. They are private, so they are not cached."""
         return self._open_file().launch()
 
     def close(self) -> None:

@@ -62,7 +62,7 @@ class TemporaryExport(Capture):
         return self._capture.count_undecoded()
 
     def launch(self) -> Launch:
-        """Return the facts that the export records about the launch of the program."""
+        """Return the rank variables, such as ``RANK``, and the host of the profiled program, if they were recorded."""
         return self._capture.launch()
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ def open_via_nsys(source: Source) -> TemporaryExport:
     tool = shutil.which(TOOL)
     if tool is None:
         raise TracekitError(
-            f"cannot be exported, because the program {TOOL} is not on the PATH",
+            f"the report cannot be exported, because the program {TOOL} is not on the PATH",
             path=source.path,
             hint="add the folder of nsys to PATH, or let tracekit read the report without nsys",
         )

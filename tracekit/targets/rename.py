@@ -32,13 +32,13 @@ def rename_without_replacing(source: Path, target: Path) -> None:
     source.rename(target)
 
 
-def exchange(one: Path, other: Path) -> bool:
+def exchange(first: Path, second: Path) -> bool:
     """Exchange two files or folders atomically, and return True. If the system does not support this, return False."""
-    return _rename_with_flag(one, other, "exchange")
+    return _rename_with_flag(first, second, "exchange")
 
 
 def _rename_with_flag(source: Path, target: Path, flag: str) -> bool:
-    """Rename a file with a flag of the system call, and return True. If the flag is not supported, return False."""
+    """Rename a file by a system call with the given flag, and return True. If the flag is unsupported, return False."""
     rename = _rename_function()
     if rename is None:
         return False

@@ -32,7 +32,7 @@ def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, cl
     Args:
         kind: The kind of the events.
         rows: Columns of the table of the events, and ``lane_id``.
-        lane_texts: The JSON members ``pid`` and ``tid`` of each lane, by lane id.
+        lane_texts: The JSON members ``pid`` and ``tid`` of each lane, by lane id. Viewers show a lane as a thread.
         clock: The conversion of times of the capture to times in the file.
     """
     row_args = rows.select(_row_arguments(kind, rows.columns))
@@ -101,7 +101,7 @@ def format_flows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, first
 
     Args:
         links: One row per flow with the columns ``from_ns``, ``from_lane_id``, ``to_ns`` and ``to_lane_id``.
-        lane_texts: The JSON members ``pid`` and ``tid`` of each lane, by lane id.
+        lane_texts: The JSON members ``pid`` and ``tid`` of each lane, by lane id. Viewers show a lane as a thread.
         clock: The conversion of times of the capture to times in the file.
         first_id: Id of the first flow. The ids of the following flows are consecutive.
         name: Name and category of the flows.

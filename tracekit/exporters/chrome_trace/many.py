@@ -59,7 +59,7 @@ def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Col
             flow_count = formatter.count
             progress(number + 1, len(traces.parts))
         if not numbering.lanes:
-            raise ExportError("nothing to draw: the traces have no events with timestamps")
+            raise ExportError("there is nothing to draw: the traces have no events with timestamps")
         file.write_jobs(_flow_jobs(traces.links, pl.concat(positions), Clock(shift), flow_count))
         file.write(file_footer(metadata))
 

@@ -60,14 +60,14 @@ class Table:
         classes = [_column_class([row[n] for row in self.rows]) for n in range(len(self.titles))]
         titles = zip(self.titles, classes, strict=True)
         head = "".join(f'<th scope="col"{class_}>{escape_text(title)}</th>' for title, class_ in titles)
-        body = "".join(f"<tr>{self._cells(row, classes)}</tr>\n" for row in self.rows)
+        body = "".join(f"<tr>{self._cells_html(row, classes)}</tr>\n" for row in self.rows)
         count = "" if self.total == len(self.rows) else f" (first {len(self.rows):,} of {self.total:,} rows)"
         caption = f"<caption>{escape_text(self.caption)}{count}</caption>"
         table = f"<table>{caption}<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>"
         label = f"Table: {escape_text(self.caption)}"
         return f'<div class="scroll" role="region" tabindex="0" aria-label="{label}">{table}</div>\n'
 
-    def _cells(self, row: Sequence[Any], classes: Sequence[str]) -> str:
+    def _cells_html(self, row: Sequence[Any], classes: Sequence[str]) -> str:
         cells = []
         for n, (value, class_) in enumerate(zip(row, classes, strict=True)):
             start, end = ('<th scope="row"', "</th>") if n == self.header else ("<td", "</td>")

@@ -101,8 +101,8 @@ def render_page(contents: Contents) -> str:
     sections = "".join(section.html() for section in contents.sections)
     body = f"{_nothing_to_draw_notice(contents)}{sections}{_missing_data_section(contents)}"
     note = (
-        "Written by tracekit. Times are in ns since the start of the capture. All numbers are exact unless a unit in\n"
-        "brackets follows them.</p><noscript><p>The charts need JavaScript. The tables do not.</p></noscript>"
+        "Written by tracekit. Times are in ns since the start of the capture. Percentages, and times and sizes in\n"
+        "brackets, are rounded.</p><noscript><p>The charts need JavaScript. The tables do not.</p></noscript>"
     )
     scripts = f"""<script type="application/json" id="data">{data}</script>
 <script>{library}</script>

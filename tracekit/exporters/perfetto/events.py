@@ -58,7 +58,7 @@ _FIXED = (kinds.REAL, kinds.THOUSANDTHS)
 
 
 class InternedValue(NamedTuple):
-    """One of the alternative values of an argument. If it is a string, it has been interned for all rows.
+    """One of the alternative values of an event argument. If it is a string, it has been interned for all rows.
 
     Attributes:
         form: The type of the value, which is one of the constants in ``kinds``, such as ``INTEGER``.
@@ -289,7 +289,7 @@ def _interned_values(arg: Arg, rows: pl.DataFrame, sequence: Sequence) -> list[I
 
 
 def _has_values(arg: Arg, rows: pl.DataFrame) -> bool:
-    """Return whether an argument with a single value has a value in some rows."""
+    """Return whether an argument is not null in at least one row. The argument must have only one alternative value."""
     (expression,) = value_exprs(arg)
     columns = rows.select(list(dict.fromkeys(column_names(expression))))
     return bool(columns.select(expression.is_not_null().any()).item())

@@ -50,4 +50,4 @@ def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Col
                 flow_count = flows.count
             progress(number + 1, len(traces.parts))
         if not numbering.lanes:
-            raise ExportError("nothing to draw: the traces have no events with timestamps")
+            raise ExportError("there is nothing to draw: the traces have no events with timestamps")

@@ -25,7 +25,8 @@ OPTIONS = {
     "of Python) or python_calls (Python stacks of CUDA API calls); by default, the first of them that have stacks",
     "weight": "weight of a stack: samples (the number of events, default) or time (the duration of calls, or the "
     "sampling period of each sample)",
-    "by": "thread or process: export the stacks of each thread or process separately; none (default): together",
+    "by": "thread or process: export the stacks of each thread or process separately; none (default): merge "
+    "the stacks of all threads",
     "thread": "id of the thread whose stacks are exported (default: all threads)",
     "process": "id of the process whose stacks are exported (default: all processes)",
     "range": "name of NVTX push/pop ranges: export only stacks of a thread while it is inside such a range",

@@ -122,28 +122,28 @@ def read_profile(view: View, options: Options) -> Profile:
     return Profile(name, unit, text, functions, module, parents, labels, depths, names, weights)
 
 
-def _events_with_stacks(view: View, name: str) -> pl.LazyFrame:
-    """Return all events with a name of ``EVENTS``, such as ``cpu_samples``, with or without a call stack."""
+def _events_with_name(view: View, name: str) -> pl.LazyFrame:
+    """Return the events with a name of ``EVENTS``, such as ``cpu_samples``, including events without a call stack."""
     if name not in _PYTHON:
         return view.frame(name)
     return view.frame("python_samples").filter(pl.col("kind").cast(pl.String) == _PYTHON[name])
 
 
 def has_stacks(view: View, name: str) -> bool:
-    """Return whether any event with a name of ``EVENTS`` has a call stack."""
-    return bool(_events_with_stacks(view, name).select(pl.col("stack_id").count()).collect().item())
+    """Return whether at least one event with a name of ``EVENTS``, such as ``cpu_samples``, has a call stack."""
+    return bool(_events_with_name(view, name).select(pl.col("stack_id").count()).collect().item())
 
 
 def _missing_stacks_hint(view: View, name: str | None) -> str:
     """Return a hint on how to record the requested call stacks, for captures that have none."""
     if name not in _PYTHON:
         return _HINT
-    return _EXPORT_HINT if _events_with_stacks(view, name).select(pl.len()).collect().item() else _PYTHON_HINT
+    return _EXPORT_HINT if _events_with_name(view, name).select(pl.len()).collect().item() else _PYTHON_HINT
 
 
 def _selected_events(view: View, name: str, options: Options) -> pl.LazyFrame:
     """Return the events that have a call stack, and that match the thread, process and range in the options."""
-    events = _events_with_stacks(view, name).filter(pl.col("stack_id").is_not_null())
+    events = _events_with_name(view, name).filter(pl.col("stack_id").is_not_null())
     if options.thread is not None:
         events = events.filter(pl.col("thread_id") == options.thread)
     if options.process is not None:
@@ -190,7 +190,7 @@ def _add_event_times(view: View, name: str, events: pl.LazyFrame) -> tuple[pl.La
         calls = calls.unique([*_THREAD, "timestamp_ns"], keep="first", maintain_order=True)
         return events.join(calls, on=[*_THREAD, "timestamp_ns"], how="left"), pl.col("duration_ns").sum()
     gaps = pl.col("timestamp_ns").sort().diff().over(_THREAD)
-    period = _events_with_stacks(view, name).select(gaps.median().fill_null(0).round().cast(pl.Int64)).collect().item()
+    period = _events_with_name(view, name).select(gaps.median().fill_null(0).round().cast(pl.Int64)).collect().item()
     return events, pl.len().cast(pl.Int64) * period
 
 

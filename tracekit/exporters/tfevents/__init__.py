@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tracekit.interface import Progress, View
 
 OPTIONS = {
-    "time": "compute time in TensorBoard: gpu (default) or cpu",
-    "steps": "number of iterations with separate statistics (default 10), besides those of all iterations",
+    "time": "time that TensorBoard shows as compute time: gpu (default) or cpu",
+    "steps": "number of iterations for which separate statistics are written (default 10)",
 }
 STEPS = 10
 _MAX_STEPS = 10_000

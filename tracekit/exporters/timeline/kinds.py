@@ -554,7 +554,7 @@ STAGES = tuple(stage for stages in _STAGES_BY_TRACK.values() for stage in stages
 
 
 def kinds_by_stage(names: Collection[str]) -> tuple[tuple[EventKind, ...], ...]:
-    """Return each ``EventKind`` on the tracks with the given names, by stage."""
+    """Return each ``EventKind`` on the tracks with the given names, grouped into stages, whose kinds share tracks."""
     return tuple(stage for name, stages in _STAGES_BY_TRACK.items() if name in names for stage in stages)
 
 

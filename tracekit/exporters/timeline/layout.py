@@ -50,7 +50,7 @@ def compute_layout(view: View, stages: Stages) -> Layout:
 
     Args:
         view: The trace.
-        stages: The kinds of events, by stage.
+        stages: The kinds of events, grouped into stages. The kinds of a stage share tracks.
     """
     view.prefetch(_columns_by_table(view, stages))
     registry = LaneRegistry(TrackNames.from_view(view))
@@ -76,7 +76,7 @@ def check_drawable(view: View, layout: Layout) -> None:
     reasons = [reason for name, reason in _TIMELESS.items() if not layout.lane_ids and view.count(name)]
     if reasons:
         raise ExportError(
-            f"nothing to draw: {reasons[0]}", hint="to export tables, use --to csv, --to parquet or --to arrow"
+            f"there is nothing to draw: {reasons[0]}", hint="to export tables, use --to csv, --to parquet or --to arrow"
         )
 
 
@@ -115,7 +115,7 @@ def _columns_of_kind(view: View, kind: EventKind) -> list[str]:
 
 
 def _columns_by_table(view: View, stages: Stages) -> dict[str, list[str]]:
-    """Return the columns that are used to draw some kinds of events, by table."""
+    """Return the names of the columns that are used to draw the given kinds of events, by table."""
     by_table: dict[str, list[str]] = {}
     for kind in (kind for stage in stages for kind in stage):
         by_table.setdefault(kind.table, []).extend(_columns_of_kind(view, kind))

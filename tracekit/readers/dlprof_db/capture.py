@@ -145,12 +145,12 @@ class DlprofCapture(Capture):
         if isinstance(source, CallId):
             extremes = [e for e in (rows["first"].min(), rows["first"].max()) if isinstance(e, int)]
             if any(abs(source.from_first_row(e)) > _MAX_INT64 for e in extremes):
-                what = f"ids from {extremes[0]} to {extremes[1]} are too large to derive ids of calls from them"
+                what = f"the ids from {extremes[0]} to {extremes[1]} are too large to derive ids of calls from them"
                 raise CorruptTraceError(what, path=self.path, table=source.source, hint=COPY_AGAIN)
             return rows.select(source.from_first_row(pl.col("first"))).to_series()
         others = self._database.read_by_id(source.table, (source.column,)).select(ID, referenced=source.column)
         joined = rows.select(id=source.id_column).join(others, on=ID, how="left", maintain_order="left")
-        return joined.select(pl.coalesce("referenced", ID) if source.or_id else "referenced").to_series()
+        return joined.select(pl.coalesce("referenced", ID) if source.defaults_to_id else "referenced").to_series()
 
     def _build_column(self, field: pa.Field, data: pl.Series | None, rows: int) -> pa.Array:
         """Convert values to a declared column. If ``data`` is None, the column is null, or 0 if it is not nullable."""

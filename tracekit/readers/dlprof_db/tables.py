@@ -58,13 +58,13 @@ class Lookup(NamedTuple):
         id_column: The column of the source table that contains the id.
         table: Name of the other table.
         column: The column of the other table that contains the value.
-        or_id: Whether the id itself is used as the value if the other table has no row with this id.
+        defaults_to_id: Whether the id itself is used as the value if the other table has no row with this id.
     """
 
     id_column: str
     table: str
     column: str
-    or_id: bool = False
+    defaults_to_id: bool = False
 
 
 class CallId(NamedTuple):
@@ -105,7 +105,7 @@ def _activity_mapping(source: str, columns: Mapping[str, ColumnSource]) -> Table
         "start_ns": "gpu_start",
         "end_ns": "gpu_stop",
         "process_id": "process_id",
-        "device_id": Lookup("device_id", "read_only_gpu_infos", "device_id", or_id=True),
+        "device_id": Lookup("device_id", "read_only_gpu_infos", "device_id", defaults_to_id=True),
         "correlation_id": CallId(source),
     }
     return TableMapping(source, {**common, **columns})

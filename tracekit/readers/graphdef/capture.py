@@ -85,10 +85,12 @@ def _unsupported_error(source: Source, file_form: FileForm | None) -> UnknownFor
     """Return an error that states what the file contains instead of a graph."""
     if file_form is not None:
         hint = "read the event file of the run (events.out.tfevents…) or the file of the graph"
-        return UnknownFormatError("contains run metadata (times of a step), but no graph", path=source.path, hint=hint)
+        return UnknownFormatError(
+            "the file contains run metadata (times of a step), but no graph", path=source.path, hint=hint
+        )
     what, hint = describe(source)
     if what == UNKNOWN:
-        what, hint = "not a TensorFlow graph", "read a GraphDef, MetaGraphDef or SavedModel, binary or text"
+        what, hint = "this is not a TensorFlow graph", "read a GraphDef, MetaGraphDef or SavedModel, binary or text"
     return UnknownFormatError(what, path=source.path, hint=hint)
 
 

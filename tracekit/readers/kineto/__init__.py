@@ -80,9 +80,9 @@ def open_capture(source: Source) -> KinetoCapture:
 
 
 def read_leading_info(source: Source) -> dict[str, str]:
-    """Return ``distributedInfo`` from a trace in which it precedes the events, without reading the events.
+    """Return the rank and the number of ranks that a trace records before its events, without reading the events.
 
-    The keys and the empty result are documented at ``capture.read_leading_info``.
+    ``capture.read_leading_info`` documents the keys of the result, and when the result is empty.
     """
     from tracekit.readers.kineto import capture
 

@@ -64,7 +64,7 @@ def read_capture(source: Source) -> KinetoCapture:
 
 
 def read_leading_info(source: Source) -> dict[str, str]:
-    """Return what a trace records about its rank before the events, without reading the events.
+    """Return the rank and the number of ranks that a trace records before its events, without reading the events.
 
     Returns:
         ``distributed_backend``, ``distributed_rank``, ``distributed_world_size``, ``distributed_pg_count`` and
@@ -93,17 +93,23 @@ def _require_events(path: Path, document: Document, collector: EventCollector) -
     """
     if not document.has_events:
         raise CorruptTraceError(
-            "contains no trace events" + " because it is truncated" * document.truncated, path=path, hint=_EXPORT_AGAIN
+            "the file contains no trace events" + " because it is truncated" * document.truncated,
+            path=path,
+            hint=_EXPORT_AGAIN,
         )
     if collector.counts.total() or ("schemaVersion" in document.facts and not document.truncated):
         return
     if document.truncated:
-        raise CorruptTraceError("is truncated before the end of its first event", path=path, hint=_EXPORT_AGAIN)
+        raise CorruptTraceError(
+            "the file is truncated before the end of its first event", path=path, hint=_EXPORT_AGAIN
+        )
     if machine.is_exported(document.facts):
         hint = "read the capture that it was exported from"
-        raise MissingTableError("contains no events that tracekit can read back into a table", path=path, hint=hint)
+        raise MissingTableError(
+            "the file contains no events that tracekit can read back into a table", path=path, hint=hint
+        )
     raise MissingTableError(
-        f"contains {collector.undecoded.total()} trace events, but none from the PyTorch profiler",
+        f"the file contains {collector.undecoded.total()} trace events, but none from the PyTorch profiler",
         path=path,
         hint="read a trace that torch.profiler or tracekit wrote",
     )
@@ -115,7 +121,7 @@ def _warn_about_skipped_data(
     """Warn about events and other members of the document that were skipped, and about strings that were repaired."""
     if document.truncated:
         reason = stream.damage or "its JSON is incomplete"
-        warn(f"is truncated ({reason}): {collector.counts.total()} complete events were read", path=path)
+        warn(f"the file is truncated ({reason}): {collector.counts.total()} complete events were read", path=path)
     elif stream.damage:
         warn(f"{stream.damage}: the events before the damage were read", path=path)
     if document.invalid:
@@ -178,6 +184,7 @@ class KinetoCapture(Capture):
         return schemas.conform(pa.table(filled, names=list(columns)), schemas.table(name), columns, path=self._path)
 
     def _small_table(self, name: str) -> pa.Table:
+        """Return a table that is not a table of events, such as ``devices``. It is built once and cached."""
         if name not in self._small_tables:
             check_polars()
             self._small_tables[name] = machine.build_table(name, _SMALL_TABLES[name](self))

@@ -99,7 +99,7 @@ class Document:
         head = bytes(sandbox.data[: min(sandbox.end, 4096)])
         first = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
         if first not in (b"{", b"["):
-            raise CorruptTraceError("is not a JSON object or array", path=self._path, hint=_EXPORT_AGAIN)
+            raise CorruptTraceError("the file is not a JSON object or array", path=self._path, hint=_EXPORT_AGAIN)
         sandbox.offset = head.index(first) + 1
         return first
 
@@ -209,7 +209,7 @@ class Document:
         self.invalid += 1
         if self.invalid > MAX_INVALID or self._skipped_bytes > MAX_SKIPPED_BYTES:
             raise CorruptTraceError(
-                f"contains {self.invalid} invalid events ({self._skipped_bytes} bytes), but tracekit skips "
+                f"the file contains {self.invalid} invalid events ({self._skipped_bytes} bytes), but tracekit skips "
                 f"at most {MAX_INVALID} invalid events ({MAX_SKIPPED_BYTES >> 20} MiB)",
                 path=self._path,
                 hint=_EXPORT_AGAIN,

@@ -171,7 +171,7 @@ class EventCollector:
             Damage: The rows exceed the memory budget.
         """
         phases = cells.index_in(Slot.PHASE, _PHASES)
-        tables = self._assign_exported_tables(cells) if self._exported else self._assign_profiler_tables(cells, phases)
+        tables = self._tables_of_exported(cells) if self._exported else self._tables_of_profiler_events(cells, phases)
         for number in np.flatnonzero(np.bincount(tables + 1, minlength=1)[1:]):
             self._append_rows(_TABLES[number], np.flatnonzero(tables == number), cells)
         metadata = np.flatnonzero(phases == _METADATA)
@@ -184,8 +184,11 @@ class EventCollector:
         tables = {name: builder.finish() for name, builder in self._builders.items()}
         return {name: columns for name, columns in tables.items() if columns}
 
-    def _assign_profiler_tables(self, cells: EventCells, phases: Int64Array) -> Int64Array:
-        """Return, for each event, the index of the table that it belongs to, or -1 if it belongs to no table."""
+    def _tables_of_profiler_events(self, cells: EventCells, phases: Int64Array) -> Int64Array:
+        """Return, for each event, the index of the table that it belongs to, or -1 if it belongs to no table.
+
+        The table is determined by the category and the phase that the PyTorch profiler writes.
+        """
         categories = cells.index_in(Slot.CATEGORY, _CATEGORIES)
         tables = _CATEGORY_TABLE_INDEXES[categories]
         phase = np.where(tables == _MARKS, _INSTANT, _SLICE)
@@ -193,7 +196,11 @@ class EventCollector:
         self._count_undecoded(cells, np.flatnonzero((tables < 0) & (phases != _METADATA)), phases)
         return tables
 
-    def _assign_exported_tables(self, cells: EventCells) -> Int64Array:
+    def _tables_of_exported(self, cells: EventCells) -> Int64Array:
+        """Return, for each event that tracekit wrote, the index of its table, or -1 if it belongs to no table.
+
+        The table is determined by the argument that contains the row id, such as ``kernel_id``.
+        """
         tables = np.full(cells.rows, -1)
         for name, slot in ROW_IDS.items():
             if cells.has_member(slot):
@@ -253,6 +260,7 @@ def _within_limit_mask(cells: EventCells, slot: Slot, rows: Int64Array, limit: i
 
 
 def _track_name_members(cells: EventCells, rows: Int64Array) -> Mapping[str, pa.Array]:
+    """Return the members, such as ids and names, of the given events that name processes and threads."""
     numbers = (Slot.PID, Slot.TID, Slot.PROCESS, Slot.THREAD, *_STREAM, Slot.DOMAIN_ID)
     strings = (Slot.NAME, Slot.FULL_NAME, Slot.LABELS, Slot.KIND)
     return {s.name: cells.integers(s, rows) for s in numbers} | {s.name: cells.strings(s, rows) for s in strings}

@@ -56,7 +56,7 @@ def is_exported(facts: Facts) -> bool:
 
 def base_ns(facts: Facts) -> int:
     """Return the time in ns since 1970 to which all times in the file are relative, or 0 if it is unknown."""
-    value = _int63_or_none(facts.get("baseTimeNanoseconds"))
+    value = _nonnegative_int64(facts.get("baseTimeNanoseconds"))
     return value if value is not None and value < 1 << 62 else 0
 
 
@@ -66,7 +66,7 @@ def shift_ns(facts: Facts) -> int:
 
 
 def capture_info(facts: Facts, origin_ns: int, end_ns: int | None) -> dict[str, str]:
-    """Return the facts about the capture by name, except those that may identify a host, a user or a folder."""
+    """Return the rows of ``capture_info`` as values by name, without those that may identify a host, user or folder."""
     if is_exported(facts):
         other = _as_mapping(facts.get("otherData"))
         origin = _parse_digits(other.get("origin_utc_ns"))
@@ -83,10 +83,10 @@ def capture_info(facts: Facts, origin_ns: int, end_ns: int | None) -> dict[str, 
 
 
 def distributed_info(facts: Facts) -> dict[str, str]:
-    """Return the entries of ``distributedInfo``: the rank, the number of ranks, and the versions that they use.
+    """Return what the profiler records about a distributed run: backend, rank, number of ranks, and NCCL version.
 
-    The names have the prefix ``distributed_``. The result is empty if the member is missing, or if tracekit wrote the
-    file.
+    The facts are read from the member ``distributedInfo``, and their names have the prefix ``distributed_``. The result
+    is empty if the member is missing, or if tracekit wrote the file.
     """
     distributed = {} if is_exported(facts) else _as_mapping(facts.get("distributedInfo"))
     texts = {f"distributed_{name}": _fact_text(distributed.get(name)) for name in _DISTRIBUTED}
@@ -99,29 +99,29 @@ def device_rows(facts: Facts) -> list[dict[str, Any]]:
     entries = facts.get("deviceProperties")
     for properties in entries if isinstance(entries, list) else []:
         device = _as_mapping(properties)
-        number = _int31_or_none(device.get("id"))
+        number = _nonnegative_int32(device.get("id"))
         if number is not None:
             rows.setdefault(number, _device_row(number, device))
     return list(rows.values())
 
 
 def _device_row(number: int, properties: Facts) -> dict[str, Any]:
-    warp, thread_rows = (
-        _int31_or_none(properties.get("warpSize")),
-        _int31_or_none(properties.get("maxThreadsPerMultiprocessor")),
+    warp, max_threads = (
+        _nonnegative_int32(properties.get("warpSize")),
+        _nonnegative_int32(properties.get("maxThreadsPerMultiprocessor")),
     )
     return {
         "device_id": number,
         "cuda_device_id": number,
         "name": _fact_text(properties.get("name")),
-        "compute_major": _int31_or_none(properties.get("computeMajor")),
-        "compute_minor": _int31_or_none(properties.get("computeMinor")),
-        "sm_count": _int31_or_none(properties.get("numSms")),
-        "memory_bytes": _int63_or_none(properties.get("totalGlobalMem")),
+        "compute_major": _nonnegative_int32(properties.get("computeMajor")),
+        "compute_minor": _nonnegative_int32(properties.get("computeMinor")),
+        "sm_count": _nonnegative_int32(properties.get("numSms")),
+        "memory_bytes": _nonnegative_int64(properties.get("totalGlobalMem")),
         "threads_per_warp": warp,
-        "max_warps_per_sm": thread_rows // warp if warp and thread_rows else None,
-        "max_registers_per_sm": _int31_or_none(properties.get("regsPerMultiprocessor")),
-        "max_shared_memory_per_sm_bytes": _int63_or_none(properties.get("sharedMemPerMultiprocessor")),
+        "max_warps_per_sm": max_threads // warp if warp and max_threads else None,
+        "max_registers_per_sm": _nonnegative_int32(properties.get("regsPerMultiprocessor")),
+        "max_shared_memory_per_sm_bytes": _nonnegative_int64(properties.get("sharedMemPerMultiprocessor")),
     }
 
 
@@ -184,6 +184,7 @@ def build_table(name: str, rows: list[dict[str, Any]]) -> Any:
 
 
 def _used_streams(rows: Iterable[EventRows]) -> pl.DataFrame:
+    """Return one row per stream that has activities, with the ids of its process, device, context and stream."""
     names = ("process_id", "device_id", "context_id", "stream_id")
     frames = [
         pl.DataFrame({n: pl.Series(r.track_columns[n]).cast(pl.Int64) for n in names}).unique()
@@ -206,11 +207,13 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _int63_or_none(value: Any) -> int | None:
+def _nonnegative_int64(value: Any) -> int | None:
+    """Return a value if it is an integer from 0 to 2^63 - 1. Return None for all other values."""
     return value if _is_integer(value) and 0 <= value < 1 << 63 else None
 
 
-def _int31_or_none(value: Any) -> int | None:
+def _nonnegative_int32(value: Any) -> int | None:
+    """Return a value if it is an integer from 0 to 2^31 - 1. Return None for all other values."""
     return value if _is_integer(value) and 0 <= value < _INT32 else None
 
 

@@ -90,6 +90,7 @@ class EventRows:
         return ids if self._order is not None else pa.array(np.arange(1, self.count + 1))
 
     def _is_open_mask(self) -> pa.Array:
+        """Return a mask of the ranges that were never closed."""
         return pc.equal(
             labels.map_to_integers(self.member_values(Slot.OPEN), lambda t: int(t == "true")).fill_null(0), 1
         )

@@ -113,7 +113,7 @@ class Stream:
         self._decompressed_bytes += size
         if self._decompressed_bytes > max(UNCHECKED_BYTES, MAX_COMPRESSION_RATIO * self._compressed_bytes):
             raise CorruptTraceError(
-                f"its decompressed size exceeds {MAX_COMPRESSION_RATIO} times its compressed size, tracekit's limit",
+                f"the decompressed file exceeds {MAX_COMPRESSION_RATIO} times its compressed size, tracekit's limit",
                 path=self._file.path,
                 hint="if you trust the file, decompress it with gunzip and read the result",
             )

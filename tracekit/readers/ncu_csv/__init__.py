@@ -1,4 +1,4 @@
-"""Reader of Nsight Compute CSV output (``ncu --csv``) of 2019 to 2025, which may contain other output, too."""
+"""Read CSV output of Nsight Compute 2019 to 2025 (``ncu --csv``), which may be mixed with output of the program."""
 
 from __future__ import annotations
 

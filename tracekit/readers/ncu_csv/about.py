@@ -32,7 +32,7 @@ MACHINE_COLUMNS = {
 
 
 def capture_info(session: SessionPage, pages: Iterable[str]) -> pl.DataFrame:
-    """Return the table ``capture_info``, with the tool, the facts on the session page, and the pages that were read."""
+    """Return the table ``capture_info``, with the tool, facts from the session page, and names of the ncu pages."""
     facts = {"tool": TOOL, **session.facts, "pages": ", ".join(pages)}
     rows = [(name, value) for name, value in facts.items() if value is not None]
     return pl.DataFrame(rows, ["name", "value"], orient="row")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tracekit.source import Source
 
 _MAX_DURATION_NS = 1 << 62
-_PRINT_RAW_PAGE = "print it with ncu --import REPORT --page raw --csv --print-units base"
+_PRINT_RAW_PAGE = "print the raw page with ncu --import REPORT --page raw --csv --print-units base"
 
 
 def read_tables(source: Source) -> dict[str, pa.Table]:
@@ -60,14 +60,14 @@ def no_rows_error(path: Path, pages: Collection[str], rows: RowCollector, messag
     """Return the error that explains why a file has no supported rows."""
     if dropped := rows.invalid_rows + messages.incomplete:
         what = f"none of its {dropped} rows matches the header of its table"
-        return CorruptTraceError(what, path=path, table="ncu_launches", hint="print it again with ncu")
+        return CorruptTraceError(what, path=path, table="ncu_launches", hint="run ncu --csv again")
     if "source" in pages:
         return UnsupportedVersionError(
-            "contains only source pages of ncu, which are not supported", path=path, hint=_PRINT_RAW_PAGE
+            "the file contains only source pages of ncu, which are not supported", path=path, hint=_PRINT_RAW_PAGE
         )
     if messages.has_printed_page and not pages:
         return UnsupportedVersionError(
-            "is a page that ncu printed as text instead of CSV", path=path, hint=_PRINT_RAW_PAGE
+            "the file is a page that ncu printed as text instead of CSV", path=path, hint=_PRINT_RAW_PAGE
         )
     what, hint = _explain_missing_rows(messages, "a header, but no rows" if pages else "no table")
     return MissingTableError(f"ncu {what}", path=path, hint=hint)
@@ -83,9 +83,12 @@ def _explain_missing_rows(messages: frame.NcuMessages, content: str) -> tuple[st
     counts = messages.counts
     if counts[frame.PERMISSION]:
         guide = "https://developer.nvidia.com/ERR_NVGPUCTRPERM"
-        return "has no permission to read performance counters", f"allow this user to read them: {guide}"
+        return (
+            "has no permission to read performance counters",
+            f"allow this user to read performance counters: {guide}",
+        )
     if counts[frame.PROGRAM_FAILED]:
-        return "profiled nothing: the program failed", "run the program without ncu first"
+        return "profiled nothing: the program failed", "make sure that the program runs without ncu"
     if counts[frame.NO_KERNELS]:
         return (
             "profiled no kernel",
@@ -100,7 +103,7 @@ def _warn_about_skipped(path: Path, pages: Collection[str], rows: RowCollector, 
     if dropped := rows.invalid_rows + messages.incomplete:
         warn(f"{dropped} rows do not match the header of their table and were skipped", path=path)
     if rows.has_unitless_page:
-        warn("a raw page lacks the row of units: its values are not converted to base units", path=path)
+        warn("a raw page has no row of units: the values of the page are not converted to base units", path=path)
     if "source" in pages:
         warn("source pages are not supported and were skipped", path=path)
 

@@ -138,14 +138,14 @@ def read_blocks(path: Path) -> Iterator[bytes]:
                 complete, newline, rest = rest.rpartition(b"\n")
                 if len(rest) > MAX_LINE_BYTES:
                     raise CorruptTraceError(
-                        f"has a line longer than {MAX_LINE_BYTES >> 20} MiB, the most that tracekit supports",
+                        f"the file has a line longer than {MAX_LINE_BYTES >> 20} MiB, the most that tracekit supports",
                         path=path,
-                        hint="print it again with ncu",
+                        hint="run ncu --csv again",
                     )
                 if newline:
                     yield _normalize_block(complete + newline)
     except OSError as e:
-        raise TracekitError(f"cannot be read: {e.strerror or e}", path=path, hint="copy it again") from e
+        raise TracekitError(f"the file cannot be read: {e.strerror or e}", path=path, hint="copy the file again") from e
     if rest:
         yield _normalize_block(rest + b"\n")
 
@@ -243,7 +243,7 @@ def iter_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[Page, b
             if page is not None and rows:
                 yield page, rows
             if len(header) > MAX_COLUMNS:
-                what = f"{layout} page: its header has more than {MAX_COLUMNS} columns, the most that tracekit supports"
+                what = f"the header of the {layout} page has more than {MAX_COLUMNS} columns, tracekit's limit"
                 raise CorruptTraceError(what, path=path, hint="run ncu --csv again with fewer metrics")
             is_repeated = page is not None and page.header == header  # pages with equal headers share one list
             columns = page.header if page is not None and is_repeated else header

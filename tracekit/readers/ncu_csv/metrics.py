@@ -47,7 +47,10 @@ class MetricKind(NamedTuple):
 
 
 class Metrics:
-    """The metric values of a file in batches, and the launch that each run of rows belongs to."""
+    """The metric values of a file in batches, and the launch to which each value belongs.
+
+    Consecutive rows of one launch are called a run.
+    """
 
     def __init__(self, rows: RowCollector, launch_of_run: pl.Series) -> None:
         self._batches = rows.metrics or [pl.DataFrame(schema=METRICS)]

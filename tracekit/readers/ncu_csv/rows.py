@@ -77,7 +77,7 @@ The number is limited because parsing a batch takes milliseconds, even if it is 
 """
 FREE_CELLS, CELLS_PER_BYTE = 1 << 16, 2
 """Number of cells that any batch may have, and number of additional cells per byte of the batch."""
-_AGAIN = "print it again with ncu"
+_AGAIN = "run ncu --csv again"
 _PAGE = "page"
 _NUMERIC_FIRST_COLUMNS = ("ID", "Process ID")
 _FIRST_NUMBER = re.compile(rb'^"?\d+"?(?:,|$)', re.MULTILINE)
@@ -172,7 +172,7 @@ class RowCollector:
         data, starts = line_starts(text)
         enough = np.add.reduceat((data == ord(",")).view(np.uint8), starts, dtype=np.int32) >= _last_required_cell(page)
         if np.count_nonzero(enough) * width > max_cells:
-            what = f"{page.layout} page: its header has {len(page.header)} columns, but its rows have far fewer"
+            what = f"the header of the {page.layout} page has {len(page.header)} columns, but its rows have far fewer"
             raise CorruptTraceError(what, path=self.path, hint=_AGAIN)
         ends = np.append(starts[1:], len(text))
         edges = np.flatnonzero(np.diff(enough, prepend=~enough[0])).tolist()
@@ -218,7 +218,7 @@ class RowCollector:
         self._parsed_batches += 1
         self._parsed_bytes += len(text)
         if self._parsed_batches > FREE_BATCHES + self._parsed_bytes // BYTES_PER_BATCH:
-            what = f"its columns change too often: {self._parsed_batches} times in {self._parsed_bytes} bytes of rows"
+            what = f"the columns change too often: {self._parsed_batches} times in {self._parsed_bytes} bytes of rows"
             raise CorruptTraceError(what, path=self.path, hint=_AGAIN)
         header = ",".join(map(str, range(len(page.header) + 1))).encode() + b"\n"
         if stray_rows := rows_with_stray_quotes(text):
@@ -229,7 +229,8 @@ class RowCollector:
             try:
                 table = _read_csv(header + double_inner_quotes(text))
             except pl.exceptions.PolarsError as e:
-                raise CorruptTraceError(f"{page.layout} page: {first_line(e)}", path=self.path, hint=_AGAIN) from e
+                what = f"the {page.layout} page is not valid CSV: {first_line(e)}"
+                raise CorruptTraceError(what, path=self.path, hint=_AGAIN) from e
         if NEWLINE.encode() in text:
             table = table.with_columns(pl.all().str.replace_all(NEWLINE, "\n", literal=True))
         return table
@@ -268,9 +269,9 @@ class RowCollector:
         return table.filter(valid)
 
     def _number_runs(self, pages: list[Page], table: pl.DataFrame) -> pl.Series:
-        """Return the run number of each row, and store the columns that identify the launch of each run.
+        """Number runs, which are consecutive rows of the same launch, and return the number of the run of each row.
 
-        Runs are numbered from 0 in the whole file.
+        The columns that identify the launch of each run are stored. Runs are numbered from 0 in the whole file.
         """
         page = pages[0]
         identity = {IDENTITY[h]: str(i) for i, h in enumerate(page.header) if h in IDENTITY}

@@ -1,4 +1,4 @@
-"""Reader of Nsight Compute reports (``.ncu-rep``) of 2018 to 2025.3, which does not need Nsight Compute."""
+"""Read Nsight Compute reports (``.ncu-rep``) of 2018 to 2025.3 without Nsight Compute."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class RepCapture(Capture):
         arrays = metrics.metric_columns(self._metrics, self._report.names.dictionary)
         schema = schemas.arrow_schema(schemas.table(METRICS), columns)
         missing = pa.nulls(self._metrics.num_rows)
-        return pa.table({f.name: arrays.get(f.name, missing.cast(_value_type(f.type))) for f in schema})
+        return pa.table({f.name: arrays.get(f.name, missing.cast(_decoded_type(f.type))) for f in schema})
 
     def _rows(self, name: str, columns: Sequence[str]) -> Iterable[Row]:
         if name == LAUNCHES:
@@ -90,5 +90,6 @@ class RepCapture(Capture):
         return nvtx.range_rows(self._report) if name == "ncu_nvtx_ranges" else rules.rule_rows(self._report)
 
 
-def _value_type(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_dictionary(kind) else kind
+def _decoded_type(arrow_type: pa.DataType) -> pa.DataType:
+    """Return the string type for a dictionary type. All other types are returned unchanged."""
+    return pa.string() if pa.types.is_dictionary(arrow_type) else arrow_type

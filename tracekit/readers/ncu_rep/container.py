@@ -101,7 +101,7 @@ class ReportFile:
         self.path = source.path
         if not source.head.startswith(MAGIC):
             label, hint = describe(source)
-            raise CorruptTraceError(f"not an Nsight Compute report: {label}", path=self.path, hint=hint)
+            raise CorruptTraceError(f"the file is not an Nsight Compute report: {label}", path=self.path, hint=hint)
         self.file = source.open()
         self.results: list[MessageLocation] = []
         self.sources: list[MessageLocation] = []
@@ -154,7 +154,7 @@ class ReportFile:
         header, offset = self._read_sized_message(len(MAGIC))
         version = parse(message_class("FileHeader"), header, "the header").version
         if version != VERSION:
-            supported = f"has version {version} of the format, but tracekit supports version {VERSION}"
+            supported = f"the file has version {version} of the format, but tracekit supports version {VERSION}"
             warn(f"{supported}: unknown parts are skipped", path=self.path)
         skipped = 0
         while offset < self.file.size:
@@ -164,7 +164,7 @@ class ReportFile:
             if offset > self.file.size:
                 remaining = self.file.size - payload
                 expected = f"{block.payload_bytes} bytes are expected at byte {payload}"
-                raise Damage(f"truncated: {expected}, but only {remaining} are left")
+                raise Damage(f"the file is truncated: {expected}, but only {remaining} are left")
             self._add_header_facts(block)
             skipped += offset - self._locate_messages(block, payload, offset)
         if skipped:
@@ -180,9 +180,8 @@ class ReportFile:
         start = offset + SIZE.size
         size = SIZE.unpack(self.file.read(offset, SIZE.size))[0] if start <= end else 0
         if start + size > end:
-            raise Damage(
-                f"truncated: {SIZE.size + size} bytes are expected at byte {offset}, but only {end - offset} are left"
-            )
+            expected = f"{SIZE.size + size} bytes are expected at byte {offset}"
+            raise Damage(f"the file is truncated: {expected}, but only {end - offset} are left")
         return start, start + size
 
     def _locate_messages(self, block: Any, offset: int, end: int) -> int:

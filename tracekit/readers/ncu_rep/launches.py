@@ -50,7 +50,7 @@ def launch_rows(report: ReportFile, metrics: pa.Table | None, columns: Sequence[
     for number, result in iter_results(report):
         row = _launch_row(report, number, result)
         from_metrics = {
-            c: _round_finite(v[number]) for c, v in metric_values.items() if c not in SIZES or row["kind"] == "graph"
+            c: _round_or_none(v[number]) for c, v in metric_values.items() if c not in SIZES or row["kind"] == "graph"
         }
         yield row | from_metrics | (nvtx.range_columns(number, result) if ranges else {})
 
@@ -105,5 +105,6 @@ def _values_of_metrics(report: ReportFile, metrics: pa.Table, columns: Sequence[
     return {column: column_values.tolist() for column, column_values in values_by_column.items()}
 
 
-def _round_finite(value: float) -> int | None:
+def _round_or_none(value: float) -> int | None:
+    """Round a number to an integer. NaN and infinite values become None."""
     return round(value) if math.isfinite(value) else None

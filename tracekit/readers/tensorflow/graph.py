@@ -83,7 +83,7 @@ def read_graph(data: bytes | memoryview | InputFile, *, label: str, graph: str =
     Raises:
         Damage: The message is invalid or truncated.
     """
-    with _label_damage(label):
+    with _prefix_errors(label):
         buffer, size = _load_message(data, MessageKind.GRAPH)
         return _decode_graph(buffer, 0, size, graph, run)
 
@@ -94,7 +94,7 @@ def read_meta_graph(data: bytes | memoryview | InputFile, *, label: str, run: st
     Raises:
         Damage: The message is invalid or truncated.
     """
-    with _label_damage(label):
+    with _prefix_errors(label):
         buffer, size = _load_message(data, MessageKind.META_GRAPH)
         return _decode_meta_graphs(buffer, np.zeros(1, np.int64), np.full(1, size), run)
 
@@ -105,7 +105,7 @@ def read_saved_model(data: bytes | memoryview | InputFile, *, label: str) -> Gra
     Raises:
         Damage: The message is invalid or truncated.
     """
-    with _label_damage(label):
+    with _prefix_errors(label):
         buffer, size = _load_message(data, MessageKind.SAVED_MODEL)
         (meta_graphs,) = find_occurrences(buffer, np.zeros(1, np.int64), np.full(1, size), (_META_GRAPH,))
         return _decode_meta_graphs(buffer, meta_graphs.starts, meta_graphs.stops, None)
@@ -138,7 +138,8 @@ def _empty_table(name: str) -> pa.Table:
 
 
 @contextlib.contextmanager
-def _label_damage(label: str) -> Iterator[None]:
+def _prefix_errors(label: str) -> Iterator[None]:
+    """Return a context manager that puts a label before the message of each ``Damage`` error."""
     try:
         yield
     except Damage as e:

@@ -83,7 +83,8 @@ def _string_or_size(string: bytes) -> Any:
     return string.decode("utf-8", "replace") if len(string) <= MAX_LENGTH else {"bytes": len(string)}
 
 
-def _shortest_float(number: float) -> Any:
+def _float32_to_json_value(number: float) -> Any:
+    """Return a float with the fewest digits that identify the float32 value. NaN and infinity become strings."""
     return float(str(np.float32(number))) if math.isfinite(number) else str(number)
 
 
@@ -105,7 +106,7 @@ def _function_to_json_value(function: Any) -> Any:
 _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "s": _string_or_size,
     "i": int,
-    "f": _shortest_float,
+    "f": _float32_to_json_value,
     "b": bool,
     "type": types.type_name,
     "shape": _shape_to_json_value,

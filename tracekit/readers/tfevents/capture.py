@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SCALARS, TEXTS, STEP_STATS, CAPTURE_INFO = "scalars", "texts", "step_stats", "capture_info"
 THREADS = 4
 _IDS = {SCALARS: "scalar_id", TEXTS: "text_id", STEP_STATS: "execution_id"}
-_COPY_AGAIN = "copy it again from where it was written"
+_COPY_AGAIN = "copy the file again from its source"
 
 
 def read_event_files(source: Source) -> EventsCapture:
@@ -62,7 +62,7 @@ def read_event_files(source: Source) -> EventsCapture:
         elif file == path:
             raise result.error_type(result.message, path=path, hint=result.hint)
         else:
-            warn(f"skipped: {result.message}", path=file)
+            warn(f"the file was skipped: {result.message}", path=file)
     runs = [exported.read_exported_runs(Run(run, files)) for run, files in by_run.items() if files]
     _require_events(path, runs, [file for _, file in jobs])
     return EventsCapture(path, runs)
@@ -82,15 +82,15 @@ def _read_file(path: Path, pool: BufferPool) -> FileEvents | SkippedFile:
         with damage_as_error(path):
             file_events = events.read_events(path, pool)
     except NotAnEventFile:
-        message = "a TFRecord file, but its records are not TensorBoard events"
+        message = "this is a TFRecord file, but its records are not TensorBoard events"
         return SkippedFile(UnknownFormatError, message, "read files named events.out.tfevents.*")
     except FileNotFoundError as e:
-        raise TracekitError("was removed while it was being read", path=path, hint=REMOVED_HINT) from e
+        raise TracekitError("the file was removed while it was being read", path=path, hint=REMOVED_HINT) from e
     if file_events.records or not file_events.damage:
         return file_events
     message, hint = describe(Source(path))
     if message == UNKNOWN:
-        message, hint = "not an event file: it does not begin with a valid record", _COPY_AGAIN
+        message, hint = "this is not an event file, because it does not begin with a valid record", _COPY_AGAIN
     return SkippedFile(CorruptTraceError, message, hint)
 
 
@@ -105,8 +105,8 @@ def _warn_about_unread_bytes(events: FileEvents) -> None:
         )
     elif unread:
         warn(
-            f"ends within a record, perhaps because it is still being written: {events.records} records were read, "
-            f"but the last {unread} bytes were not",
+            f"the file ends within a record, perhaps because it is still being written: {events.records} records were "
+            f"read, but the last {unread} bytes were not",
             path=events.path,
         )
 
@@ -119,12 +119,12 @@ def _require_events(path: Path, runs: Sequence[Run], files: Sequence[Path]) -> N
         MissingTableError: The files contain no events, only the marker of a TensorFlow profile.
     """
     if not runs:
-        message = f"the folder contains {len(files)} files with names of event files, but none is an event file"
+        message = f"the folder contains {len(files)} files with names of event files, but none of them is an event file"
         raise CorruptTraceError(message, path=path, hint=_COPY_AGAIN)
     has_contents = any(f.points or f.executions or f.graphs or f.counts for run in runs for f in run.files)
     if not has_contents and all(file.name.endswith(folders.PROFILE_SUFFIX) for file in files):
         raise MissingTableError(
-            "contains no events, only the marker of a TensorFlow profile in plugins/profile, which is not supported",
+            "there are no events, only the marker of a TensorFlow profile in plugins/profile, which is not supported",
             path=path,
             hint="read an event file with scalars, graphs or run metadata, or the trace of another profiler",
         )

@@ -54,7 +54,8 @@ def _distinct_graphs(run: Run) -> Iterator[graph.Graph]:
     locations = sorted(_locations(run), key=lambda location: location.meta)
     if len(locations) > MAX_GRAPHS:
         warn(
-            f"contains {len(locations)} graphs, but tracekit reads only the first {MAX_GRAPHS}", path=locations[0].path
+            f"the run contains {len(locations)} graphs, but tracekit reads only the first {MAX_GRAPHS}",
+            path=locations[0].path,
         )
     distinct: dict[bytes, tuple[GraphLocation, bytes | None]] = {}
     for location in locations[:MAX_GRAPHS]:

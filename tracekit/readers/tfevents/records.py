@@ -112,9 +112,9 @@ class RecordReader:
                 bounds = self._buffers.sandbox.find_records(self._consumed, self._filled)
                 result, self._consumed = bounds.result, bounds.offset
                 self.count += len(bounds.starts)
-                self.end = self._offset + bounds.offset
+                self.end = self._buffer_offset + bounds.offset
                 if len(bounds.starts):
-                    yield BufferedRecords(self._buffers.buffer, bounds.starts, bounds.stops, self._offset)
+                    yield BufferedRecords(self._buffers.buffer, bounds.starts, bounds.stops, self._buffer_offset)
             if result != NEED_MORE:
                 self.damage = f"the checksum of the {'data' if result == BAD_DATA else 'size'} of a record is wrong"
                 return
@@ -127,7 +127,8 @@ class RecordReader:
         return self.size - self.end
 
     @property
-    def _offset(self) -> int:
+    def _buffer_offset(self) -> int:
+        """Offset in the file of the first byte in the buffers."""
         return self._read - self._filled
 
     def _read_more(self) -> bool:
@@ -159,10 +160,10 @@ class RecordReader:
         if needed > self.size - self.end:
             return False
         if needed > self._buffers.size:
-            self._grow(needed)
+            self._enlarge_buffers(needed)
         return True
 
-    def _grow(self, size: int) -> None:
+    def _enlarge_buffers(self, size: int) -> None:
         larger = ReadBuffers(size)
         larger.sandbox.data[: self._filled] = self._buffers.sandbox.data[: self._filled]
         self._buffers = larger
@@ -184,7 +185,7 @@ def reread(path: Path, start: int, size: int, checksum: int) -> bytes:
         with InputFile(path, may_grow=True) as file:
             data = file.read(start, size) if start + size <= file.size else b""
     except FileNotFoundError as e:
-        raise TracekitError("was removed while it was open", path=path, hint=REMOVED_HINT) from e
+        raise TracekitError("the file was removed while it was open", path=path, hint=REMOVED_HINT) from e
     if len(data) != size or zlib.crc32(data) != checksum:
         what = f"changed while it was open: the {size} bytes at offset {start} are different now"
         raise TracekitError(what, path=path, hint=CHANGED_HINT)

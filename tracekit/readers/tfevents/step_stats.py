@@ -1,4 +1,4 @@
-"""Decode the executions of nodes on devices, which TensorFlow records as ``StepStats`` in ``RunMetadata``."""
+"""Decode the executions of graph nodes on devices, which TensorFlow records as ``StepStats`` in ``RunMetadata``."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TracedRuns(NamedTuple):
 
 
 class Executions(NamedTuple):
-    """A batch of executions of nodes.
+    """A batch of executions of graph nodes.
 
     Attributes:
         columns: Columns of ``step_stats`` by name. Omitted columns are null. Times are those of the file, in ns.
@@ -89,7 +89,7 @@ def tagged_runs(buffer: Buffer, starts: Int64Array, stops: Int64Array, steps: In
 
 
 def read_executions(buffer: Buffer, traced_runs: TracedRuns) -> Iterator[Executions]:
-    """Yield the executions of nodes in traced runs in batches.
+    """Yield, in batches, the executions of graph nodes that ``RunMetadata`` messages record.
 
     Raises:
         Damage: A message is invalid, or a time or size is out of range.
@@ -200,7 +200,7 @@ def _time_columns(fields: Mapping[int, Field]) -> dict[str, pa.Array]:
         if column is not None and name not in _RELATIVE_TIMES:
             columns[name] = _masked_array(*column)
         elif column is not None and start is not None:
-            columns[name] = _masked_array(column[0] + start[0], _and_masks(column[1], start[1]))
+            columns[name] = _masked_array(column[0] + start[0], _combine_masks(column[1], start[1]))
     return columns
 
 
@@ -284,7 +284,8 @@ def _check_magnitude(column: MaskedColumn, limit: int, name: str) -> None:
         raise Damage(f"{name} of an execution is out of range")
 
 
-def _and_masks(left: Mask | None, right: Mask | None) -> Mask | None:
+def _combine_masks(left: Mask | None, right: Mask | None) -> Mask | None:
+    """Return a mask that is True where both masks are True. A mask that is None is True everywhere."""
     return right if left is None else left if right is None else left & right
 
 
