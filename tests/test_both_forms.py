@@ -119,7 +119,7 @@ def test_selections_select() -> None:
         found = {name: selected(trace, name) for name in SELECTIONS}
         counts = {name: trace.count("kernels") for name, (trace, _) in found.items() if trace is not None}
     assert {name: said for name, (_, said) in found.items() if said} == {
-        name: [f"there is no NVTX domain '{d}' in the capture; domains: ''" for d in missing]
+        name: [f"there is no NVTX domain '{d}' in the capture; choose one of these domains: ''" for d in missing]
         for name, missing in (("domains", ("NCCL", "TSL", "lib")), ("all at once", ("NCCL",)))
     }
     assert counts["domains"] == 334

@@ -68,10 +68,12 @@ def test_the_built_in_ones() -> None:
 
 def test_no_such_format() -> None:
     with pytest.raises(
-        UnknownFormatError, match=r"^no reader is called 'nsys'\nHint: did you mean 'nsys-rep'\? readers: nsys-sqlite, "
+        UnknownFormatError,
+        match=r"^no reader is called 'nsys'\nHint: did you mean 'nsys-rep'\? choose one of these readers: nsys-sqlite",
     ):
         registry.reader("nsys")
-    with pytest.raises(UnknownFormatError, match=r"^no exporter is called 'xml'\nHint: exporters: chrome-trace, "):
+    said = r"^no exporter is called 'xml'\nHint: choose one of these exporters: chrome-trace, "
+    with pytest.raises(UnknownFormatError, match=said):
         registry.exporter("xml")
 
 

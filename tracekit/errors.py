@@ -103,7 +103,7 @@ class TracekitWarning(UserWarning):
 
 
 def choices_hint(what: str, known: Iterable[str], name: str, *, quoted: bool = False) -> str:
-    """Return a hint that suggests the closest known name for an unknown one, and lists all known names.
+    """Return a hint that suggests the known name that is closest to an unknown name, and lists all known names.
 
     Args:
         what: Plural noun for the names, such as ``tables``.
@@ -114,9 +114,11 @@ def choices_hint(what: str, known: Iterable[str], name: str, *, quoted: bool = F
     import difflib
 
     listed = list(known)
+    if not listed:
+        return f"there are no {what}"
     closest = difflib.get_close_matches(name, listed, n=1)
     suggestion = f"did you mean {closest[0]!r}? " if closest else ""
-    return f"{suggestion}{what}: {', '.join(map(repr, listed) if quoted else listed) or 'none'}"
+    return f"{suggestion}choose one of these {what}: {', '.join(map(repr, listed) if quoted else listed)}"
 
 
 def warn(message: str, *, path: str | os.PathLike[str] | None = None) -> None:

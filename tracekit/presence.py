@@ -98,7 +98,7 @@ def _check_devices(trace: SelectableTrace, devices: Sequence[int]) -> None:
         return
     known = sorted({*known, *_distinct_values(trace, ON_DEVICES, "device_id")})
     if missing := [d for d in devices if d not in known]:
-        hint = f"GPUs in the capture: {', '.join(map(str, known)) or 'none'}"
+        hint = f"choose one of these GPUs: {', '.join(map(str, known))}" if known else "the capture contains no GPUs"
         raise TracekitError(f"there is no GPU {missing[0]} in the capture", path=trace.path, hint=hint)
 
 

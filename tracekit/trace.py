@@ -703,7 +703,7 @@ class Trace:
         return self.__copy__()
 
     def _with_steps(self, *steps: Step) -> Trace:
-        """Return a trace whose plan has additional steps."""
+        """Return a trace with additional steps, such as a selection, in the plan by which its tables are computed."""
         return Trace(self._plan.with_steps(*steps), path=self.path, format=self.format)
 
 

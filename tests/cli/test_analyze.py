@@ -44,4 +44,4 @@ def test_selection(run: Run) -> None:
 
 def test_unknown_rules_are_reported_before_the_file_is_opened(run: Run) -> None:
     done = run("analyze", "missing.sqlite", "-r", "nvtx_sum", status=1)
-    assert done.stderr.startswith("tracekit: unknown rule 'nvtx_sum'\nHint: rules: cuda_memcpy_async, ")
+    assert done.stderr.startswith("tracekit: unknown rule 'nvtx_sum'\nHint: choose one of these rules: cuda_mem")

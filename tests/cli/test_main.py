@@ -123,19 +123,22 @@ def test_no_arguments_show_the_help(run: Run) -> None:
     [
         (["info", "nothing.sqlite"], "tracekit: nothing.sqlite: No such file or directory\n"),
         (["info", "pyproject.toml"], "tracekit: pyproject.toml: no reader recognizes the content\nHint: pass a file"),
-        (["info", TRAIN, "--from", "x"], "tracekit: no reader is called 'x'\nHint: readers: "),
-        (["convert", TRAIN, "--to", "x"], "tracekit: no exporter is called 'x'\nHint: exporters: "),
+        (["info", TRAIN, "--from", "x"], "tracekit: no reader is called 'x'\nHint: choose one of these readers: "),
+        (["convert", TRAIN, "--to", "x"], "tracekit: no exporter is called 'x'\nHint: choose one of these exporters: "),
         (
             ["convert", TRAIN, "out.xyz"],
             "tracekit: out.xyz: no exporter writes files with this suffix\nHint: choose a format",
         ),
         (
             ["rows", TRAIN, "kernel"],
-            "tracekit: no table is called 'kernel'\nHint: did you mean 'kernels'? tables: api_calls, ",
+            "tracekit: no table is called 'kernel'\nHint: did you mean 'kernels'? choose one of these tables: ",
         ),
-        (["rows", TRAIN, "kernels", "--columns", "x"], "tracekit: table 'kernels' has no column 'x'\nHint: columns: "),
-        (["stats", TRAIN, "-r", "cuda_api_sum,x"], "tracekit: unknown report 'x'\nHint: reports: "),
-        (["schema", "x"], "tracekit: no table is called 'x'\nHint: tables: "),
+        (
+            ["rows", TRAIN, "kernels", "--columns", "x"],
+            "tracekit: table 'kernels' has no column 'x'\nHint: choose one of these columns: ",
+        ),
+        (["stats", TRAIN, "-r", "cuda_api_sum,x"], "tracekit: unknown report 'x'\nHint: choose one of these reports: "),
+        (["schema", "x"], "tracekit: no table is called 'x'\nHint: choose one of these tables: "),
     ],
 )
 def test_errors_are_a_message_on_stderr_and_1(run: Run, arguments: list[str], message: str) -> None:

@@ -77,7 +77,7 @@ def test_a_dialect_that_is_none(run: Run) -> None:
     done = run("stats", TRAIN, "-r", "detailed", "--dialect", "x", status=1)
     assert done.stderr.splitlines() == [
         "tracekit: unknown dialect 'x'",
-        f"Hint: dialects: {', '.join(DIALECTS)}",
+        f"Hint: choose one of these dialects: {', '.join(DIALECTS)}",
     ]
 
 
@@ -94,5 +94,5 @@ def test_an_option_that_a_format_does_not_take(run: Run, tmp_path: Path) -> None
     done = run("convert", TRAIN, tmp_path / "x.json", "--option", "user=me", status=1)
     assert done.stderr.splitlines() == [
         "tracekit: the format chrome-trace has no option 'user'",
-        "Hint: options: tracks",
+        "Hint: choose one of these options: tracks",
     ]

@@ -63,8 +63,11 @@ def test_nothing_recorded_finds_nothing(rule: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("gpu_gap", "unknown rule 'gpu_gap'\nHint: did you mean 'gpu_gaps'? rules: cuda_memcpy_async, "),
-        ("gpu_gaps:chunks=3", "rule 'gpu_gaps' has no option 'chunks'\nHint: options: rows, gap, start, end"),
+        ("gpu_gap", "unknown rule 'gpu_gap'\nHint: did you mean 'gpu_gaps'? choose one of these rules: cuda"),
+        (
+            "gpu_gaps:chunks=3",
+            "'gpu_gaps' has no option 'chunks'\nHint: choose one of these options: rows, gap, start, end",
+        ),
         ("gpu_gaps:gap", "rule 'gpu_gaps': 'gap' is not a valid option\nHint: gap must be an integer from 0 to"),
         ("gpu_gaps:gap=1.5", "'gap=1.5' is not a valid option"),
         ("gpu_gaps:rows=-2", "Hint: rows must be an integer of at least -1"),

@@ -203,7 +203,7 @@ def test_an_op_that_is_not_there() -> None:
         iterations.find_iterations(made, key_op="stepp *")
     assert (error.value.message, error.value.hint) == (
         "the capture has no op 'stepp *', which was requested as key op",
-        "did you mean 'step *'? ops: step *",
+        "did you mean 'step *'? choose one of these ops: step *",
     )
     assert iterations.find_iterations(made, key_op="STEP_1").frame.height == 4
     assert iterations.find_iterations(made, key_op="foo", mode="dlprof").has_key_op is False

@@ -92,8 +92,8 @@ def test_instances_are_numbered_by_start(text: str, instance: tuple[Any, ...]) -
             "step@ap",
             "there is no NVTX range 'step' in domain 'ap'\n" + ELSEWHERE + "step, step@app",
         ),
-        ("sted", "Hint: did you mean 'step'? ranges: 'step', ''"),
-        ("x@ap", "Hint: did you mean 'app'? domains with ranges: '', 'app'"),
+        ("sted", "Hint: did you mean 'step'? choose one of these ranges: 'step', ''"),
+        ("x@ap", "Hint: did you mean 'app'? choose one of these domains with ranges: '', 'app'"),
     ],
 )
 def test_missing_ranges_list_what_exists(text: str, message: str) -> None:
@@ -105,7 +105,7 @@ def test_missing_ranges_list_what_exists(text: str, message: str) -> None:
 def test_long_lists_are_shortened_and_may_be_empty() -> None:
     with pytest.raises(TracekitError, match=r"'r19', …$"):
         instance_of("x", [nvtx(i, i + 1, f"r{i}") for i in range(30)])
-    with pytest.raises(TracekitError, match="domains with ranges: none"):
+    with pytest.raises(TracekitError, match="there are no domains with ranges"):
         instance_of("x", [])
 
 

@@ -425,12 +425,16 @@ def test_green_contexts_are_listed_if_there_are_any() -> None:
 @pytest.mark.parametrize(
     ("recipe", "options", "message"),
     [
-        ("cuda_sum", {}, "unknown recipe 'cuda_sum'\nHint: did you mean 'cuda_api_sum'? recipes: comm_skew, "),
+        (
+            "cuda_sum",
+            {},
+            "unknown recipe 'cuda_sum'\nHint: did you mean 'cuda_api_sum'? choose one of these recipes: comm_skew, ",
+        ),
         ("mpi_sum", {"bins": 3}, "recipe 'mpi_sum' has no option 'bins'\nHint: the recipe has no options"),
         (
             "gpu_gaps",
             {"gaps": 3},
-            "recipe 'gpu_gaps' has no option 'gaps'\nHint: did you mean 'gap'? options: rows, gap",
+            "recipe 'gpu_gaps' has no option 'gaps'\nHint: did you mean 'gap'? choose one of these options: rows, gap",
         ),
         ("nvtx_pace", {}, "recipe 'nvtx_pace' requires the option 'name'\nHint: Name of the kernel or range"),
         (

@@ -105,7 +105,7 @@ def test_old_names(old: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nonsense", "unknown report 'nonsense'\nHint: reports: cuda_gpu_kern_sum, "),
+        ("nonsense", "unknown report 'nonsense'\nHint: choose one of these reports: cuda_gpu_kern_sum, "),
         (
             "um_sum:rows=0",
             (
@@ -116,8 +116,8 @@ def test_old_names(old: str) -> None:
         ("um_sum:rows=1e3", "option 'rows=1e3' is not an integer from 1 to 999999999"),
         ("network_congestion:ticks_threshold=-1", "option 'ticks_threshold=-1' is not an integer from 0 to 999999999"),
         ("um_sum:row=2", "report 'um_sum' has no option 'row=2'\nHint: did you mean 'rows=N'?"),
-        ("nvtx_sum:base", "report 'nvtx_sum' has no option 'base'\nHint: options: none"),
-        ("nvtx_kern_sum:nvtx-name", "has no option 'nvtx-name'\nHint: options: base, mangled"),
+        ("nvtx_sum:base", "report 'nvtx_sum' has no option 'base'\nHint: there are no options"),
+        ("nvtx_kern_sum:nvtx-name", "has no option 'nvtx-name'\nHint: choose one of these options: base, mangled"),
         (
             "gpukernsum:base:mangled",
             (

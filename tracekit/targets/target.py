@@ -109,7 +109,7 @@ class Target:
         if any(i.is_inside(existing) for i in self._inputs):
             raise self._error("this folder contains the input, so it cannot be replaced", _OTHER_NAME)
         if self._is_exported_file is None:
-            raise self._error("this is a folder, but the output is a file", "choose the name of a file")
+            raise self._error("this is a folder, but the output is a file", "pass the name of a file")
         self._check_overwrite()
         if foreign := self._foreign_names(self._is_exported_file):
             names = ", ".join(foreign[:_MAX_NAMES_IN_MESSAGE]) + (", …" if len(foreign) > _MAX_NAMES_IN_MESSAGE else "")

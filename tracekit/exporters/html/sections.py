@@ -196,7 +196,7 @@ def _time_facts(builder: _ContentsBuilder) -> Iterator[tuple[str, str]]:
         kernels = time["tensor_core"] + time["other_kernel"]
         yield "Kernel time", format_nanoseconds(kernels)
         if time["graph"]:
-            yield "CUDA graphs that were recorded as a whole", format_nanoseconds(time["graph"])
+            yield "Time of CUDA graphs that were recorded as a whole", format_nanoseconds(time["graph"])
         if kernels:
             share = 100 * time["tensor_core"] / kernels
             yield "Kernel time on Tensor Cores", f"{format_nanoseconds(time['tensor_core'])}, {share:.2f}%"
@@ -225,8 +225,8 @@ def _advice_section(builder: _ContentsBuilder) -> Iterator[Section]:
                 ("Time", format_nanoseconds(row["Time (ns)"])),
                 ("Share of the iterations", f"{row['Time (%)']:,}%"),
                 ("Occurrences", f"{row['Count']:,}"),
-                ("Longest, from", f"{row['Start (ns)']:,} ns"),
-                ("to", f"{row['End (ns)']:,} ns"),
+                ("Start of the longest occurrence", f"{row['Start (ns)']:,} ns"),
+                ("End of the longest occurrence", f"{row['End (ns)']:,} ns"),
             ),
         )
         for row in findings.rows(named=True)
@@ -245,7 +245,7 @@ def _iterations_section(builder: _ContentsBuilder) -> Iterator[Section]:
             "duration": "Duration (ns)",
             "kernel_count": "Kernels",
             "kernel_time_ns": "Kernel time (ns)",
-            "tensor_core_kernel_time_ns": "On Tensor Cores (ns)",
+            "tensor_core_kernel_time_ns": "Kernel time on Tensor Cores (ns)",
         }
         timed = rows.with_columns(duration=rows["end_ns"] - rows["start_ns"])
         table = Table.from_frame("Iterations", timed, columns, ROWS, "iteration")

@@ -29,7 +29,7 @@ _MAX_WIDTH = 10
 
 
 class Slots(Protocol):
-    """Encoded fields of the packets of a batch, in one or more slots per packet."""
+    """Encoded fields of the packets of a batch, in one or more slots of 16 bytes per packet."""
 
     @property
     def count(self) -> int:

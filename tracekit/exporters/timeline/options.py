@@ -24,8 +24,8 @@ ON_REQUEST = (
 They may have very many events, or they are in reports but not in exports, such as ``compilation``.
 """
 OPTIONS = {
-    "tracks": "names of the tracks to draw, separated by commas: default, all, "
-    f"{', '.join(BY_DEFAULT)} (all of these by default), {', '.join(ON_REQUEST)} (on request)",
+    "tracks": f"names of the tracks to draw, separated by commas: {', '.join(BY_DEFAULT)} (drawn by default), "
+    f"{', '.join(ON_REQUEST)} (drawn only on request), default (all that are drawn by default), or all",
 }
 
 

@@ -184,7 +184,7 @@ class TrackNames:
 
 @dataclass(slots=True)
 class Numbering:
-    """The pids that are used in a file, and the numbers of lanes and groups in the file so far.
+    """The pids that are used in a file, and the number of lanes and track groups in the file so far.
 
     Attributes:
         pids: The pids that are used.

@@ -52,7 +52,7 @@ class DlprofDatabase(database.Database):
         return pl.DataFrame(pa.table(columns))
 
     def rows_with_unique_keys(self, frame: pl.DataFrame, keys: Sequence[str], table: str) -> pl.DataFrame:
-        """Drop the rows with a null in a key column, and check that the keys of the remaining rows are unique.
+        """Return the rows of a frame without nulls in the key columns, and check that their keys are unique.
 
         Raises:
             CorruptTraceError: Several rows have the same keys.

@@ -29,7 +29,7 @@ _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
 
 
 class EventCells:
-    """The member values of one batch of events. They become invalid when the sandbox parses the next batch."""
+    """The values of the JSON members of a batch of events, which are valid until the sandbox parses the next batch."""
 
     def __init__(self, sandbox: EventSandbox, repairs: Counter[str]) -> None:
         self.rows = sandbox.rows
@@ -53,7 +53,7 @@ class EventCells:
         return bool(self.types(slot).any())
 
     def codes(self, slot: Slot) -> Int64Array:
-        """Return the dictionary code of a member in each event, -1 where the member is missing or not a string."""
+        """Return the dictionary code of a member's string in each event, -1 where it is missing or not a string."""
         return np.where(self.types(slot) == STRING, self.values(slot), -1)
 
     def index_in(self, slot: Slot, names: pa.Array) -> Int64Array:

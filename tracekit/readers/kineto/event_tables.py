@@ -1,4 +1,4 @@
-"""Assign events to tables, and collect the members that each table needs."""
+"""Assign events to tables, and collect the JSON members that each table needs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FEW_ROWS = 1 << 10
 
 
 class TableMembers(NamedTuple):
-    """The members that are collected from the events of one table.
+    """The JSON members that are collected from the events of one table.
 
     Attributes:
         is_interval: Whether the events have a duration in addition to a start.
@@ -260,7 +260,7 @@ def _within_limit_mask(cells: EventCells, slot: Slot, rows: Int64Array, limit: i
 
 
 def _track_name_members(cells: EventCells, rows: Int64Array) -> Mapping[str, pa.Array]:
-    """Return the members, such as ids and names, of the given events that name processes and threads."""
+    """Return the JSON members, such as ids and names, of the given events that name processes and threads."""
     numbers = (Slot.PID, Slot.TID, Slot.PROCESS, Slot.THREAD, *_STREAM, Slot.DOMAIN_ID)
     strings = (Slot.NAME, Slot.FULL_NAME, Slot.LABELS, Slot.KIND)
     return {s.name: cells.integers(s, rows) for s in numbers} | {s.name: cells.strings(s, rows) for s in strings}

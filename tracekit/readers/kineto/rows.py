@@ -44,7 +44,7 @@ class EventRows:
         return builders[name](self) if name in builders else None
 
     def member_values(self, slot: Slot) -> pa.Array:
-        """Return the values of a member in the order of the rows of the table."""
+        """Return the values of a JSON member of the events, in the order of the rows of the table."""
         return self._in_row_order(self._members[slot.name])
 
     def arguments(self) -> pa.Array | pa.ChunkedArray:
@@ -53,7 +53,7 @@ class EventRows:
 
     @property
     def members(self) -> frozenset[str]:
-        """Names of the collected members."""
+        """Names of the JSON members that were collected for the table."""
         return frozenset(self._members)
 
     @property
@@ -129,7 +129,7 @@ def _track_column(name: str) -> Callable[[EventRows], pa.Array]:
 
 
 def _parsed_name_column(slot: Slot, function: Callable[[str], str | None]) -> Callable[[EventRows], pa.Array]:
-    """Return a function that builds a column from a member, or from the names of events.
+    """Return a function that builds a column from a JSON member, or from the names of events.
 
     The member is used if tracekit wrote the file. Otherwise, ``function`` parses the names of the events.
     """
