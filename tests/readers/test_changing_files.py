@@ -131,8 +131,10 @@ def test_graphs_in_event_files(tmp_path: Path, change: str) -> None:
     if change == "grow":
         assert (found["said"], found["rows"]) == ("", 50)
     else:
-        said = {"delete": "was removed while it was open", "pipe": "this is a named pipe, not a regular file"}
-        assert found["said"].startswith(f"TracekitError: {file}: {said.get(change, 'changed while it was open: the ')}")
+        said = {"delete": "the file was removed while it was open", "pipe": "this is a named pipe, not a regular file"}
+        assert found["said"].startswith(
+            f"TracekitError: {file}: {said.get(change, 'the file changed while it was open: the ')}"
+        )
 
 
 @pytest.mark.many(1)

@@ -187,6 +187,6 @@ def reread(path: Path, start: int, size: int, checksum: int) -> bytes:
     except FileNotFoundError as e:
         raise TracekitError("the file was removed while it was open", path=path, hint=REMOVED_HINT) from e
     if len(data) != size or zlib.crc32(data) != checksum:
-        what = f"changed while it was open: the {size} bytes at offset {start} are different now"
+        what = f"the file changed while it was open: the {size} bytes at offset {start} are different now"
         raise TracekitError(what, path=path, hint=CHANGED_HINT)
     return data
