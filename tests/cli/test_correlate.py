@@ -24,7 +24,7 @@ def test_one_row_a_kernel_in_the_order_of_the_file(run: Run, tmp_path: Path) -> 
     out = tmp_path / "k.parquet"
     result = run("correlate", TRAIN, "-o", out)
     kernels = pl.read_parquet(out)
-    assert result.stderr == f"wrote {out}: 334 kernels, 334 with an API call, 334 in a range\n"
+    assert result.stderr == f"wrote {out}: 334 kernels, 334 with an API call, 334 in an NVTX range\n"
     assert kernels["kernel_id"].to_list() == list(range(1, 335))
     assert set(kernels.columns) >= CONTRACT
     assert kernels["range_path"].cast(pl.String).str.starts_with("Batch ").sum() > 0

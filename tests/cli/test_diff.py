@@ -104,8 +104,8 @@ def test_conditions(run: Run, runs: tuple[Path, Path]) -> None:
     held = ["--fail-if", "kernels[kernel_f*] > 90%", "--fail-if", "slower > 0", "--fail-if", "api_time > 1000%"]
     done = run("diff", *runs, "--by", "kernels", *held, status=CONDITION_HOLDS)
     assert [line.partition(" (")[0] for line in done.stderr.splitlines()] == [
-        "condition holds: kernels[kernel_f*] > 90%",
-        "condition holds: slower > 0",
+        "the condition kernels[kernel_f*] > 90% of --fail-if holds",
+        "the condition slower > 0 of --fail-if holds",
     ]
     assert "(the value is 1.00)" in done.stderr
     done = run("diff", *runs, "--by", "copies", "--fail-if", "kernel_time > 1%", status=CONDITION_HOLDS)

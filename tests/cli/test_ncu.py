@@ -143,21 +143,22 @@ def test_metrics_beside_kernels(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "k.parquet"
     done = run("correlate", TRAIN, "--ncu", RAW, "-o", out)
     assert done.stderr == (
-        f"wrote {out}: 334 kernels, 334 with an API call, 334 in a range\n"
+        f"wrote {out}: 334 kernels, 334 with an API call, 334 in an NVTX range\n"
         "Nsight Compute: 60 of 334 kernels have metrics (18.0%), 11 by range, 1 by order, 48 by shape; "
-        "0 results have no kernel\n"
+        "0 results match no kernel\n"
     )
     assert pl.read_parquet(out).select("ncu_launch_id", "dram__bytes.sum", "sm__cycles_elapsed.max").height == 334
     some = run("correlate", TRAIN, "--ncu", BY_KERNEL, "--metrics", "dram__bytes.sum", "-o", "-", "--to", "csv")
     assert some.text.splitlines()[0].endswith(",ncu_launch_id,ncu_match,dram__bytes.sum")
     assert (
-        some.stderr == "Nsight Compute: 60 of 334 kernels have metrics (18.0%), 60 by group; 0 results have no kernel\n"
+        some.stderr
+        == "Nsight Compute: 60 of 334 kernels have metrics (18.0%), 60 by group; 0 results match no kernel\n"
     )
 
 
 def test_of_other_programs_nothing_is_found(run: Run, tmp_path: Path) -> None:
     done = run("correlate", TRAIN, "--ncu", BY_RANGE, "-o", tmp_path / "k.csv", "--metrics", "dram__bytes.sum")
-    assert "Nsight Compute: 0 of 334 kernels have metrics (0.0%); 12 results have no kernel\n" in done.stderr
+    assert "Nsight Compute: 0 of 334 kernels have metrics (0.0%); 12 results match no kernel\n" in done.stderr
     quiet = run("correlate", TRAIN, "--ncu", BY_RANGE, "-o", tmp_path / "k.csv", "-f", "-q")
     assert quiet.stderr == ""
 

@@ -110,7 +110,7 @@ def test_analyze(run: Run) -> None:
 def test_correlate(suffix: str, run: Run, tmp_path: Path) -> None:
     out = tmp_path / f"kernels.{suffix}"
     message = run("correlate", *FILES, "-o", out).stderr
-    assert message == f"wrote {out}: 30 kernels, 30 with an API call, 30 in a range\n"
+    assert message == f"wrote {out}: 30 kernels, 30 with an API call, 30 in an NVTX range\n"
     readers = {"csv": pl.read_csv, "parquet": pl.read_parquet, "arrow": pl.read_ipc}
     frame = readers[suffix](out)
     assert frame.columns[0] == "rank"

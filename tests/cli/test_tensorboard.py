@@ -41,7 +41,7 @@ def test_options_say_what_is_written(run: Run, tmp_path: Path) -> None:
 
 def test_a_graph_is_summed_up(run: Run, run_folder: Path) -> None:
     done = run("stats", TRAIN, "-r", "graph_summary", "--graph", run_folder, "--format", "json")
-    assert done.stderr == "graph: contains 60 of 60 ops (100.0% of GPU time), 60 by spelling\n"
+    assert done.stderr == "the graph contains 60 of 60 ops (100.0% of GPU time), 60 by spelling\n"
     first = json.loads(done.text)[0]
     assert (first["Scope"], first["Nodes"], first["Executed"]) == ("(whole graph)", 60, 60)
     some = run("stats", TRAIN, "-r", "graph_summary", "--graph", run_folder, "--iterations", "2:3", "--format", "json")

@@ -70,10 +70,13 @@ def test_colors_have_contrast_to_the_dark_background() -> None:
     css = (Path(theme.__file__).parents[1] / "view" / "assets" / "view.css").read_text()
     panel = css.partition('scheme="dark"')[2].partition("--panel: ")[2][:7]
     assert {*theme.COLORS, *theme.PART_COLORS.values(), theme.GRAPH_COLOR} <= set(theme.DARK_COLORS)
-    assert min(theme.contrast(c, b) for c in theme.DARK_COLORS.values() for b in (theme.DARK.background, panel)) >= 4.5
+    assert (
+        min(theme.contrast_ratio(c, b) for c in theme.DARK_COLORS.values() for b in (theme.DARK.background, panel))
+        >= 4.5
+    )
     assert len(set(theme.DARK_COLORS.values())) == len(theme.DARK_COLORS)
-    assert theme.contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert min(theme.contrast(theme.text_color(c), c) for pair in theme.DARK_COLORS.items() for c in pair) >= 4.5
+    assert theme.contrast_ratio("#000000", "#ffffff") == pytest.approx(21)
+    assert min(theme.contrast_ratio(theme.text_color(c), c) for pair in theme.DARK_COLORS.items() for c in pair) >= 4.5
 
 
 def test_utilization_reaches_from_0_to_100() -> None:

@@ -95,7 +95,7 @@ def test_a_pool_with_too_few_processes_is_replaced(monkeypatch: pytest.MonkeyPat
         started.append(jobs)
         return SimpleNamespace(shutdown=lambda **_: None)
 
-    monkeypatch.setattr(engines, "_new_pool", new_pool)
+    monkeypatch.setattr(engines, "_new_process_pool", new_pool)
     engine = LocalEngine(4)
     for jobs in (2, 2, 4, 3):
         engine._process_pool(jobs)
@@ -204,10 +204,10 @@ def test_a_worker_returns_warnings_and_errors() -> None:
     member: Any = SimpleNamespace()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        answer = pickle.loads(pickle.dumps(workers.call_with_warnings(warn_of_rank, member)))
+        answer = pickle.loads(pickle.dumps(workers.call_and_collect_warnings(warn_of_rank, member)))
     with pytest.warns(TracekitWarning, match="of this rank"):
         assert answer.reissue_warnings() == os.getpid()
-    assert isinstance(workers.call_with_warnings(fail, member).outcome, PermissionError)
+    assert isinstance(workers.call_and_collect_warnings(fail, member).outcome, PermissionError)
 
 
 def fail(_: object) -> None:

@@ -10,8 +10,8 @@ import tracekit as tk
 from tests.readers.databases import edited
 from tests.sets.made import kernel, mpi_rank, nccl_init, write_capture
 from tracekit.errors import TracekitError, TracekitWarning
-from tracekit.sets.member import Evidence, RecordedFacts, _variable_evidence
-from tracekit.sets.ranks import assign_ranks, ranks_in_name, varying_numbers
+from tracekit.sets.member import Evidence, RecordedFacts, _environment_evidence
+from tracekit.sets.ranks import assign_ranks, distinguishing_numbers, ranks_in_name
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_ranks_in_names(name: str, ranks: set[int]) -> None:
     ],
 )
 def test_numbers_in_which_names_differ(names: list[str], numbers: list[int]) -> None:
-    assert list(varying_numbers(names).values()) == numbers
+    assert list(distinguishing_numbers(names).values()) == numbers
 
 
 def recorded(name: str, *evidence: Evidence) -> RecordedFacts:
@@ -211,7 +211,7 @@ def test_ranks_of_the_profiler_and_of_mpi(tmp_path: Path) -> None:
     ],
 )
 def test_variables_of_launchers(variables: dict[str, int], ranks: dict[str, int], size: int | None) -> None:
-    evidence = list(_variable_evidence(variables))
+    evidence = list(_environment_evidence(variables))
     assert evidence == [Evidence(f"the variable {name}", (rank,), size) for name, rank in ranks.items()]
 
 

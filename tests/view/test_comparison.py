@@ -68,5 +68,5 @@ def test_the_page_says_that_there_is_nothing_to_compare() -> None:
         for by in KINDS.keys() - {"iterations"}:
             answer = call(viewer, "navigation.children", ["/compare", f"?by={by}", "light"])
             shown.append(texts(answer.json["response"]["page"]["children"]))
-    assert all("Neither side of the comparison contains data of this kind." in each for each in shown)
+    assert all("Neither A nor B contains data of this kind." in each for each in shown)
     assert not any({"Notes", "0 ns"} & set(each) for each in shown)

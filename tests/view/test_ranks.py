@@ -170,7 +170,7 @@ def test_a_capture_without_a_file() -> None:
         ("utilization", {"map": next(iter(MAPS)), "bins": "301"}, "cannot have 301 bins"),
         ("utilization", {"map": next(iter(MAPS)), "bins": "x"}, "must be an integer of at most 18 digits"),
         ("utilization", {"map": next(iter(MAPS)), "bins": "30"}, "can only be computed on pages of the server"),
-        ("pace", {"kind": "mpi_sum", "name": "x"}, "kind of the pace in the URL does not exist"),
+        ("pace", {"kind": "mpi_sum", "name": "x"}, "the URL requests an unknown kind of occurrences"),
         ("pace", {"kind": next(iter(PACES)), "name": "x"}, "can only be computed on pages of the server"),
         ("gpu_time", {}, "can only be computed on pages of the server"),
         ("ranks_summary", {}, "can only be computed on pages of the server"),

@@ -21,7 +21,7 @@ from tracekit.cli.options import (
     selection_options,
 )
 from tracekit.cli.output import print_message, progress_bar
-from tracekit.cli.reports import limit_help, list_option, print_reports
+from tracekit.cli.reports import limit_help_text, list_option, print_reports
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -61,7 +61,7 @@ def _describe_rules() -> Iterator[tuple[str, str, str]]:
 @from_option
 @rank_option
 @jobs_option
-@limit_option(limit_help("rule"))
+@limit_option(limit_help_text("rule"))
 @selection_options
 @printing_options
 @quiet_option

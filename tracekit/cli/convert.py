@@ -94,12 +94,12 @@ def command(
     Several inputs, or the captures in a folder IN, are the ranks of a job. Files of tables then have a column for the
     rank, and a timeline has the tracks of all ranks.
     """
-    paths, out = _split_arguments(paths, out)
+    paths, out = _split_inputs_and_output(paths, out)
     path = paths[0]
     exporter = _choose_exporter(out, to)
     with load_inputs(paths, from_) as trace, progress_bar("converting", quiet=quiet) as progress:
         selected = roll_up(select(trace.correlate() if exporter.correlated else trace), *tables)
-        output = out or _default_output(path, exporter, tables)
+        output = out or _default_output_path(path, exporter, tables)
         has_file_per_table = exporter.write is None and len(tables) != 1
         if output == STDOUT and (has_file_per_table or exporter.folder):
             hint = "choose one table with --table, or name a folder" if has_file_per_table else "name a folder"
@@ -119,7 +119,7 @@ def command(
     print_message(f"wrote {output}", quiet=quiet or output == STDOUT)
 
 
-def _split_arguments(arguments: tuple[Path, ...], out: Path | None) -> tuple[tuple[Path, ...], Path | None]:
+def _split_inputs_and_output(arguments: tuple[Path, ...], out: Path | None) -> tuple[tuple[Path, ...], Path | None]:
     """Return the inputs and the output. Without ``-o``, the last of several arguments is the output.
 
     Raises:
@@ -166,7 +166,7 @@ def _choose_exporter(out: Path | None, to: str | None) -> Exporter:
     return registry.exporter_for(out)
 
 
-def _default_output(path: Path, exporter: Exporter, tables: tuple[str, ...]) -> Path:
+def _default_output_path(path: Path, exporter: Exporter, tables: tuple[str, ...]) -> Path:
     """Return the default path of the output, which is next to the input."""
     source = path if path.name.strip(".") else path.resolve()
     if exporter.write is None and len(tables) != 1:

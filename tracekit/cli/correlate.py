@@ -149,7 +149,7 @@ def _ncu_match_summary(trace: Trace) -> str:
     percent = f"{100 * matched / total:.1f}%" if total else "none"
     return (
         f"Nsight Compute: {matched:,} of {total:,} kernels have metrics ({percent}){by_kind}; "
-        f"{unmatched:,} results have no kernel"
+        f"{unmatched:,} results match no kernel"
     )
 
 
@@ -157,4 +157,4 @@ def _correlation_summary(trace: Traces) -> str:
     """Return a message with three numbers: all kernels, those with an API call, and those in an NVTX range."""
     rows = trace.count("kernels")
     calls, ranges = (rows - trace.table("kernels", [c])[c].null_count for c in ("api_call_id", "range_id"))
-    return f"{rows:,} kernels, {calls:,} with an API call, {ranges:,} in a range"
+    return f"{rows:,} kernels, {calls:,} with an API call, {ranges:,} in an NVTX range"

@@ -17,7 +17,7 @@ from tracekit.cli.options import (
     quiet_option,
 )
 from tracekit.cli.output import print_message
-from tracekit.cli.reports import limit_help, rows_per_report
+from tracekit.cli.reports import limit_help_text, rows_per_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -48,16 +48,16 @@ _MARKS = {"significant": "yes", "small": "small", "spread": "no", "untested": "?
 _DECIMALS = {"change_percent": 2, "share_percent": 2, "p_value": 4, "time_a_ns": 0, "time_b_ns": 0, "change_ns": 0}
 
 
-def kind_names() -> Iterable[str]:
-    """Return the names of the kinds that ``--by`` accepts."""
+def comparison_kind_names() -> Iterable[str]:
+    """Return the names of the kinds of rows that ``--by`` compares, such as ``kernels`` and ``api``."""
     from tracekit.core.compare import KINDS
 
     return KINDS
 
 
 @dataclass(frozen=True, slots=True)
-class _Sides:
-    """The files that are being compared. An output must not replace any of them."""
+class _ComparedFiles:
+    """The files of the two compared captures or baselines. An output must not replace any of them."""
 
     inputs: tuple[Input, ...]
 
@@ -70,7 +70,7 @@ class _Sides:
     "kinds",
     type=parse_names,
     metavar="KIND[,KIND]",
-    shell_complete=complete_names(kind_names),
+    shell_complete=complete_names(comparison_kind_names),
     help="Kinds to compare: kernels, ops, groups, nvtx_gpu, nvtx, api, copies, idle, iterations. The default is all.",
 )
 @click.option(
@@ -82,13 +82,13 @@ class _Sides:
     "--iterations",
     metavar="A:B",
     type=parse_iterations,
-    help="Compare iterations A to B of each side, both included and counted from 0, such as '2:9' or '2:'.",
+    help="Compare only some iterations of A and B. They are counted from 0: '2:9' selects 2 to 9, '2:' all from 2.",
 )
 @click.option("--exact-names", is_flag=True, help="Compare names as they were recorded, with hashes and numbers.")
 @click.option(
     "--alpha",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Probability that any change is shown as significant although the sides do not differ. The default is 0.01.",
+    help="Probability that any change is shown as significant although A and B do not differ. The default is 0.01.",
 )
 @click.option(
     "--min-change",
@@ -112,7 +112,7 @@ class _Sides:
     type=click.Choice(["html"]),
     help="Write an HTML page that shows A and B side by side to the -o file.",
 )
-@limit_option(limit_help("kind"))
+@limit_option(limit_help_text("kind"))
 @printing_options
 @quiet_option
 @click.pass_context
@@ -172,7 +172,7 @@ def command(
     after = summarizer.summarize(b)
     limit_alpha = compare.DEFAULT_ALPHA if alpha is None else alpha
     diff = compare.compare(before, after, chosen, alpha=limit_alpha, min_percent=min_percent)
-    with printing.open_page(_Sides((*side_inputs(a), *side_inputs(b))), limit=limit) as page:
+    with printing.open_page(_ComparedFiles((*side_inputs(a), *side_inputs(b))), limit=limit) as page:
         if to is None:
             _print_diff(page, diff, printing, rows_per_report(limit, printing, len(chosen)))
         else:
@@ -211,12 +211,13 @@ def _print_conditions_that_hold(diff: Diff, conditions: Sequence[Condition]) -> 
     failing = [condition for condition in conditions if condition.holds(diff)]
     for condition in failing:
         value = float(condition.value(diff))
-        print_message(f"condition holds: {condition.text} (the value is {value:,.2f}{' %' * condition.is_relative})")
+        text = f"{value:,.2f}{' %' * condition.is_relative}"
+        print_message(f"the condition {condition.text} of --fail-if holds (the value is {text})")
     return len(failing)
 
 
 def _print_diff(page: Page, diff: Diff, printing: Printing, rows: int) -> None:
-    """Print the differences, with at most ``rows`` rows per kind unless it is 0."""
+    """Print the differences between two captures, with at most ``rows`` rows per kind. 0 prints all rows."""
     if printing.style == "json":
         value = diff.to_dict()
         limited = {kind: value[kind][: rows or None] for kind in diff.kinds}
@@ -224,11 +225,11 @@ def _print_diff(page: Page, diff: Diff, printing: Printing, rows: int) -> None:
     elif printing.style == "table":
         _print_tables(page, diff, rows)
     else:
-        printing.print_frame(page, _concat_kinds(diff, rows))
+        printing.print_frame(page, _concat_differences(diff, rows))
 
 
-def _concat_kinds(diff: Diff, rows: int) -> pl.DataFrame:
-    """Concatenate the differences of all kinds, with an additional first column ``kind``."""
+def _concat_differences(diff: Diff, rows: int) -> pl.DataFrame:
+    """Return one frame with the differences of all kinds, such as kernels, and a first column ``kind``."""
     import polars as pl
 
     frames = [(k, f.head(rows) if rows else f) for k, f in diff.frames.items()]
@@ -236,14 +237,14 @@ def _concat_kinds(diff: Diff, rows: int) -> pl.DataFrame:
 
 
 def _print_tables(page: Page, diff: Diff, rows: int) -> None:
-    """Print facts about both sides, the notes, and a heading and table for each kind."""
-    for line in _heading_lines(diff):
+    """Print a line about each compared capture, the notes, and a heading and a table for each kind of row."""
+    for line in _introductory_lines(diff):
         page.print_line(line)
     for kind in diff.kinds:
         frame = diff.frame(kind)
         changed = frame.filter(frame["status"] != "equal")
         page.print_line()
-        page.print_line(_kind_heading(diff, kind))
+        page.print_line(_differences_heading(diff, kind))
         shown = changed.head(rows) if rows else changed
         if shown.is_empty():
             continue
@@ -256,8 +257,8 @@ def _print_tables(page: Page, diff: Diff, rows: int) -> None:
             page.print_line(f"(first {shown.height:,} of {changed.height:,} rows; -n 0 prints all)")
 
 
-def _heading_lines(diff: Diff) -> Iterator[str]:
-    """Yield a line for each side and each note."""
+def _introductory_lines(diff: Diff) -> Iterator[str]:
+    """Yield a line about each of the two compared captures, and a line per note of the comparison."""
     for name, side in (("A", diff.a), ("B", diff.b)):
         facts = [side.facts[f] for f in ("gpus", "tool", "tool_version") if f in side.facts]
         yield f"{name}: {', '.join([f'{side.iterations:,} iterations', *facts])}"
@@ -265,8 +266,8 @@ def _heading_lines(diff: Diff) -> Iterator[str]:
         yield f"note: {note}"
 
 
-def _kind_heading(diff: Diff, kind: str) -> str:
-    """Return a heading with the total times of a kind on both sides, and the numbers of changes."""
+def _differences_heading(diff: Diff, kind: str) -> str:
+    """Return the heading of one kind, such as kernels: its total times in A and B, and its numbers of changes."""
     from tracekit.core.compare import KINDS
 
     frame, total = diff.frame(kind), KINDS[kind].total
@@ -281,7 +282,7 @@ def _kind_heading(diff: Diff, kind: str) -> str:
 
 
 def _printed_columns(rows: pl.DataFrame, *, per_iteration: bool) -> pl.DataFrame:
-    """Return the columns to print, with their titles. Times are per iteration if ``per_iteration`` is true."""
+    """Return the columns of the differences to print, titled. ``per_iteration`` selects times per iteration."""
     import polars as pl
 
     significant = pl.col("evidence").cast(pl.String).replace_strict(_MARKS).alias("significant")

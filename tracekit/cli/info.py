@@ -52,7 +52,7 @@ def command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> Non
 
 
 def collect_facts(trace: Trace) -> dict[str, Any]:
-    """Return the facts about a trace that ``tracekit info`` prints, as JSON values by name of the fact."""
+    """Return what ``tracekit info`` prints about a trace, such as its format and row counts, as JSON values by name."""
     devices = trace.devices.select("device_id", "name", "compute_major", "compute_minor", "sm_count", "memory_bytes")
     span = trace.span()
     counts = {name: n for name, n in trace.count_all().items() if n}
@@ -78,10 +78,10 @@ def _rank_facts(trace: Trace) -> list[dict[str, Any]]:
 
 
 def _ncu_facts(trace: Trace) -> dict[str, Any]:
-    """Return facts about Nsight Compute results. Return no facts if there are no results.
+    """Return a summary of the Nsight Compute results, or an empty dictionary if there are no results.
 
-    The facts are the number of results by kind, the numbers of launches, of metrics and of results in NVTX ranges, and
-    the sum of measured durations.
+    The summary contains the number of results by kind, the numbers of launches, of metrics and of results in NVTX
+    ranges, and the sum of the measured durations.
     """
     import polars as pl
 
@@ -100,7 +100,7 @@ def _ncu_facts(trace: Trace) -> dict[str, Any]:
 
 
 def fact_lines(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield lines of text with the facts that ``collect_facts`` returns."""
+    """Yield the lines that ``tracekit info`` prints about a trace, given the result of ``collect_facts``."""
     yield facts["path"]
     version = f"{facts.get('tool', '')} {facts.get('tool_version', '')}".strip()
     named = {"format": facts["format"], "written by": version, "schema": facts.get("schema_version")}
@@ -122,7 +122,7 @@ def fact_lines(facts: dict[str, Any]) -> Iterator[str]:
     width = max(map(len, nonempty))
     yield from (f"  {name:<{width}}  {text}" for name, text in nonempty.items())
     if facts["undecoded"]:
-        yield from _undecoded_lines(facts["undecoded"])
+        yield from _undecoded_event_lines(facts["undecoded"])
 
 
 def _format_rank(stated: dict[str, Any]) -> str:
@@ -145,8 +145,8 @@ def _describe_ncu_results(facts: dict[str, Any]) -> str:
     return ", ".join(part for part in [*parts, time] if part)
 
 
-def _undecoded_lines(sizes: dict[str, dict[str, int | None]]) -> Iterator[str]:
-    """Yield lines with the numbers and bytes of recorded events that are in no table, by class."""
+def _undecoded_event_lines(sizes: dict[str, dict[str, int | None]]) -> Iterator[str]:
+    """Yield one line per class of recorded events that are in no table, with their number and size in bytes."""
     yield "  recorded, but not decoded:"
     counts = {name: f"{size['count']:,}" for name, size in sizes.items()}
     totals = {name: "" if size["bytes"] is None else f"{size['bytes']:,} bytes" for name, size in sizes.items()}

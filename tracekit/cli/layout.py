@@ -76,7 +76,7 @@ def table_lines(
         bold: Whether to print headings in bold.
     """
     columns = _text_columns(frame, prose)
-    widths = _fit_widths(columns, width)
+    widths = _grid_widths(columns, width)
     return _block_lines(columns, width or 0, bold=bold) if widths is None else _grid_lines(columns, widths, bold=bold)
 
 
@@ -94,7 +94,7 @@ def table_lines_that_fit(frame: pl.DataFrame, width: int, *, bold: bool = False)
         The lines, and the titles of the omitted columns.
     """
     columns, omitted = _text_columns(frame, ()), []
-    while (widths := _fit_widths(columns, width, NARROWEST_NAME)) is None and len(columns) > 1:
+    while (widths := _grid_widths(columns, width, NARROWEST_NAME)) is None and len(columns) > 1:
         numbers = [i for i, column in enumerate(columns) if column.is_number]
         omitted.append(columns.pop(numbers[-1] if len(numbers) > 1 else 0).title)
     return _grid_lines(columns, widths or [width], bold=bold), omitted[::-1]
@@ -165,7 +165,7 @@ def _collapse_brackets(text: str, opening: str, closing: str, deepest: int) -> s
     return "".join(characters)
 
 
-def _fit_widths(columns: Sequence[TextColumn], width: int | None, narrowest: int = NARROWEST_TEXT) -> list[int] | None:
+def _grid_widths(columns: Sequence[TextColumn], width: int | None, narrowest: int = NARROWEST_TEXT) -> list[int] | None:
     """Return a width for each column so that the grid fits a total width.
 
     All string columns have the same maximum width. Return None if it would be less than ``narrowest``.
@@ -175,13 +175,13 @@ def _fit_widths(columns: Sequence[TextColumn], width: int | None, narrowest: int
         return widths
     string_widths = [c.width for c in columns if not c.is_number]
     room = width - len(GAP) * (len(columns) - 1) - sum(widths) + sum(string_widths)
-    cap = _max_width(string_widths, room)
+    cap = _max_column_width(string_widths, room)
     if room < 0 or cap < min(narrowest, max(string_widths, default=0)):
         return None
     return [w if c.is_number else min(w, cap) for w, c in zip(widths, columns, strict=True)]
 
 
-def _max_width(widths: Sequence[int], room: int) -> int:
+def _max_column_width(widths: Sequence[int], room: int) -> int:
     """Return the largest maximum width with which the sum of all widths does not exceed ``room``.
 
     Widths above the maximum are reduced to it.

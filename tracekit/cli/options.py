@@ -208,7 +208,7 @@ def from_option(command: Command) -> Command:
             help="Neither read columns of large captures from the cache nor store them in it.",
         ),
     )
-    return _apply_options(options, command)
+    return _add_options(options, command)
 
 
 def rank_option(command: Command) -> Command:
@@ -222,7 +222,7 @@ def rank_option(command: Command) -> Command:
         callback=_store_ranks,
         help="Use rank N for the profile with this file name, instead of the recorded rank. Can be repeated.",
     )
-    return _apply_options((option,), command)
+    return _add_options((option,), command)
 
 
 def jobs_option(command: Command) -> Command:
@@ -236,7 +236,7 @@ def jobs_option(command: Command) -> Command:
         help="Number of processes that read the profiles of several ranks. The default depends on the sizes of the "
         "profiles, the CPU cores and the memory.",
     )
-    return _apply_options((option,), command)
+    return _add_options((option,), command)
 
 
 def parse_rank(text: str) -> tuple[str, int]:
@@ -344,7 +344,7 @@ def selection_options(command: Command) -> Command:
         selection = {name: value for name, value in values.items() if value is not None}
         return command(select=lambda trace: trace.select(**selection) if selection else trace, **others)
 
-    return _apply_options(options, with_select)
+    return _add_options(options, with_select)
 
 
 EXTENDED = "extended"
@@ -397,7 +397,7 @@ def rollup_options(command: Command) -> Command:
 
         return command(roll_up=roll_up, **others)
 
-    return _apply_options(options, with_roll_up)
+    return _add_options(options, with_roll_up)
 
 
 def parse_iterations(text: str) -> tuple[int | None, int | None]:
@@ -512,10 +512,10 @@ def printing_options(command: Command) -> Command:
         resolved_style = style or _STYLE_BY_SUFFIX.get("" if out is None else out.suffix.lower(), "table")
         return command(printing=Printing(resolved_style, out, force, spreadsheet), **others)
 
-    return _apply_options(options, with_printing)
+    return _add_options(options, with_printing)
 
 
-def _apply_options(options: Iterable[Callable[[Command], Command]], command: Callable[..., Any]) -> Command:
+def _add_options(options: Iterable[Callable[[Command], Command]], command: Callable[..., Any]) -> Command:
     """Add several options to a command. ``--help`` lists them in the given order."""
     decorated: Command = functools.reduce(lambda c, option: option(c), reversed(tuple(options)), command)  # type: ignore[assignment]
     return decorated

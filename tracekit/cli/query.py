@@ -47,7 +47,7 @@ def query(
     """
     import polars as pl
 
-    rows = _wide_rows(trace).lazy() if wide else trace.frame(table)
+    rows = _wide_ncu_metrics(trace).lazy() if wide else trace.frame(table)
     names = rows.collect_schema().names()
     rows = _add_duration(rows, names)
     known = [*names, *({DURATION} - set(names) if set(_TIMES) <= set(names) else ())]
@@ -64,7 +64,7 @@ def query(
     return rows.select(columns or names).collect()
 
 
-def _wide_rows(trace: Traces) -> pl.DataFrame:
+def _wide_ncu_metrics(trace: Traces) -> pl.DataFrame:
     """Return the Nsight Compute results with one column per metric and, for a set, the column ``rank``."""
     from tracekit.trace import Trace
 

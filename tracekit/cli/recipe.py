@@ -53,7 +53,7 @@ def _describe_recipes() -> Iterator[tuple[str, str, str]]:
 
 
 _OPTIONS = (
-    click.option("--name", metavar="NAME", help="Kernel or NVTX range whose pace is shown."),
+    click.option("--name", metavar="NAME", help="Kernel or NVTX range whose occurrences are shown over time."),
     click.option("--bins", metavar="N", type=int, help="Number of time bins. [default: 30]"),
     click.option("--rows", metavar="N", type=int, help="Number of rows that a rule lists per rank. [default: all]"),
     click.option("--gap", metavar="MS", type=int, help="Minimum duration of gaps in ms. [default: 500]"),
@@ -83,7 +83,7 @@ _OPTIONS = (
 )
 
 
-def _recipe_options(command: Callable[..., None]) -> Callable[..., None]:
+def _add_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of all recipes to a command. The options that the user sets are passed to it as ``options``."""
 
     @functools.wraps(command)
@@ -128,7 +128,7 @@ def _recipe_options(command: Callable[..., None]) -> Callable[..., None]:
     _describe_recipes,
     "List all recipes with a description and their options, and exit.",
 )
-@_recipe_options
+@_add_recipe_options
 @rank_option
 @jobs_option
 @from_option
@@ -175,7 +175,7 @@ def command(
     declared = find_recipe(recipe)
     option_values(declared, options)
     main = declared.outputs[0].name
-    _check_output(style, out, table or main, [*(o.name for o in declared.outputs), recipes.FILES])
+    _check_table_and_style(style, out, table or main, [*(o.name for o in declared.outputs), recipes.FILES])
     traces = select(load_set(paths, from_))
     with progress_bar("computing", quiet=quiet) as progress:
         tables = recipes.run(traces, recipe, options, progress=progress)
@@ -192,7 +192,7 @@ def command(
     _print_rows(rows, Printing(style or "table", None, force=False, spreadsheet=spreadsheet), limit)
 
 
-def _check_output(style: str | None, out: Path | None, table: str, names: Sequence[str]) -> None:
+def _check_table_and_style(style: str | None, out: Path | None, table: str, names: Sequence[str]) -> None:
     """Check that a recipe has the requested table, and that tables can be printed or written in the requested format.
 
     Args:

@@ -16,7 +16,9 @@ PRIVATE_VALUES_REMAIN = 3
 @click.command("redact")
 @input_argument
 @click.argument("out", metavar="[OUT]", type=click.Path(path_type=Path), required=False)
-@click.argument("others", metavar="", nargs=-1, expose_value=False, callback=lambda _, __, paths: _reject_inputs(paths))
+@click.argument(
+    "others", metavar="", nargs=-1, expose_value=False, callback=lambda _, __, paths: _reject_extra_arguments(paths)
+)
 @click.option(
     "--check",
     is_flag=True,
@@ -64,7 +66,7 @@ def command(
         _print_counts(counts, "replaced", as_json=as_json)
 
 
-def _reject_inputs(others: tuple[str, ...]) -> None:
+def _reject_extra_arguments(others: tuple[str, ...]) -> None:
     """Check that there are no more arguments than IN and OUT.
 
     Raises:

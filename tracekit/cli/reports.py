@@ -27,8 +27,8 @@ ROWS_OF_ONE, ROWS_OF_SEVERAL = 30, 10
 """Default number of rows per report on a terminal, if one report is printed and if several are printed."""
 
 
-def limit_help(what: str) -> str:
-    """Return the help text of ``-n`` for a command that prints several items, such as ``report`` or ``rule``."""
+def limit_help_text(what: str) -> str:
+    """Return the help text of ``-n`` for a command that prints the rows of each ``what``, such as ``report``."""
     return (
         f"Number of rows to print of each {what}; 0 prints all. The default is {ROWS_OF_ONE} on a terminal "
         f"({ROWS_OF_SEVERAL} for several {what}s), and all otherwise."

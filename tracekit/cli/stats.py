@@ -24,7 +24,7 @@ from tracekit.cli.options import (
     selection_options,
 )
 from tracekit.cli.output import print_message, progress_bar
-from tracekit.cli.reports import limit_help, list_option, print_reports
+from tracekit.cli.reports import limit_help_text, list_option, print_reports
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,7 +67,7 @@ def report_descriptions() -> dict[str, str]:
 @from_option
 @rank_option
 @jobs_option
-@limit_option(limit_help("report"))
+@limit_option(limit_help_text("report"))
 @selection_options
 @rollup_options
 @click.option(
@@ -139,4 +139,4 @@ def _graph_match_summary(joined: Trace) -> str:
     unmatched = matches.pop(None, {"ops": 0})["ops"]
     ops, share = (sum(row[c] for row in matches.values()) for c in ("ops", "share"))
     by_kind = "".join(f", {row['ops']:,} by {kind}" for kind, row in matches.items())
-    return f"graph: contains {ops:,} of {ops + unmatched:,} ops ({100 * share:.1f}% of GPU time){by_kind}"
+    return f"the graph contains {ops:,} of {ops + unmatched:,} ops ({100 * share:.1f}% of GPU time){by_kind}"

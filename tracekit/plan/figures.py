@@ -413,5 +413,5 @@ def _stack_options(events: str | None, weight: str, process: int | None, thread:
 
 
 def _clip_limit(n: int) -> int:
-    """Return the number from 1 to ``MAX_BARS`` that is nearest to a requested number of rows."""
+    """Return a requested number of bars, clipped to the range from 1 to ``MAX_BARS``."""
     return max(1, min(n, MAX_BARS))

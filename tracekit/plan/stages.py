@@ -71,7 +71,7 @@ class Stage(Tables):
         """
 
     def base_of(self, name: str) -> Tables:
-        """Return the underlying tables that contain the rows of a table."""
+        """Return the underlying ``Tables`` object that provides the rows of a table."""
         return self._base
 
     def schema(self, name: str) -> TableSchema:
@@ -142,7 +142,7 @@ class Stage(Tables):
         return dict(zip(conformed.column_names, map(without_null_values, conformed.columns), strict=True))
 
     def _group_by_base(self, names: Sequence[str]) -> list[tuple[Tables, list[str]]]:
-        """Group table names by the underlying tables that contain their rows."""
+        """Group table names by the underlying ``Tables`` object that provides their rows."""
         grouped: dict[int, tuple[Tables, list[str]]] = {}
         for name in names:
             base = self.base_of(name)

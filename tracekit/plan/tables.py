@@ -26,7 +26,7 @@ def tables_of(plan: Plan) -> Tables:
 
 
 def rollup_of(plan: Plan) -> Rollup:
-    """Return the roll-up of a plan. If the plan has none, it is computed with the default parameters."""
+    """Return the roll-up of a plan or, if the plan has none, a roll-up with the default parameters."""
     return _shared_rollup(plan).rollup()
 
 

@@ -50,7 +50,7 @@ class TraceView:
 
     @functools.cached_property
     def info(self) -> dict[str, str]:
-        """Facts about the capture, such as ``driver_version``, as strings by name of the fact."""
+        """Properties of the capture, such as ``driver_version``, as strings by property name."""
         rows = self._tables.read("capture_info", ["name", "value"]).to_pylist()
         return {r["name"]: r["value"] for r in rows if r["value"] is not None}
 

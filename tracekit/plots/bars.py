@@ -1,4 +1,4 @@
-"""Draw bar charts of utilization, time by part, iterations, idle causes, ops, kernels, API calls and memory copies."""
+"""Draw bar charts of utilization, iterations and their time, idle causes, ops, kernels, API calls and memory copies."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def gpu_utilization(devices: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def time_breakdown(parts: pl.DataFrame, *, dark: bool = False) -> Figure:
-    """Draw the shares of all parts in the time of the aggregated iterations, as one stacked bar.
+    """Draw how the time of iterations is divided into parts, such as Tensor Core kernels and I/O, as one stacked bar.
 
     Args:
         parts: The columns ``part``, ``time_ns`` and ``percent``.
@@ -140,7 +140,7 @@ def kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
 
 
 def iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: bool = False) -> Figure:
-    """Draw the duration of iterations as stacked bars, with one color per part.
+    """Draw the duration of iterations as stacked bars of parts, such as Tensor Core kernels and I/O.
 
     Bars of iterations that are not aggregated are hatched in gray and not divided into parts.
 

@@ -22,7 +22,7 @@ PART_NAMES = {
     "cpu": "CPU",
     "other": "Other",
 }
-"""Names of the parts into which the time of iterations is divided."""
+"""Titles of the parts into which the time of an iteration is divided, in figures."""
 
 PART_COLORS = {
     "tensor_core": "#009E73",
@@ -131,16 +131,16 @@ def _use_dark_colors(trace: Any) -> None:
 def dark_colors(colors: Any) -> Any:
     """Replace a color of the light template, or each color in a list, with the color of the dark template.
 
-    Other values are returned unchanged.
+    Colors that are not in ``DARK_COLORS``, and other values, are returned unchanged.
     """
     if isinstance(colors, str):
         return DARK_COLORS.get(colors, colors)
     return [DARK_COLORS.get(each, each) for each in colors] if isinstance(colors, list | tuple) else colors
 
 
-def contrast(one: str, other: str) -> float:
+def contrast_ratio(first: str, second: str) -> float:
     """Return the contrast ratio of two colors, as defined by WCAG 2."""
-    low, high = sorted((_luminance(one), _luminance(other)))
+    low, high = sorted((_luminance(first), _luminance(second)))
     return (high + 0.05) / (low + 0.05)
 
 
@@ -154,7 +154,7 @@ def _luminance(color: str) -> float:
 @functools.cache
 def text_color(background: str) -> str:
     """Return the text color with the higher contrast to a background color: black or white."""
-    return max("#000000", "#ffffff", key=lambda text: contrast(text, background))
+    return max("#000000", "#ffffff", key=lambda text: contrast_ratio(text, background))
 
 
 @functools.cache

@@ -24,7 +24,7 @@ RANK = "rank"
 _LISTED = 8
 
 
-def analyze(traces: TraceSet) -> Communication:
+def analyze_communication(traces: TraceSet) -> Communication:
     """Analyze the communication between all ranks, and warn if collectives cannot align the clock of a rank."""
     from tracekit.core.communication import Communication, rank_tables
 

@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit.errors import TracekitError
-from tracekit.sets.workers import MemberResult, call_with_warnings
+from tracekit.sets.workers import MemberResult, call_and_collect_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -176,7 +176,7 @@ def _import_distributed() -> Any:
 
 def _process_member(function: Callable[[Member], Result], member: Member) -> MemberResult[Result]:
     """Return the result of a function for a member, or its error. Raise I/O errors, so that Dask retries the task."""
-    result = call_with_warnings(function, member)
+    result = call_and_collect_warnings(function, member)
     error = result.outcome
     if isinstance(error, Exception) and any(
         isinstance(e, OSError) and not isinstance(e, FileNotFoundError) for e in (error, error.__cause__)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, runt
 
 from tracekit import no_pandas
 from tracekit.errors import TracekitError, choices_hint
-from tracekit.sets.workers import call_or_return_error, call_with_warnings, check_picklable, start_worker
+from tracekit.sets.workers import call_and_collect_warnings, call_or_return_error, check_picklable, initialize_worker
 from tracekit.threads import available_cores
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class LocalEngine:
         try:
             while True:
                 while len(pending) < 2 * jobs and (member := next(left, None)) is not None:
-                    pending.append((member, pool.submit(call_with_warnings, function, member)))
+                    pending.append((member, pool.submit(call_and_collect_warnings, function, member)))
                 if not pending:
                     return
                 member, future = pending.popleft()
@@ -148,7 +148,7 @@ class LocalEngine:
     def _process_pool(self, jobs: int) -> ProcessPoolExecutor:
         """Return the process pool of this engine. A pool with fewer than ``jobs`` processes is replaced first."""
         if self._pool is None or self._pool.jobs < jobs:
-            executor = _new_pool(jobs)
+            executor = _new_process_pool(jobs)
             weakref.finalize(self, executor.shutdown, cancel_futures=True)
             self._pool = _Pool(executor, jobs)
         return self._pool.executor
@@ -200,11 +200,11 @@ class _Pool(NamedTuple):
     jobs: int
 
 
-def _new_pool(jobs: int) -> ProcessPoolExecutor:
+def _new_process_pool(jobs: int) -> ProcessPoolExecutor:
     """Return a pool of processes that are spawned, not forked, so that they inherit no state of this process."""
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
     threads = max(1, available_cores() // jobs)
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(jobs, context, initializer=start_worker, initargs=(threads, no_pandas.is_hidden()))
+    return ProcessPoolExecutor(jobs, context, initializer=initialize_worker, initargs=(threads, no_pandas.is_hidden()))

@@ -106,7 +106,7 @@ class RankedView:
     def chunked_table(self, name: str) -> pa.Table:
         """Return a table with the column ``rank``, without unifying the dictionaries of its string columns."""
         schema = self.schema(name)
-        return frames.ranked_table(schema, schema.names, self._rank, self.view.chunked_table(name))
+        return frames.table_with_rank(schema, schema.names, self._rank, self.view.chunked_table(name))
 
     def schema(self, name: str) -> TableSchema:
         """Return the schema of a table, including the column ``rank``."""
@@ -124,7 +124,7 @@ class SetView:
 
     @property
     def info(self) -> Mapping[str, str]:
-        """An empty mapping, because the facts of the ranks differ."""
+        """An empty mapping, because properties such as the driver version may differ between ranks."""
         return {}
 
     def prefetch(self, columns: Mapping[str, Sequence[str] | None]) -> None:

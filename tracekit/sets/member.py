@@ -1,4 +1,4 @@
-"""One capture of a set, and the facts that it records about its rank."""
+"""Describe the captures of a set, and read what each capture records about its rank in the job."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class RecordedFacts:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One capture of a set.
+    """One capture of a set, with its rank and the properties of the job that it records.
 
     Attributes:
         path: Absolute path of the capture.
@@ -144,7 +144,7 @@ def read_recorded_facts(trace: Trace, path: Path) -> RecordedFacts:
         *_mpi_evidence(trace),
         *_nccl_evidence(trace),
         *_profiler_evidence(info),
-        *_variable_evidence(launch.variables),
+        *_environment_evidence(launch.variables),
     )
     return RecordedFacts(
         path.absolute(),
@@ -158,7 +158,7 @@ def read_recorded_facts(trace: Trace, path: Path) -> RecordedFacts:
     )
 
 
-def _variable_evidence(variables: Mapping[str, int]) -> Iterator[Evidence]:
+def _environment_evidence(variables: Mapping[str, int]) -> Iterator[Evidence]:
     """Yield the rank and the number of ranks according to each environment variable of a launcher.
 
     ``SLURM_PROCID`` is used only if no other variable is recorded, because programs of other launchers inherit it.
@@ -173,12 +173,12 @@ def _device_ids(trace: Trace) -> tuple[int, ...]:
     """Return the ids of the GPUs on which kernels or memory copies ran, ascending."""
     used: set[int] = set()
     for table in _DEVICE_TABLES:
-        used.update(_read_column(trace, table, "device_id").unique())
+        used.update(_read_non_null_values(trace, table, "device_id").unique())
     return tuple(sorted(used))
 
 
-def _read_column(trace: Trace, table: str, column: str) -> pl.Series:
-    """Return a column of a table without its nulls."""
+def _read_non_null_values(trace: Trace, table: str, column: str) -> pl.Series:
+    """Return the values of a column of a table that are not null."""
     import polars as pl
 
     return pl.Series(trace.table(table, [column])[column]).drop_nulls()
@@ -186,9 +186,9 @@ def _read_column(trace: Trace, table: str, column: str) -> pl.Series:
 
 def _mpi_evidence(trace: Trace) -> Iterator[Evidence]:
     """Yield the MPI ranks of the processes, and the size of the largest communicator."""
-    ranks = _read_column(trace, "mpi_ranks", "rank")
+    ranks = _read_non_null_values(trace, "mpi_ranks", "rank")
     if len(ranks):
-        size: Any = _read_column(trace, "mpi_communicators", "size").max()
+        size: Any = _read_non_null_values(trace, "mpi_communicators", "size").max()
         yield Evidence("MPI", _valid_ranks(ranks.to_list()), size)
 
 

@@ -64,7 +64,7 @@ def locate_captures(paths: PathLike | Iterable[PathLike]) -> dict[Path, str | No
     local = [path for path in listed if path not in urls]
     located: dict[Path, str | None] = dict.fromkeys(expand_paths(local) if local or not urls else ())
     suffixes = [suffix for reader in registry.built_in_readers().values() for suffix in reader.suffixes]
-    for url in (url for named in urls for url in sorted(remote.expand_url(named, suffixes), key=natural_key)):
+    for url in (url for named in urls for url in sorted(remote.expand_url(named, suffixes), key=natural_sort_key)):
         path = remote.url_to_path(url)
         if path in located:
             raise TracekitError("the capture is listed twice", path=path, hint="list each capture once")
@@ -78,7 +78,7 @@ def is_folder_of_captures(path: Path) -> bool:
     return path.is_dir() and not _is_capture(source) and bool(detection.captures_in(source))
 
 
-def natural_key(name: str) -> list[tuple[int, int, str]]:
+def natural_sort_key(name: str) -> list[tuple[int, int, str]]:
     """Return a sort key for natural order, in which ``rank2`` precedes ``rank10``."""
     tokens = re.findall(r"[0-9]+|[^0-9]+", name)
     return [(0, int(t), t) if t.isdecimal() else (1, 0, t) for t in tokens]
@@ -89,7 +89,7 @@ def _expand_path(path_or_pattern: PathLike) -> list[Path]:
     if path.is_dir():
         return _captures_of_folder(path)
     if not path.exists() and glob.has_magic(text):
-        matches = sorted(glob.glob(text, recursive=True), key=natural_key)  # noqa: PTH207 - a pattern may be absolute
+        matches = sorted(glob.glob(text, recursive=True), key=natural_sort_key)  # noqa: PTH207 - a pattern may be absolute
         if not matches:
             raise TracekitError("no file matches this pattern", path=text, hint="check the pattern")
         return [Path(match) for match in matches]
@@ -105,10 +105,10 @@ def _captures_of_folder(folder: Path) -> list[Path]:
     if not formats:
         what, hint = detection.describe(source)
         raise UnknownFormatError(what, path=folder, hint=hint)
-    return [folder / name for name in sorted(_without_exports(folder, formats), key=natural_key)]
+    return [folder / name for name in sorted(_without_exports_of_reports(folder, formats), key=natural_sort_key)]
 
 
-def _without_exports(folder: Path, formats: dict[str, str]) -> list[str]:
+def _without_exports_of_reports(folder: Path, formats: dict[str, str]) -> list[str]:
     """Return the names of the captures in a folder, except SQLite exports of reports in the same folder.
 
     ``nsys stats`` writes such an export next to each report. A warning states how many exports are skipped.

@@ -164,5 +164,5 @@ class SetPlots:
         """
         drawn = self.recipe(self._traces.recipe(recipe), dark=dark)
         if name not in drawn:
-            raise MissingTableError(f"the ranks have no {what}", hint="choose captures that have them")
+            raise MissingTableError(f"the ranks have no {what}", hint=f"choose captures with {what}")
         return drawn[name]

@@ -30,7 +30,7 @@ def ranks_in_name(name: str) -> set[int]:
     return {int(m["rank"]) for m in _IN_NAME.finditer(stem) if not m["local"]}
 
 
-def varying_numbers(names: Sequence[str]) -> dict[str, int]:
+def distinguishing_numbers(names: Sequence[str]) -> dict[str, int]:
     """Map each file name to the number in which it differs from the other names.
 
     The result is empty if the names differ in anything other than exactly one number. For a single name, the result
@@ -65,8 +65,8 @@ def assign_ranks(captures: Sequence[RecordedFacts], specified: Mapping[str, int]
             captures is unknown, or a name matches no capture.
     """
     chosen = _specified_ranks(captures, specified or {})
-    size = _world_size(captures, chosen)
-    weak = varying_numbers([c.path.name for c in captures])
+    size = _min_world_size(captures, chosen)
+    weak = distinguishing_numbers([c.path.name for c in captures])
     members, unknown = [], []
     for capture in captures:
         rank = (chosen[capture.path], GIVEN) if capture.path in chosen else _agreed_rank(capture, size)
@@ -77,7 +77,9 @@ def assign_ranks(captures: Sequence[RecordedFacts], specified: Mapping[str, int]
         else:
             members.append(make_member(capture, *rank))
     if unknown and members:
-        message = f"the rank of {_format_names(unknown)} is unknown, although the ranks of other captures are known"
+        message = (
+            f"the rank of {_format_file_names(unknown)} is unknown, although the ranks of other captures are known"
+        )
         raise TracekitError(message, hint=_rank_option_hint(unknown[0].path))
     if unknown:
         members = [make_member(capture, number, POSITION) for number, capture in enumerate(unknown)]
@@ -85,8 +87,8 @@ def assign_ranks(captures: Sequence[RecordedFacts], specified: Mapping[str, int]
             warn(
                 f"no capture records its rank: {len(unknown)} captures are numbered from 0 in the order of their names"
             )
-    _check_unique(members)
-    _check_complete(members)
+    _check_ranks_are_unique(members)
+    _warn_about_missing_ranks(members)
     return tuple(sorted(members, key=lambda m: m.rank))
 
 
@@ -104,7 +106,7 @@ def _specified_ranks(captures: Sequence[RecordedFacts], specified: Mapping[str, 
             how_many = "no capture" if not matches else f"{len(matches)} captures"
             raise TracekitError(
                 f"rank {rank} was specified for {name!r}, which matches {how_many}",
-                hint=f"choose one of the captures {_format_names(captures)}",
+                hint=f"choose one of the captures {_format_file_names(captures)}",
             )
         if not 0 <= rank < MAX_RANK:
             raise TracekitError(f"{rank} is not a valid rank", path=matches[0], hint="use an integer of at least 0")
@@ -112,7 +114,7 @@ def _specified_ranks(captures: Sequence[RecordedFacts], specified: Mapping[str, 
     return ranks
 
 
-def _world_size(captures: Sequence[RecordedFacts], chosen: Mapping[Path, int]) -> int:
+def _min_world_size(captures: Sequence[RecordedFacts], chosen: Mapping[Path, int]) -> int:
     """Return the smallest number of ranks that the job can have, given its captures and their recorded facts.
 
     Ranks from NCCL are ignored, because they may be those of a communicator with only some ranks of the job.
@@ -154,7 +156,7 @@ def _agreed_rank(capture: RecordedFacts, size: int) -> tuple[int, str] | None:
     return first.ranks[0], first.source
 
 
-def are_all_specified(paths: Sequence[Path], specified: Mapping[str, int], remote: Container[Path] = ()) -> bool:
+def are_all_ranks_specified(paths: Sequence[Path], specified: Mapping[str, int], remote: Container[Path] = ()) -> bool:
     """Return whether the user specified the ranks of all files, so that no file has to be read to determine them.
 
     Args:
@@ -188,7 +190,7 @@ def make_member(capture: RecordedFacts, rank: int, source: str) -> Member:
     )
 
 
-def _check_unique(members: Iterable[Member]) -> None:
+def _check_ranks_are_unique(members: Iterable[Member]) -> None:
     """Check that no two captures have the same rank.
 
     Raises:
@@ -201,10 +203,10 @@ def _check_unique(members: Iterable[Member]) -> None:
         if len(same) > 1:
             sources = ", ".join(f"{printable_path(m.name)} (by {m.source})" for m in same[:_LISTED])
             message = f"{len(same)} captures have rank {rank}: {sources}"
-            raise TracekitError(message, hint=f"omit one of them, or {_rank_option_hint(same[1].path)}")
+            raise TracekitError(message, hint=f"omit one of these captures, or {_rank_option_hint(same[1].path)}")
 
 
-def _check_complete(members: Sequence[Member]) -> None:
+def _warn_about_missing_ranks(members: Sequence[Member]) -> None:
     """Warn if ranks of the job are missing, or if captures state different numbers of ranks."""
     sizes = sorted({m.world_size for m in members if m.world_size})
     if len(sizes) > 1:
@@ -218,8 +220,8 @@ def _check_complete(members: Sequence[Member]) -> None:
         warn(f"{len(missing)} of {size} ranks are missing: {listed}")
 
 
-def _format_names(captures: Sequence[RecordedFacts]) -> str:
-    """Return the file names of the first captures as a list for messages."""
+def _format_file_names(captures: Sequence[RecordedFacts]) -> str:
+    """Return the file names of the first captures, joined into a string for error messages."""
     more = ", …" if len(captures) > _LISTED else ""
     return ", ".join(printable_path(c.path.name) for c in captures[:_LISTED]) + more
 

@@ -22,18 +22,20 @@ _HEAD_BYTES = 1 << 12
 _TITLE = re.compile(r"<title>Recipe (\w+)</title>")
 
 
-def render_recipe_page(recipe: str, tables: Mapping[str, pl.DataFrame], readable: Callable[[str], pl.DataFrame]) -> str:
+def render_recipe_page(
+    recipe: str, tables: Mapping[str, pl.DataFrame], format_rows: Callable[[str], pl.DataFrame]
+) -> str:
     """Return an HTML page with the figures of a recipe and the first rows of its tables.
 
     Args:
         recipe: Name of the recipe.
         tables: The tables of the recipe by name.
-        readable: Function that returns a table as it is printed, given its name.
+        format_rows: Function that returns the rows of a table as they are printed, given the name of the table.
 
     Raises:
         TracekitError: plotly is not installed.
     """
-    shown = [_html_table(name, readable(name)) for name, rows in tables.items() if not rows.is_empty()]
+    shown = [_html_table(name, format_rows(name)) for name, rows in tables.items() if not rows.is_empty()]
     section = Section(recipe, recipe, notes=[find_recipe(recipe).doc], figures=figures(tables), tables=shown)
     return html_page.render_page(Contents(f"Recipe {recipe}", [section], []))
 

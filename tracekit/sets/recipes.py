@@ -1,4 +1,4 @@
-"""Run recipes on the members of a set. Only one profile is open at a time."""
+"""Compute the tables of ``nsys recipe`` for the members of a set. Only one profile is open at a time."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def run_all(
     recipes = {name: find_recipe(name) for name in requests}
     values = {name: option_values(recipes[name], options) for name, options in requests.items()}
     times = _starts_and_durations(traces) if any(recipe.aligned for recipe in recipes.values()) else {}
-    axes = {n: _common_axis(traces, times, values[n]) if r.aligned else (None, 0) for n, r in recipes.items()}
+    axes = {n: _common_time_axis(traces, times, values[n]) if r.aligned else (None, 0) for n, r in recipes.items()}
     functions = {name: functools.partial(_rank_tables, name, values[name], *axes[name]) for name in recipes}
     if len(recipes) == 1:
         merged = {name: _merged_tables(recipe, traces, functions[name], progress) for name, recipe in recipes.items()}
@@ -184,7 +184,7 @@ def _rank_tables(name: str, values: Mapping[str, Value], origin_ns: int | None, 
     return compute(trace, compute_tables, key=(name, *sorted(values.items())))
 
 
-def _common_axis(
+def _common_time_axis(
     traces: TraceSet, times: Mapping[Member, tuple[int | None, int]], values: Mapping[str, Value]
 ) -> tuple[int | None, int]:
     """Return the UTC start and the length of the time axis that all ranks share, in ns.

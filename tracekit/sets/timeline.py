@@ -50,8 +50,10 @@ def traces_to_export(traces: TraceSet) -> ManyTraces:
         Part(f"rank {rank}", _RankOpener(traces, rank), clocks[rank]["offset_ns"], clocks[rank]["drift_ppm"] / 1e6)
         for rank in traces.ranks
     ]
-    facts = {"ranks": str(len(parts))} | {f"clock_rank_{rank}": _describe_clock(row) for rank, row in clocks.items()}
-    return ManyTraces(parts, rank_links(analysis.calls, traces.ranks), traces.members[0].origin_utc_ns, facts)
+    facts = {"ranks": str(len(parts))} | {
+        f"clock_rank_{rank}": _describe_clock_alignment(row) for rank, row in clocks.items()
+    }
+    return ManyTraces(parts, links_between_ranks(analysis.calls, traces.ranks), traces.members[0].origin_utc_ns, facts)
 
 
 class _RankOpener:
@@ -68,12 +70,12 @@ class _RankOpener:
             yield trace_view(trace)
 
 
-def rank_links(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:
-    """Return flows between the members of collectives and messages, in the format of ``ManyTraces.links``.
+def links_between_ranks(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:
+    """Return the flows (arrows in a timeline) between calls of different ranks, as rows of ``ManyTraces.links``.
 
-    A flow leads from each member of a collective to the member that starts next, and from the start of a call that
-    sends a message to the end of the call that receives it. If the kernel of a call was recorded, the flow is attached
-    to the kernel instead of the call.
+    The calls of one collective are connected in order of start. A flow also leads from the start of a call that sends
+    a message to the end of the call that receives it. If the kernel of a call was recorded, the flow is attached to
+    the kernel instead of the call.
 
     Args:
         calls: The result of ``Communication.calls``, with times on the shared clock.
@@ -102,7 +104,7 @@ def rank_links(calls: pl.DataFrame, ranks: list[int]) -> pl.DataFrame:
 
 
 def _collective_links(members: pl.DataFrame) -> pl.DataFrame:
-    """Return the flows from each member of a collective to the member that starts next."""
+    """Return the flows that connect the calls of each collective in order of start."""
     import polars as pl
 
     columns = ("part", "table", "id", "ns")
@@ -125,8 +127,8 @@ def _message_links(members: pl.DataFrame) -> pl.DataFrame:
     return joined.select(pl.lit("message").alias("name"), pl.all().exclude("collective_id"))
 
 
-def _describe_clock(row: dict[str, object]) -> str:
-    """Return a text that states how the times of a rank were converted to the common clock."""
+def _describe_clock_alignment(row: dict[str, object]) -> str:
+    """Return a string that states how the times of a rank were converted to the clock of the first rank."""
     if row["method"] == "reference":
         return "reference"
     text = f"{row['method']}, offset {row['offset_ns']} ns"

@@ -86,17 +86,17 @@ def load_many(
     files, urls = list(located), {path: url for path, url in located.items() if url is not None}
     specified = ranks or {}
     errors: list[tuple[Member, Exception]] = []
-    if rank_sources.are_all_specified(files, specified, urls):
+    if rank_sources.are_all_ranks_specified(files, specified, urls):
         recorded = [RecordedFacts(path.absolute(), format or "", is_read=False) for path in files]
     else:
         members = (Member(path, n, format or "", via=via, is_read=False) for n, path in enumerate(files))
         unread = [replace(member, url=urls.get(member.path)) for member in members]
-        recorded = [result for _, result in skip_unreadable(chosen, chosen.map(_read_rank, unread), errors)]
+        recorded = [result for _, result in skip_unreadable(chosen, chosen.map(_read_rank_facts, unread), errors)]
     ranked = tuple(replace(m, via=via, url=urls.get(m.path)) for m in rank_sources.assign_ranks(recorded, specified))
     return TraceSet(ranked, engine=chosen, errors=[error for _, error in errors])
 
 
-def _read_rank(member: Member) -> RecordedFacts:
+def _read_rank_facts(member: Member) -> RecordedFacts:
     """Return the facts that the capture of a member records about its rank.
 
     If they precede the events of the capture, no other facts are read.
@@ -293,7 +293,7 @@ class TraceSet:
             SchemaError: The table does not exist.
             CorruptTraceError: A file is damaged. The error is raised when the frame is collected.
         """
-        return frames.scan(
+        return frames.scan_table(
             self.captures, functools.partial(open_member, operations=self._operations), name, self.schema(name)
         )
 
@@ -311,7 +311,7 @@ class TraceSet:
         schema = self.schema(name)
         names = schema.names[1:] if columns is None else [schema[c].name for c in columns if c != RANK]
         columns_to_read = names or schema.names[1:2]
-        read = functools.partial(_read_table, name, [frames.name_in_trace(c) for c in columns_to_read])
+        read = functools.partial(_read_table, name, [frames.column_name_in_trace(c) for c in columns_to_read])
         return frames.concat_tables(schema, [RANK, *columns_to_read], self._readable_results(read)).select(
             [RANK, *names]
         )
@@ -484,7 +484,7 @@ class TraceSet:
         """
         from tracekit.sets import communication
 
-        return communication.analyze(self)
+        return communication.analyze_communication(self)
 
     def clocks(self) -> pl.DataFrame:
         """Return the conversion of the times of each rank to the clock of the first rank.
@@ -596,7 +596,7 @@ class TraceSet:
         """Write the set in another format. The output is written completely or not at all.
 
         Files of tables have the rows of all ranks, with ``rank`` as the first column. A Chrome trace has the tracks of
-        all ranks on one clock, which ``clocks`` describes, and arrows between the members of collectives.
+        all ranks on one clock, which ``clocks`` describes, and arrows between the calls of a collective.
 
         Args:
             path: File to write, or folder for formats with one file per table.
@@ -675,7 +675,7 @@ class TraceSet:
         return self.skip_unreadable(self.outcomes(function))
 
     def results_by_member(self, outcomes: Iterable[tuple[Member, Result | Exception]]) -> dict[Member, Result]:
-        """Return results by member. Errors are raised or, if the engine skips them, their members are left out."""
+        """Return a dictionary of results by member. Raise the first error, unless the engine skips errors."""
         skips = self.engine.skips_errors
         return {m: _result_or_raise(r) for m, r in outcomes if not (skips and isinstance(r, Exception))}
 

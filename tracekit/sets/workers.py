@@ -39,7 +39,7 @@ class MemberResult(Generic[Result]):
         return self.outcome
 
 
-def call_with_warnings(function: Callable[[Member], Result], member: Member) -> MemberResult[Result]:
+def call_and_collect_warnings(function: Callable[[Member], Result], member: Member) -> MemberResult[Result]:
     """Call a function for a member, and return its result or error together with its warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TracekitWarning)
@@ -69,7 +69,7 @@ def check_picklable(function: Callable[..., Any]) -> None:
         raise TracekitError(message, hint="use a function of a module, or functools.partial of one") from e
 
 
-def start_worker(polars_threads: int, hides_pandas: bool) -> None:  # noqa: FBT001 - initializers take positions
+def initialize_worker(polars_threads: int, hides_pandas: bool) -> None:  # noqa: FBT001 - initializers take positions
     """Initialize a worker process. It exits when its parent process ends.
 
     Args:

@@ -137,7 +137,7 @@ class Capture:
 
 
 class Captures:
-    """The captures of a server, and their cached rows."""
+    """The captures that a viewer shows, with a cache of the rows, row orders and figures of their tables."""
 
     def __init__(self, captures: Iterable[Capture]) -> None:
         self.all = list(captures)
@@ -171,12 +171,12 @@ class Captures:
         return self._figures.get(key, compute)
 
     def begin_request(self) -> None:
-        """Count a request, during which working data stays in memory."""
+        """Record that a request begins. Until it ends, the data from which tables are computed stays in memory."""
         with self._lock:
             self._requests += 1
 
     def end_request(self) -> None:
-        """End a request. If no other request is being answered, free the working data."""
+        """Record that a request ends. If it was the last one, free the data from which tables were computed."""
         with self._lock:
             self._requests -= 1
             is_idle = self._requests == 0

@@ -39,8 +39,8 @@ TITLES = {
 }
 """Titles of the columns, in the order in which they are shown."""
 DESCRIPTIONS = {
-    "is_significant": "Whether A and B differ by more than the iterations of one side do, and by more than two runs of "
-    "the same program may differ.",
+    "is_significant": "Whether A and B differ by more than the iterations of A or of B differ among themselves, and by "
+    "more than two runs of one program may differ.",
     "evidence": " ".join(f"{name}: {text}" for name, text in EVIDENCE.items()),
     "p_value": "Probability that A and B differ this much by chance, adjusted for the number of compared values.",
 }
@@ -63,7 +63,7 @@ def compare(captures: Captures | None, a: Trace, b: Trace, by: str) -> Diff:
 
 
 def change_rows(differences: Diff, by: str) -> Rows:
-    """Return the differences of one kind as rows of a table, the largest changes first."""
+    """Return the differences of one kind, such as kernels, as rows of a table, the largest changes first."""
     frame = differences.frame(by)
     frame = frame.select([c for c in TITLES if c in frame.columns])
     return Rows(frame, {c: TITLES[c] for c in frame.columns}, {c: DESCRIPTIONS.get(c, "") for c in frame.columns})

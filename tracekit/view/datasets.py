@@ -340,7 +340,7 @@ DATASETS: Mapping[str, Dataset] = {
             "By name",
             sources.comparison,
             note="Sorted by the size of the change. A change is significant if A and B differ by more than the "
-            "iterations of one side do, and by more than two runs of the same program may differ.",
+            "iterations of A or of B differ among themselves, and by more than two runs of one program may differ.",
             hidden=("p_value",),
         ),
         Dataset("advise", "Advice", sources.report("advise")),

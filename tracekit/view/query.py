@@ -124,7 +124,7 @@ def _compute_matching_order(frame: pl.DataFrame, query: Query) -> pl.Series:
             message = "an integer in the condition exceeds 64 bits"
             raise TracekitError(message, hint="write 1.0 * COLUMN to compute with floats") from error
         message = f"{_describe_selection(query)} cannot be evaluated for the values of the table"
-        raise TracekitError(message, hint="change or remove it") from error
+        raise TracekitError(message, hint="enter another filter, search text or condition") from error
 
 
 def _describe_selection(query: Query) -> str:

@@ -130,7 +130,7 @@ def report_rows(frame: pl.DataFrame) -> Rows:
 
 
 def with_share(rows: Rows, column: str, total: int | None = None, title: str = "Share (%)") -> Rows:
-    """Insert a column after ``column`` that contains the values of ``column`` in per cent.
+    """Insert a column after ``column`` that contains its values in per cent of their sum or of ``total``.
 
     Args:
         rows: The rows.
@@ -492,7 +492,7 @@ def pace(scope: Scope) -> Rows:
     recipe = scope.arguments.get("kind", "")
     if recipe not in PACES:
         raise TracekitError(
-            "the kind of the pace in the URL does not exist", hint=f"choose one of these kinds: {', '.join(PACES)}"
+            "the URL requests an unknown kind of occurrences", hint=f"choose one of these kinds: {', '.join(PACES)}"
         )
     return ranks.pace(*_server_captures(scope), recipe, scope.arguments.get("name", ""))
 
@@ -551,7 +551,7 @@ def ncu_launch(table: str) -> Callable[[Scope], Rows]:
 def _parse_integer(text: str) -> int:
     """Parse an integer of at most 18 digits, or raise an error."""
     if not re.fullmatch(r"-?[0-9]{1,18}", text):
-        raise TracekitError("a value in the request must be an integer of at most 18 digits")
+        raise TracekitError("the id or the number of bins in the URL must be an integer of at most 18 digits")
     return int(text)
 
 

@@ -68,7 +68,8 @@ def _translate(node: exp.Expression, schema: Mapping[str, pl.DataType]) -> pl.Ex
     name = type(node).__name__
     others = {argument for argument, value in node.args.items() if value} - _ARGUMENTS.get(name, {"this", "expression"})
     if others:
-        raise TracekitError(f"the condition uses {name.upper()} with {', '.join(sorted(others))}", hint=HINT)
+        unsupported = f"{name.upper()} with {', '.join(sorted(others))}"
+        raise TracekitError(f"the condition uses {unsupported}, which is not supported", hint=HINT)
     if name in _ARITHMETIC:
         operands = (_translate(each, schema) for each in (node.this, node.expression) if each is not None)
         return _ARITHMETIC[name](*(_widen_integer(each, schema) for each in operands))

@@ -320,7 +320,7 @@ def build(context: Context) -> list[Any]:
         reason = TracekitError("this capture has no data for this page", hint=_missing_data_hint(page))
         return [html.H1(page.title), grid.error_message(reason)]
     if page.needs_ranks and sets_of_ranks.ranks_of_job(context.captures) is None:
-        reason = TracekitError("the captures are not the ranks of one job", hint="open the captures of all its ranks")
+        reason = TracekitError("the captures are not the ranks of one job", hint="open the captures of all ranks")
         return [html.H1(page.title), grid.error_message(reason)]
     return page.content(context)
 

@@ -40,7 +40,7 @@ def build(context: Context) -> list[Any]:
     except TracekitError as error:
         return [*chosen, grid.error_message(error)]
     if differences.frame(by).is_empty():
-        return [*chosen, html.P("Neither side of the comparison contains data of this kind.", className="dimmed")]
+        return [*chosen, html.P("Neither A nor B contains data of this kind.", className="dimmed")]
     arguments = {"by": by, **{f"other_{name}": value for name, value in other.parameters().items()}}
     arguments["other_capture"] = str(other.capture)
     parts = [

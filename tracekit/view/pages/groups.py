@@ -48,5 +48,5 @@ def build(context: Context) -> list[Any]:
 
 
 def _page_url(context: Context, chosen: dict[str, str]) -> str:
-    """Return the URL of the page for the selected values. Empty values are omitted."""
+    """Return the URL of the page "Groups" for the selected metric, direction and depth. Empty ones are omitted."""
     return context.state.url(**{name: value for name, value in chosen.items() if value})
