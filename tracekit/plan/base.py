@@ -52,9 +52,10 @@ class Tables(ABC):
 
 
 def without_null_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return an equal column that needs no memory if all values are null, or else the column itself.
+    """Return a column of nulls that occupies no memory if all values are null, or else the column itself.
 
-    The system provides memory that was never written only when it is written, and the values of nulls are zeros.
+    The buffers of the column of nulls are zeros that are never written, for which the operating system provides no
+    memory.
     """
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Build the tables of a plan from its stages."""
+"""Build the tables that result from the steps of a plan: selection, correlation, joins and the roll-up."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rollup_of(plan: Plan) -> Rollup:
 
 
 def _build_last_stage(plan: Plan) -> Tables:
-    """Build the last stage of a plan, on top of the tables of the plan without this stage."""
+    """Return the tables of a plan, computed by applying its last step to the tables of the plan without this step."""
     if plan.graph is not None:
         ops = tables_of(Plan(plan.source, rows=plan.rows, rollup=plan.rollup))
         return _select_tables(plan, GraphJoined(tables_of(replace(plan, graph=None)), tables_of(plan.graph), ops))
@@ -41,7 +41,7 @@ def _build_last_stage(plan: Plan) -> Tables:
 
 
 def _build_without_rollup(plan: Plan) -> Tables:
-    """Build the last stage of a plan that has neither a roll-up nor a graph."""
+    """Return the tables of a plan that has neither a roll-up nor a graph, computed as in ``_build_last_stage``."""
     if plan.rows:
         return SelectedRows(tables_of(replace(plan, rows=frozenset())), plan.rows)
     if plan.ncu is not None:
@@ -76,5 +76,5 @@ def _shared_rollup(plan: Plan) -> SharedRollup:
 
 
 def _have_same_ops(one: Aggregation, other: Aggregation) -> bool:
-    """Return whether two sets of parameters lead to the same ops for the same events."""
+    """Return whether two roll-ups of the same events have the same ops, according to their parameters."""
     return (one.dialect, one.tensor_cores) == (other.dialect, other.tensor_cores)

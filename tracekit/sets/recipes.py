@@ -135,7 +135,7 @@ def _tables_merged_by_engine(
     """
     tables: Tables | None = None
 
-    def report(done: int) -> None:
+    def report_progress(done: int) -> None:
         if progress is not None:
             progress(done, len(traces))
 
@@ -143,7 +143,8 @@ def _tables_merged_by_engine(
         nonlocal tables
         engine = cast("MergingEngine", traces.engine)
         ranked = functools.partial(_tables_with_rank, name, traces.function_of_member(function))
-        tables, errors = engine.map_merged(ranked, functools.partial(_merge_tables, name), traces.captures, report)
+        merge = functools.partial(_merge_tables, name)
+        tables, errors = engine.map_merged(ranked, merge, traces.captures, report_progress)
         failed = {member.rank: error for member, error in errors}
         for member in traces.captures:
             yield member, failed.get(member.rank, {})
