@@ -32,10 +32,12 @@ def command(*, clear: bool, printing: Printing) -> None:
     entries = cache.clear() if clear else cache.entries()
     columns = {"capture": pl.String, "format": pl.String, "bytes": pl.Int64, "used": pl.String, "current": pl.Boolean}
     with printing.open_page() as page:
-        printing.print_frame(page, pl.DataFrame([_entry_row(entry) for entry in entries], schema=columns, orient="row"))
+        printing.print_frame(
+            page, pl.DataFrame([_cache_entry_row(entry) for entry in entries], schema=columns, orient="row")
+        )
 
 
-def _entry_row(entry: Entry) -> tuple[str, str, int, str, bool]:
+def _cache_entry_row(entry: Entry) -> tuple[str, str, int, str, bool]:
     """Return the values of a cache entry in the columns capture, format, bytes, used and current of the list."""
     used = dt.datetime.fromtimestamp(entry.used, dt.UTC)
     return entry.path, entry.format, entry.bytes, f"{used:%Y-%m-%d %H:%M:%S} UTC", entry.is_current

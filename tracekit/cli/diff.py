@@ -71,7 +71,7 @@ class _ComparedFiles:
     type=parse_names,
     metavar="KIND[,KIND]",
     shell_complete=complete_names(comparison_kind_names),
-    help="Kinds to compare: kernels, ops, groups, nvtx_gpu, nvtx, api, copies, idle, iterations. The default is all.",
+    help="Kinds of rows to compare: kernels, ops, groups, nvtx_gpu, nvtx, api, copies, idle, iterations. The default is all.",
 )
 @click.option(
     "--key-op",
@@ -95,7 +95,7 @@ class _ComparedFiles:
     "min_percent",
     metavar="PERCENT",
     type=click.FloatRange(0),
-    help="Smallest increase of a time in percent that is significant. The default depends on the kind.",
+    help="Smallest increase of a time in percent that is significant. The default depends on the kind of rows.",
 )
 @click.option(
     "--fail-if",

@@ -119,7 +119,7 @@ def shorten(text: str, width: int) -> str:
 def _text_columns(frame: pl.DataFrame, prose: Collection[str]) -> list[TextColumn]:
     """Return the columns of a frame with their values as strings."""
     return [
-        TextColumn(printable(c.name), _cell_texts(c), c.dtype.is_numeric(), c.name in prose)
+        TextColumn(printable(c.name), _format_column(c), c.dtype.is_numeric(), c.name in prose)
         for c in frame.iter_columns()
     ]
 
@@ -225,10 +225,10 @@ def _block_lines(columns: Sequence[TextColumn], width: int, *, bold: bool) -> It
                 label = ""
 
 
-def _cell_texts(column: pl.Series) -> list[str]:
+def _format_column(column: pl.Series) -> list[str]:
     """Format the values of a column. Numbers, except ids, have thousands separators and equally many decimals."""
     if not column.dtype.is_numeric():
-        return [_cell_text(v) for v in column]
+        return [_format_value(v) for v in column]
     values = column.to_list()
     if _ID.search(column.name):
         return ["" if v is None else str(v) for v in values]
@@ -237,6 +237,6 @@ def _cell_texts(column: pl.Series) -> list[str]:
     return ["" if v is None else format(v, form) for v in values]
 
 
-def _cell_text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Format a value that is not a number. Null becomes an empty string."""
     return "" if value is None else printable(str(value))

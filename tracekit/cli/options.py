@@ -284,7 +284,9 @@ def output_format_option(help_text: str) -> Callable[[Command], Command]:
 
 
 ops_option = click.option(
-    "--ops", is_flag=True, help="Include the op, op instance, direction and iteration of each GPU activity."
+    "--ops",
+    is_flag=True,
+    help="Include the op (framework operation) of each GPU activity, its instance, direction and iteration.",
 )
 
 

@@ -160,7 +160,7 @@ def iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: bool = F
             width=width,
             name=PART_NAMES[part],
             marker_color=PART_COLORS[part],
-            customdata=_iteration_hovers(inside, column, PART_NAMES[part]),
+            customdata=_iteration_hover_texts(inside, column, PART_NAMES[part]),
             hovertemplate=_HOVER,
         )
         for part, column in columns.items()
@@ -173,7 +173,7 @@ def iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: bool = F
             width=width,
             name="Outside the aggregation",
             marker={"color": OUTSIDE_COLOR, "pattern": {"shape": "/", "size": 6}},
-            customdata=_iteration_hovers(outside, "duration_ns", "Outside the aggregation"),
+            customdata=_iteration_hover_texts(outside, "duration_ns", "Outside the aggregation"),
             hovertemplate=_HOVER,
         )
         bars.append(gray)
@@ -188,7 +188,7 @@ def _bar_positions(bins: pl.DataFrame) -> tuple[list[float], list[float]]:
     return [(a + b) / 2 for a, b in ends], [0.8 * (b - a + 1) for a, b in ends]
 
 
-def _iteration_hovers(bins: pl.DataFrame, column: str, part: str) -> list[str]:
+def _iteration_hover_texts(bins: pl.DataFrame, column: str, part: str) -> list[str]:
     rows = zip(bins["first"], bins["last"], bins[column], bins["duration_ns"], strict=True)
     return [
         f"{_iteration_name(first, last)}<br>{part}: {format_nanoseconds(time)}, {_format_percent(time, duration)}"

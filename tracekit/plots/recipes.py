@@ -103,7 +103,7 @@ def pace(occurrences: pl.DataFrame, what: str, *, dark: bool = False) -> Figure:
     """
     shown = occurrences.select(occurrences.columns[:_RANKS]).head(_OCCURRENCES)
     factor, unit = time_unit([int(abs(n)) for column in shown for n in column.drop_nulls()])
-    traces = [_pace_line(column, number, factor) for number, column in enumerate(shown)]
+    traces = [_occurrence_line(column, number, factor) for number, column in enumerate(shown)]
     notes = _first_rows_note(_RANKS, occurrences.width, "ranks") + _first_rows_note(
         _OCCURRENCES, occurrences.height, "occurrences"
     )
@@ -112,7 +112,7 @@ def pace(occurrences: pl.DataFrame, what: str, *, dark: bool = False) -> Figure:
     return drawn.update_layout(showlegend=shown.width > 1, legend_y=-0.25)
 
 
-def _pace_line(column: pl.Series, number: int, factor: int) -> Any:
+def _occurrence_line(column: pl.Series, number: int, factor: int) -> Any:
     hover = [
         "" if value is None else f"rank {column.name}, occurrence {nth}<br>{format_nanoseconds(int(value))}"
         for nth, value in enumerate(column)
@@ -160,7 +160,7 @@ def pace_over_time(starts: pl.DataFrame, durations: pl.DataFrame, *, dark: bool 
         for n, (name, each) in enumerate(rows.items())
     ]
     title = f"Duration over time{_first_rows_note(_RANKS, durations.width, 'ranks')}"
-    x = f"Start since {_origin_name(len(names))} ({start_unit})"
+    x = f"Start since {_time_origin_label(len(names))} ({start_unit})"
     drawn = figure(traces, dark=dark, title=title, x=x, y=f"Duration ({unit})")
     drawn.update_layout(showlegend=len(names) > 1, legend_y=-0.25)
     every = pl.concat([each["duration"].cast(pl.Float64) for each in rows.values()])
@@ -225,14 +225,18 @@ def heat_map(bins: pl.DataFrame, value: str, *, dark: bool = False) -> Figure:
     title = f"{_VALUE_NAMES.get(value, value)} over time{_first_rows_note(_MAPPED, len(groups), 'rows')}"
     height = 200 + min(_ROW_PIXELS * len(shown), 1200)
     drawn = figure(
-        [heat], dark=dark, title=title, x=f"Time since {_origin_name(bins['Rank'].n_unique())} ({unit})", height=height
+        [heat],
+        dark=dark,
+        title=title,
+        x=f"Time since {_time_origin_label(bins['Rank'].n_unique())} ({unit})",
+        height=height,
     )
     drawn.update_xaxes(showgrid=False, zeroline=False)
     _label_rows(drawn, names if len(shown) <= _LABELLED else [])
     return drawn.update_yaxes(autorange="reversed", showgrid=False, zeroline=False)
 
 
-def _origin_name(rank_count: int) -> str:
+def _time_origin_label(rank_count: int) -> str:
     """Return the label of the origin of the time axis, which depends on whether there are several ranks."""
     return "the first capture" if rank_count > 1 else "the start of the capture"
 

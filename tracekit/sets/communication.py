@@ -51,12 +51,13 @@ def collect_rank_tables(traces: TraceSet, function: Compute) -> Tables:
     ]
     if not ranked:
         return {
-            name: rows.with_columns(pl.lit(0, pl.Int64).alias(RANK)).clear() for name, rows in _empty_tables(function)
+            name: rows.with_columns(pl.lit(0, pl.Int64).alias(RANK)).clear()
+            for name, rows in _tables_of_empty_trace(function)
         }
     return {name: pl.concat([tables[name] for tables in ranked]) for name in ranked[0]}
 
 
-def _empty_tables(function: Compute) -> Iterable[tuple[str, pl.DataFrame]]:
+def _tables_of_empty_trace(function: Compute) -> Iterable[tuple[str, pl.DataFrame]]:
     """Return the tables that a function computes for a trace without rows, each with its name."""
     return function(Trace.from_tables({}).frame).items()
 

@@ -141,7 +141,7 @@ def _gpu_time_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
         "The time of a GPU begins with the first activity of its rank and ends with the last one. Communication is "
         "exposed while no other kernel runs. CUDA graphs count as computation."
     )
-    shown = _optional_table("GPUs of all ranks", rows, _GPU_TIME)
+    shown = _table_unless_empty("GPUs of all ranks", rows, _GPU_TIME)
     if shown:
         yield Section("Ranks", "ranks", notes=[note], figures=figures(recipe_tables), tables=shown)
 
@@ -149,10 +149,10 @@ def _gpu_time_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
 def _iterations_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
     """Yield the section on the durations of iterations and on stragglers, unless it would be empty."""
     recipe_tables = tables["iteration_spread"]
-    shown = _optional_table(
+    shown = _table_unless_empty(
         "Stragglers and the phase in which they lose time", recipe_tables["stragglers"], _STRAGGLERS
     )
-    shown += _optional_table("Iterations over all ranks", recipe_tables["iterations"], _ITERATIONS)
+    shown += _table_unless_empty("Iterations over all ranks", recipe_tables["iterations"], _ITERATIONS)
     if shown:
         yield Section("Iterations", "iterations", figures=figures(recipe_tables), tables=shown)
 
@@ -160,10 +160,10 @@ def _iterations_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
 def _communication_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
     """Yield the section on collectives, messages and the clocks of the ranks, unless it would be empty."""
     recipe_tables = tables["comm_skew"]
-    shown = _optional_table("Waits and transfers of each rank", recipe_tables["arrivals"], _ARRIVALS)
-    shown += _optional_table("Collectives and messages", tables["comm_sum"]["summary"], _SUMMARY)
+    shown = _table_unless_empty("Waits and transfers of each rank", recipe_tables["arrivals"], _ARRIVALS)
+    shown += _table_unless_empty("Collectives and messages", tables["comm_sum"]["summary"], _SUMMARY)
     if shown:
-        shown += _optional_table("Clocks of the ranks", recipe_tables["clocks"], _CLOCKS)
+        shown += _table_unless_empty("Clocks of the ranks", recipe_tables["clocks"], _CLOCKS)
         yield Section("Communication", "communication", figures=figures(recipe_tables), tables=shown)
 
 
@@ -188,7 +188,7 @@ def _pace_section(traces: TraceSet, tables: Mapping[str, Tables]) -> Iterator[Se
     yield Section("Pace", "pace", notes=[note], figures=figures(pace))
 
 
-def _optional_table(caption: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> list[Table]:
+def _table_unless_empty(caption: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> list[Table]:
     """Return a list with an HTML table of the first rows of a frame. The list is empty if the frame has no rows."""
     header = next(iter(columns))
     return [] if rows.is_empty() else [Table.from_frame(caption, rows, dict(columns), _ROWS, header)]

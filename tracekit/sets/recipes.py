@@ -195,7 +195,7 @@ def _common_time_axis(
     durations = [duration for _, duration in times.values()]
     if values["align"] != "yes" or len(traces) == 1 or not times:
         return None, max(durations, default=0)
-    starts = [_check_start(member, start) for member, (start, _) in times.items()]
+    starts = [_check_start_is_recorded(member, start) for member, (start, _) in times.items()]
     origin = min(starts)
     return origin, max(start - origin + duration for start, duration in zip(starts, durations, strict=True))
 
@@ -222,7 +222,7 @@ def _start_and_duration(trace: Trace) -> tuple[int | None, int]:
     return origin, (trace.span() or (0, 0))[1] if duration is None else duration
 
 
-def _check_start(member: Member, start: int | None) -> int:
+def _check_start_is_recorded(member: Member, start: int | None) -> int:
     """Return the UTC start of a profile unchanged, or raise an error if it is not recorded.
 
     Raises:
