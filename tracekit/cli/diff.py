@@ -71,7 +71,8 @@ class _ComparedFiles:
     type=parse_names,
     metavar="KIND[,KIND]",
     shell_complete=complete_names(comparison_kind_names),
-    help="Kinds of rows to compare: kernels, ops, groups, nvtx_gpu, nvtx, api, copies, idle, iterations. The default is all.",
+    help="Kinds of rows to compare: kernels, ops, groups, nvtx_gpu, nvtx, api, copies, idle, iterations. "
+    "The default is all.",
 )
 @click.option(
     "--key-op",
