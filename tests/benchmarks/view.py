@@ -15,7 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:500")  # as the command sets it
+from tracekit.cli.view import ALLOCATORS
+
+os.environ.update(ALLOCATORS | os.environ)  # as the command sets them
 
 import flask
 import polars as pl
@@ -67,7 +69,7 @@ def open_pages(captures: Captures, at: Aggregated) -> None:
 
 def size_of_tables(captures: Captures) -> float:
     """Size of all tables with all columns in MB."""
-    trace = captures.all[0].at(Aggregated())
+    trace = captures.all[0].aggregated_trace(Aggregated())
     return sum(trace.table(name).nbytes for name in trace.tables) / 1e6
 
 
@@ -84,8 +86,8 @@ def measure(path: Path) -> dict[str, float]:
     memory.hold_less_free_memory()
     found = {"MB without data": without_data()}
     captures = open_captures([path])
-    found |= {"load: read, correlate and roll up": timed(lambda: captures.all[0].has("ops"))}
-    trace = captures.all[0].at(Aggregated())
+    found |= {"load: read, correlate and roll up": timed(lambda: captures.all[0].has_rows("ops"))}
+    trace = captures.all[0].aggregated_trace(Aggregated())
     found["GB at most while loading"] = peak()
     found["overview after loading"] = timed(overview(captures, Aggregated()))
     found["MB after the overview"] = resident(captures)

@@ -59,13 +59,13 @@ def test_only_the_measures_keep_a_frame_with_a_row_per_call() -> None:
         for build in tables.TABLES.values():
             build(rollup)
         calls, kernels = rollup.calls, rollup.kernels
-    cached = [value for value in vars(rollup).values() if isinstance(value, pl.DataFrame)]
-    assert cached
-    assert max(frame.height for frame in cached) < kernels.height < calls.height
-    assert calls.columns == [*rollup.measures.calls.columns, "iteration"]
-    assert kernels.columns == [*calls.columns, "kernel_gpu", "kernel_api"]
-    assert rollup.select_kernels("op", "gpu_end_ns").equals(
-        kernels.select("op", "gpu_end_ns", "iteration", "kernel_gpu", "kernel_api")
-    )
-    assert rollup.select_calls("name").equals(calls.select("name", "iteration"))
-    assert rollup.measures.ops.timeline.instances.is_empty()
+        cached = [value for value in vars(rollup).values() if isinstance(value, pl.DataFrame)]
+        assert cached
+        assert max(frame.height for frame in cached) < kernels.height < calls.height
+        assert calls.columns == [*rollup.measures.calls.columns, "iteration"]
+        assert kernels.columns == [*calls.columns, "kernel_gpu", "kernel_api"]
+        assert rollup.select_kernels("op", "gpu_end_ns").equals(
+            kernels.select("op", "gpu_end_ns", "iteration", "kernel_gpu", "kernel_api")
+        )
+        assert rollup.select_calls("name").equals(calls.select("name", "iteration"))
+        assert rollup.measures.ops.timeline.instances.is_empty()

@@ -13,8 +13,11 @@ from tracekit import interrupts
 from tracekit.cli.options import from_option, is_cache_enabled
 from tracekit.cli.output import print_message
 
-FREED_MEMORY = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:500")
-"""Environment variable that polars reads when it is imported. It returns freed memory after 0.5 s instead of 10 s."""
+ALLOCATORS = {"_RJEM_MALLOC_CONF": "dirty_decay_ms:500", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+"""Environment variables that polars and Arrow read when they are imported, by name.
+
+They return freed memory sooner to the system: polars after 0.5 s instead of 10 s, and Arrow at once.
+"""
 
 
 @click.command("view")
@@ -40,7 +43,7 @@ def command(
     The viewer needs no network connection. Press Ctrl-C to stop it. With an address other than 127.0.0.1, the URL
     contains a token, and the server rejects requests without this token.
     """
-    os.environ.setdefault(*FREED_MEMORY)
+    os.environ.update(ALLOCATORS | os.environ)
     from tracekit.view import open_viewer
 
     viewer = open_viewer(captures, host=host, port=port, from_=from_, cache=is_cache_enabled(), token=token)

@@ -156,7 +156,7 @@ def _loop_instances(ops: Ops) -> pl.DataFrame:
     The column ``ends_loop`` is true if the instance is a range or has GPU activities. Only such instances can end an
     iteration early.
     """
-    active = ops.calls.filter(pl.col("kind").is_in(ON_GPU))["instance"].unique()
+    active = ops.select_calls("kind", "instance").filter(pl.col("kind").is_in(ON_GPU))["instance"].unique()
     ends_loop = pl.col("associated") | pl.int_range(pl.len()).is_in(active.implode())
     return ops.instances.select("process_id", "thread_id", *_TIMES, "op", "parent", ends_loop=ends_loop)
 

@@ -140,11 +140,11 @@ def test_nccl_calls_with_what_they_moved() -> None:
         assert {json.loads(p)["Reduction operation"] for p in moved["parameters"].cast(pl.String)} == {"Sum"}
         assert moved["op_name"].cast(pl.String).str.ends_with("NCCL/ncclAllReduce").all()
         names = trace.frame("kernels").select(pl.col("short_name").cast(pl.String)).collect().to_series()
-    of_nccl = ops.instances["op_type"].cast(pl.String) == "NCCL"
-    mine = ops.calls.filter(of_nccl.gather(ops.calls["instance"]))
-    kernels = names.gather(mine.filter(pl.col("kind") == "kernel")["activity"])
-    assert kernels.len() == names.str.starts_with("nccl").sum() > 0
-    assert kernels.str.starts_with("nccl").all()
+        of_nccl = ops.instances["op_type"].cast(pl.String) == "NCCL"
+        mine = ops.calls.filter(of_nccl.gather(ops.calls["instance"]))
+        kernels = names.gather(mine.filter(pl.col("kind") == "kernel")["activity"])
+        assert kernels.len() == names.str.starts_with("nccl").sum() > 0
+        assert kernels.str.starts_with("nccl").all()
 
 
 def test_nccl_alone_is_recognized() -> None:

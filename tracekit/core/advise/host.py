@@ -175,7 +175,8 @@ def late_launches(activity: IterationActivity) -> Iterator[Finding]:
 
 def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
     """Report API calls within the aggregated iterations in which the CPU waits for the GPU."""
-    calls = activity.rollup.measures.calls.filter(pl.col("name").cast(pl.String).str.contains(WAIT_PATTERN))
+    calls = activity.rollup.measures.select_calls("call", "op", "name", "start_ns", "end_ns")
+    calls = calls.filter(pl.col("name").cast(pl.String).str.contains(WAIT_PATTERN))
     waits = activity.clip(calls.unique("call").select("op", "name", "start_ns", "end_ns"))
     time = total_duration(intervals.merge_intervals(waits, by=[]))
     if not waits.height or activity.share(time) < MIN_WAITING:

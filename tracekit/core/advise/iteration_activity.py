@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 DURATION = pl.col("end_ns") - pl.col("start_ns")
 LONGEST_NAME = 80
+_TIMES_OF_CALL = {"start_ns": "api_start_ns", "end_ns": "api_end_ns"}
+_TIMES_ON_GPU = {"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"}
 _BORDERS = (("start_ns", -1), ("end_ns", 0))
 
 
@@ -81,14 +83,14 @@ class IterationActivity:
         activity). ``activity``, ``op``, ``instance`` and ``call`` are row numbers in the table of the
         activity, the ops, the op instances and ``api_calls``.
         """
-        activities = self.rollup.measures.calls.filter(pl.col("kind").is_in(ON_GPU))
-        api = [pl.col("start_ns").alias("api_start_ns"), pl.col("end_ns").alias("api_end_ns")]
-        times = [pl.col("gpu_start_ns").alias("start_ns"), pl.col("gpu_end_ns").alias("end_ns")]
-        names = ["name", "uses_tc", "tc_unknown"]
-        rows = activities.select("device_id", *times, "kind", *names, "activity", "op", "instance", "call", *api)
+        measures = self.rollup.measures
+        on_gpu = measures.select_calls("kind").to_series().is_in(ON_GPU).arg_true()
+        columns = ("device_id", *_TIMES_ON_GPU, "kind", "name", "uses_tc", "tc_unknown", "activity", "op", "instance")
+        rows = measures.select_calls(*columns, "call", *_TIMES_OF_CALL, rows=on_gpu)
+        rows = rows.rename(_TIMES_OF_CALL | _TIMES_ON_GPU)
         gpu_rows = self.clip(rows.drop_nulls("start_ns")).sort("start_ns", "end_ns")
         is_kernel = gpu_rows["kind"] == "kernel"
-        nodes = self.rollup.measures.ops.frames("kernels").select("graph_node_id").collect().to_series()
+        nodes = measures.ops.frames("kernels").select("graph_node_id").collect().to_series()
         kernel_row = null_unless(is_kernel, gpu_rows["activity"])
         return gpu_rows.with_columns(graph=nodes.gather(kernel_row).is_not_null() | (gpu_rows["kind"] == "graph"))
 

@@ -15,7 +15,7 @@ import polars as pl
 
 from tracekit.core.ops import emit_nvtx, identity, nccl, plain, pyprof, tensorflow, tensorrt, xla
 from tracekit.core.ops.attach import attribute_calls
-from tracekit.core.ops.calls import launching_calls
+from tracekit.core.ops.calls import COLUMNS, AttributedCalls, launching_calls
 from tracekit.core.ops.dialect import INSTANCE, Capture, Dialect, Timeline
 from tracekit.errors import UnknownFormatError, choices_hint
 
@@ -45,7 +45,7 @@ def find_dialect(name: str) -> Dialect:
 
 @dataclass(frozen=True)
 class Ops:
-    """The ops of one capture. Each property is computed on first access and cached.
+    """The ops of one capture. Each property except ``capture`` and ``calls`` is computed on first access and cached.
 
     Attributes:
         frames: Function that returns the declared table with a given name.
@@ -79,9 +79,19 @@ class Ops:
     def calls(self) -> pl.DataFrame:
         """The API calls that are attributed to an op instance.
 
-        The columns are those of ``calls.launching_calls``, and ``instance``, the row number of the op instance.
+        The columns are those of ``calls.launching_calls``, and ``instance``, the row number of the op instance. They
+        are not cached. If only some of them are needed, call ``select_calls``.
         """
-        return self._tables.calls
+        return self.select_calls(*COLUMNS, "instance")
+
+    def select_calls(self, *columns: str, rows: pl.Series | None = None) -> pl.DataFrame:
+        """Return columns of ``calls``.
+
+        Args:
+            columns: Names of the columns.
+            rows: Numbers of the rows to return, or None for all rows.
+        """
+        return self._tables.calls.select(columns, rows)
 
     @property
     def instances(self) -> pl.DataFrame:
@@ -108,7 +118,8 @@ class Ops:
         timeline = self.dialect.timeline(self.capture)
         instances, calls = _attribute(launching_calls(self.frames), timeline.instances)
         instances, ops = _number_ops(instances, timeline.folding)
-        return _Tables(replace(timeline, instances=timeline.instances.clear()), instances, ops, calls)
+        stored = AttributedCalls.from_rows(self.frames, calls)
+        return _Tables(replace(timeline, instances=timeline.instances.clear()), instances, ops, stored)
 
 
 class _Tables(NamedTuple):
@@ -117,7 +128,7 @@ class _Tables(NamedTuple):
     timeline: Timeline
     instances: pl.DataFrame
     ops: pl.DataFrame
-    calls: pl.DataFrame
+    calls: AttributedCalls
 
 
 def _attribute(calls: pl.DataFrame, timeline: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

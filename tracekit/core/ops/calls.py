@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -9,11 +10,75 @@ import polars as pl
 from tracekit.core.correlate import CALL, find_first_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
     from tracekit.core.correlate import Frames
 
 KINDS = pl.Enum(["kernel", "memset", "memcpy", "sync", "graph", "call"])
 ON_GPU = ("kernel", "memset", "memcpy", "graph")
 TABLES = {"kernel": "kernels", "memset": "memsets", "memcpy": "memcpys", "sync": "syncs", "graph": "graph_launches"}
+COLUMNS = (
+    *("call", "kind", "activity", "call_id", "start_ns", "end_ns", "process_id", "thread_id", "name"),
+    *("gpu_start_ns", "gpu_end_ns", "device_id"),
+)
+_ROW_NUMBERS = ("call", "activity", "instance")
+_OF_CALLS = {"call_id": "api_call_id"} | {c: c for c in ("start_ns", "end_ns", "process_id", "thread_id")}
+_OF_ACTIVITIES = {"gpu_start_ns": pl.Int64, "gpu_end_ns": pl.Int64, "device_id": pl.Int32}
+
+
+@dataclass(frozen=True, slots=True)
+class AttributedCalls:
+    """The API calls that are attributed to an op instance, with the activities that they launched.
+
+    To save memory, only row numbers, kinds and names are stored. Other columns are gathered from the tables whenever
+    they are selected.
+
+    Attributes:
+        frames: Function that returns the declared table with a given name.
+        stored: ``call``, ``kind``, ``activity``, ``name``, ``instance``. Row numbers have 32 bits.
+    """
+
+    frames: Frames
+    stored: pl.DataFrame
+
+    @classmethod
+    def from_rows(cls, frames: Frames, calls: pl.DataFrame) -> Self:
+        """Store the rows of ``launching_calls``, which have the additional column ``instance``."""
+        return cls(frames, calls.select(pl.col(_ROW_NUMBERS).cast(pl.UInt32), "kind", "name"))
+
+    def select(self, columns: Sequence[str], rows: pl.Series | None = None) -> pl.DataFrame:
+        """Return columns of ``launching_calls``, or the column ``instance``.
+
+        Args:
+            columns: Names of the columns.
+            rows: Numbers of the rows to return, or None for all rows.
+        """
+        of_calls = [c for c in columns if c in _OF_CALLS]
+        of_activities = [c for c in columns if c in _OF_ACTIVITIES]
+        needed = {*columns, *(["call"] if of_calls else []), *(["activity", "kind"] if of_activities else [])}
+        stored = self.stored.select(c for c in self.stored.columns if c in needed)
+        stored = stored if rows is None else stored.select(pl.all().gather(rows))
+        parts = [stored.with_columns(pl.col(c).cast(pl.Int64) for c in _ROW_NUMBERS if c in columns)]
+        parts += [self._columns_of_calls(stored["call"], of_calls)] if of_calls else []
+        parts += [self._columns_of_activities(stored, of_activities)] if of_activities else []
+        return pl.concat(parts, how="horizontal").select(columns)
+
+    def _columns_of_calls(self, call: pl.Series, columns: Sequence[str]) -> pl.DataFrame:
+        """Return columns of API calls, whose row numbers are given."""
+        api_calls = self.frames("api_calls").select(**{c: _OF_CALLS[c] for c in columns}).collect()
+        return api_calls.select(pl.all().gather(call))
+
+    def _columns_of_activities(self, stored: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+        """Return columns of activities, whose kinds and row numbers are given."""
+        kinds = [kind for kind in TABLES if kind in stored["kind"].unique()]
+        empty = pl.DataFrame(schema={c: _OF_ACTIVITIES[c] for c in columns})
+        tables = [empty, *(_read_activities(self.frames, kind).select(columns).collect() for kind in kinds)]
+        heights = pl.Series([table.height for table in tables], dtype=pl.UInt32)
+        first = stored.select(
+            pl.col("kind").replace_strict(kinds, heights.cum_sum()[:-1], default=None, return_dtype=pl.UInt32)
+        ).to_series()
+        return pl.concat(tables).select(pl.all().gather(stored["activity"] + first))
 
 
 def launching_calls(frames: Frames) -> pl.DataFrame:
@@ -51,18 +116,13 @@ def launching_calls(frames: Frames) -> pl.DataFrame:
 def _activities_of_calls(frames: Frames, kind: str, keys: pl.DataFrame) -> pl.DataFrame:
     """Return the activities of one kind that API calls launched, with their times, devices and kernel names."""
     name = pl.col("short_name") if kind == "kernel" else pl.lit(None, pl.Categorical)
-    on_gpu = kind in ON_GPU
-    activities = (
-        frames(TABLES[kind])
-        .select(
-            *CALL,
-            pl.lit(kind, KINDS).alias("kind"),
-            pl.int_range(pl.len()).alias("activity"),
-            (pl.col("start_ns") if on_gpu else pl.lit(None, pl.Int64)).alias("gpu_start_ns"),
-            (pl.col("end_ns") if on_gpu else pl.lit(None, pl.Int64)).alias("gpu_end_ns"),
-            "device_id",
-            name.alias("kernel_name"),
-        )
-        .collect()
-    )
+    numbers = pl.lit(kind, KINDS).alias("kind"), pl.int_range(pl.len()).alias("activity")
+    columns = [*CALL, *numbers, *_OF_ACTIVITIES, name.alias("kernel_name")]
+    activities = _read_activities(frames, kind).select(columns).collect()
     return activities.drop(CALL).with_columns(call=find_first_rows(keys, activities.select(CALL))).drop_nulls("call")
+
+
+def _read_activities(frames: Frames, kind: str) -> pl.LazyFrame:
+    """Return the activities of one kind, with their times on the GPU. Synchronizations have no times on the GPU."""
+    time = pl.col if kind in ON_GPU else lambda _: pl.lit(None, pl.Int64)
+    return frames(TABLES[kind]).with_columns(gpu_start_ns=time("start_ns"), gpu_end_ns=time("end_ns"))

@@ -16,7 +16,7 @@ import polars as pl
 from tracekit.core.iterations import find_iterations
 from tracekit.core.ops import Ops
 from tracekit.core.rollup import breakdown, groups, statistics
-from tracekit.core.rollup.measures import METRICS, Measures
+from tracekit.core.rollup.measures import CALL_COLUMNS, METRICS, Measures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -114,7 +114,7 @@ class Rollup:
 
         The columns are those of ``Measures.calls``, and ``iteration``.
         """
-        return self.select_calls(*self.measures.calls.columns)
+        return self.select_calls(*CALL_COLUMNS)
 
     @property
     def kernels(self) -> pl.DataFrame:
@@ -122,13 +122,13 @@ class Rollup:
 
         ``kernel_gpu`` is the duration of the kernel in ns, and ``kernel_api`` the duration of its API call.
         """
-        return self.select_kernels(*self.measures.calls.columns)
+        return self.select_kernels(*CALL_COLUMNS)
 
     @property
     def memory(self) -> pl.DataFrame:
         """The memory copies and sets of the op instances in aggregated iterations, with the columns of ``kernels``."""
         rows = self._rows_of_kinds("memset", "memcpy")
-        return _add_durations(self._gather_calls(rows, self.measures.calls.columns))
+        return _add_durations(self._gather_calls(rows, CALL_COLUMNS))
 
     def select_instances(self, *columns: str) -> pl.DataFrame:
         """Return columns of the op instances in aggregated iterations.
@@ -168,9 +168,8 @@ class Rollup:
 
     def _gather_calls(self, rows: pl.Series, columns: Iterable[str]) -> pl.DataFrame:
         """Return the given rows and columns of ``Measures.calls``, and ``iteration``."""
-        calls = self.measures.calls
-        iteration = self.iteration.gather(calls["instance"].gather(rows))
-        return calls.select(pl.col(*columns).gather(rows)).with_columns(iteration=iteration)
+        calls = self.measures.select_calls(*dict.fromkeys((*columns, "instance")), rows=rows)
+        return calls.with_columns(iteration=self.iteration.gather(calls["instance"])).select(*columns, "iteration")
 
     def _rows_of_kinds(self, *kinds: str) -> pl.Series:
         """Return the row numbers in ``Measures.calls`` of the activities of some kinds in aggregated iterations.
@@ -186,7 +185,7 @@ class Rollup:
 
         Only the order is cached, because a copy of all columns needs about 120 bytes per call.
         """
-        calls = self.measures.calls.select("name", "op", "start_ns", "index", "call_id", "activity")
+        calls = self.measures.select_calls("name", "op", "start_ns", "index", "call_id", "activity")
         names = calls.select("name").unique().with_columns(rank=pl.col("name").cast(pl.String).rank("dense"))
         rank = calls.select("name").join(names, on="name", how="left", maintain_order="left", nulls_equal=True)["rank"]
         op_and_name = pl.col("op") * (names.height + 1) + rank.cast(pl.Int64).fill_null(0)

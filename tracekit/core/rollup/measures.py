@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals, tensor_cores
-from tracekit.core.ops.calls import ON_GPU
+from tracekit.core.ops.calls import COLUMNS, ON_GPU
 from tracekit.core.ops.shapes import infer_formats_and_output_shapes
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 METRICS = ("cpu", "gpu", "api", "overhead", "idle")
 _DURATION = pl.col("end_ns") - pl.col("start_ns")
+_OF_INSTANCES = ("op", "index")
+_OF_KERNELS = ("long_name", "uses_tc", "tc_unknown")
+CALL_COLUMNS = (*COLUMNS, "instance", *_OF_INSTANCES, *_OF_KERNELS)
+"""Names of the columns of ``Measures.calls``."""
 AMD = r"(?i)\b(?:AMD|Radeon|Instinct|gfx\d+|MI\d{3}X?)\b"
 _HALF = {"dlprof": ("float16",), "extended": ("float16", "bfloat16")}
 
@@ -32,7 +36,7 @@ _HALF = {"dlprof": ("float16",), "extended": ("float16", "bfloat16")}
 class Measures:
     """Times and properties of the ops of a capture.
 
-    Each property except ``gpu_activities`` and ``gpu_extents`` is computed on first access and cached.
+    Each property except ``calls``, ``gpu_activities`` and ``gpu_extents`` is computed on first access and cached.
 
     Attributes:
         ops: The ops of the capture.
@@ -59,7 +63,7 @@ class Measures:
         )
         return instances.hstack(times.with_columns(overhead=pl.col("cpu") - pl.col("api")))
 
-    @functools.cached_property
+    @property
     def calls(self) -> pl.DataFrame:
         """The API calls of ops, with properties of the kernels that they launched.
 
@@ -68,10 +72,33 @@ class Measures:
         the kernel does not show whether it uses Tensor Cores, or if the GPU is made by AMD. In DLProf's mode, kernels
         of one op with the same short name are regarded as one kernel.
         """
-        rows = self.ops.calls
-        op = self.ops.instances.select(pl.col("op", "index").gather(rows["instance"]))
-        calls = rows.hstack(op).with_row_index("_row")
-        kernels = calls.filter(pl.col("kind") == "kernel")
+        return self.select_calls(*CALL_COLUMNS)
+
+    def select_calls(self, *columns: str, rows: pl.Series | None = None) -> pl.DataFrame:
+        """Return columns of ``calls``.
+
+        Args:
+            columns: Names of the columns.
+            rows: Numbers of the rows to return, or None for all rows.
+        """
+        of_instances = [c for c in columns if c in _OF_INSTANCES]
+        of_kernels = [c for c in columns if c in _OF_KERNELS]
+        of_calls = [c for c in columns if c not in (*_OF_INSTANCES, *_OF_KERNELS)]
+        calls = self.ops.select_calls(*dict.fromkeys((*of_calls, *(["instance"] if of_instances else []))), rows=rows)
+        parts = [calls] if calls.width else []
+        parts += [self.ops.instances.select(pl.col(of_instances).gather(calls["instance"]))] if of_instances else []
+        if of_kernels:
+            properties = self._kernel_properties.select(of_kernels)
+            parts.append(properties if rows is None else properties.select(pl.all().gather(rows)))
+        return pl.concat(parts, how="horizontal").select(columns)
+
+    @functools.cached_property
+    def _kernel_properties(self) -> pl.DataFrame:
+        """The columns of ``calls`` that are null for calls that launched no kernel."""
+        kinds = self.ops.select_calls("kind").to_series()
+        rows = (kinds == "kernel").arg_true()
+        needed = ["activity", "device_id"] if self.mode == "extended" else ["activity", "name", "call_id", "instance"]
+        kernels = self.ops.select_calls(*needed, rows=rows).with_columns(_row=rows)
         names = self.ops.frames("kernels").select("name").collect()["name"].gather(kernels["activity"])
         uses = tensor_cores.uses_tensor_cores(pl.col("long_name"), mode=self.mode)
         if self.mode == "extended":
@@ -81,9 +108,13 @@ class Measures:
             pl.col("uses_tc").fill_null(value=False),
             tc_unknown=pl.col("uses_tc").is_null() & pl.col("long_name").is_not_null(),
         )
-        kernels = kernels if self.mode == "extended" else _unify_by_short_name(kernels)
-        added = kernels.select("_row", "long_name", "uses_tc", "tc_unknown")
-        return calls.join(added, on="_row", how="left", maintain_order="left").drop("_row")
+        if self.mode == "dlprof":
+            instances = self.ops.instances.select(pl.col(_OF_INSTANCES).gather(kernels["instance"]))
+            kernels = _unify_by_short_name(kernels.hstack(instances))
+        all_rows = pl.DataFrame({"_row": pl.int_range(kinds.len(), dtype=pl.UInt32, eager=True)})
+        return all_rows.join(kernels.select("_row", *_OF_KERNELS), on="_row", how="left", maintain_order="left").drop(
+            "_row"
+        )
 
     @functools.cached_property
     def formats(self) -> pl.DataFrame:
@@ -103,7 +134,7 @@ class Measures:
         """
         ops = self.ops.ops
         status = tensor_cores.support_status(pl.col("op_type").cast(pl.String), mode=self.mode)
-        used = self.calls.filter("uses_tc")["op"].unique()
+        used = self.select_calls("op", rows=self._kernel_properties["uses_tc"].arg_true()).to_series().unique()
         uses = pl.int_range(pl.len()).is_in(used.implode())
         formats = self.formats.select("data_format", "output_format", "parameters_format", op=self.instances["op"])
         first = self.instances["index"] == 0
@@ -116,9 +147,9 @@ class Measures:
     @property
     def gpu_activities(self) -> pl.DataFrame:
         """The GPU activities of ops: ``instance``, ``device_id``, ``start_ns``, ``end_ns``, ``kind``, ``uses_tc``."""
-        activities = self.calls.filter(pl.col("kind").is_in(ON_GPU))
-        times = pl.col("gpu_start_ns").alias("start_ns"), pl.col("gpu_end_ns").alias("end_ns")
-        return activities.select("instance", "device_id", *times, "kind", "uses_tc")
+        rows = self.ops.select_calls("kind").to_series().is_in(ON_GPU).arg_true()
+        columns = ("instance", "device_id", "gpu_start_ns", "gpu_end_ns", "kind", "uses_tc")
+        return self.select_calls(*columns, rows=rows).rename({"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"})
 
     @property
     def gpu_extents(self) -> pl.DataFrame:
@@ -146,13 +177,13 @@ class Measures:
         devices = self.ops.frames("devices").select("device_id", pl.col("name").cast(pl.String)).collect()
         calls = self.ops.frames("api_calls").select(pl.col("name").unique().cast(pl.String))
         if calls.select(pl.col("name").str.starts_with("hip").any()).collect().item():
-            return self.ops.calls["device_id"].unique().drop_nulls()
+            return self.ops.select_calls("device_id").to_series().unique().drop_nulls()
         return devices.filter(pl.col("name").str.contains(AMD))["device_id"]
 
     @property
     def _api_times(self) -> pl.DataFrame:
         """The time in which API calls of each instance run: ``instance``, ``api``."""
-        calls = self.ops.calls.select("instance", "start_ns", "end_ns")
+        calls = self.ops.select_calls("instance", "start_ns", "end_ns")
         return intervals.merge_intervals(calls, by=["instance"]).group_by("instance").agg(api=_DURATION.sum())
 
     @property

@@ -63,7 +63,8 @@ def op_instances(rollup: Rollup) -> pl.DataFrame:
     """Return the declared table ``op_instances``, with one row per op instance."""
     instances = rollup.measures.instances
     number = pl.int_range(pl.len())
-    counts = rollup.measures.calls.filter(pl.col("kind") == "kernel").group_by("instance").len("kernel_count")
+    calls = rollup.measures.select_calls("instance", "kind")
+    counts = calls.filter(pl.col("kind") == "kernel").group_by("instance").len("kernel_count")
     kernels = instances.select(instance=number).join(counts, on="instance", how="left", maintain_order="left")
     return instances.select(
         *[*_TIMES, *THREAD, "op_name", "range_id", "sequence_number", "input_names", "input_shapes", "parameters"],
@@ -133,8 +134,8 @@ def op_groups(rollup: Rollup) -> pl.DataFrame:
 
 def activity_ops(rollup: Rollup, table: str) -> pl.DataFrame:
     """Return the op, op instance and iteration of each activity in a table such as ``kernels``, in the same order."""
-    calls, ops = rollup.measures.calls, rollup.measures.ops
-    activities = calls.filter(pl.col("kind") == _KINDS[table])
+    ops = rollup.measures.ops
+    activities = ops.select_calls("kind", "activity", "instance").filter(pl.col("kind") == _KINDS[table])
     rows = ops.frames(table).select(pl.len()).collect().item()
     instance = pl.repeat(None, rows, dtype=pl.Int64, eager=True).scatter(activities["activity"], activities["instance"])
     op = ops.instances["op"].gather(instance)
