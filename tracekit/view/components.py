@@ -72,9 +72,9 @@ def number_card(label: str, value: str, note: str = "") -> Any:
 
 
 def format_duration(nanoseconds: int) -> str:
-    """Format a duration with three decimals in the largest unit in which it is at least 1."""
+    """Format a duration or a difference with three decimals in the largest unit in which its size is at least 1."""
     for factor, unit in UNITS:
-        if nanoseconds >= factor:
+        if abs(nanoseconds) >= factor:
             return f"{nanoseconds / factor:,.3f} {unit}"
     return f"{nanoseconds:,} ns"
 

@@ -93,12 +93,13 @@ def _totals_panel(context: Context, other: Aggregated, times: tuple[int, int] | 
     if times is None:
         return None
     before, after = times
-    change = f"{(after - before) * 100 / before:+.2f} %" if before else ""
+    change = after - before
+    exact = f"{change:+,} ns" + (f", {change * 100 / before:+.2f} %" if before else "")
     return html.Dl(
         [
             components.number_card("A", components.format_duration(before), _side_label(context, context.state.at)),
             components.number_card("B", components.format_duration(after), _side_label(context, other)),
-            components.number_card("Change", f"{after - before:+,} ns", change),
+            components.number_card("Change", "+" * (change > 0) + components.format_duration(change), exact),
         ],
         className="numbers",
     )
