@@ -171,6 +171,7 @@ def template(*, dark: bool) -> Any:
         "ticks": "",
         "title": {"standoff": 8},
     }
+    invisible_ticks = {"ticks": "outside", "ticklen": 4, "tickcolor": "rgba(0,0,0,0)"}  # a gap before the labels
     layout = {
         "font": {"family": FONT, "size": 13, "color": colors.text},
         "title": {"font": {"size": 15}, "x": 0, "xref": "container", "xanchor": "left", "pad": {"l": 8}},
@@ -178,7 +179,7 @@ def template(*, dark: bool) -> Any:
         "plot_bgcolor": colors.background,
         "colorway": dark_colors(COLORS) if dark else list(COLORS),
         "xaxis": axis,
-        "yaxis": axis,
+        "yaxis": axis | invisible_ticks,
         "separators": ".,",
         "margin": {"l": 8, "r": 16, "t": 48, "b": 8},
         "hoverlabel": {
