@@ -63,12 +63,10 @@ class Ops:
         """
         return Capture(self.frames)
 
-    @functools.cached_property
+    @property
     def dialect(self) -> Dialect:
         """The dialect of the capture."""
-        if self.name is not None:
-            return find_dialect(self.name)
-        return next(d for d in DIALECTS.values() if d.matches(self.capture.texts))
+        return self._tables.dialect
 
     @property
     def timeline(self) -> Timeline:
@@ -115,16 +113,26 @@ class Ops:
     @functools.cached_property
     def _tables(self) -> _Tables:
         """The ops, their instances and their calls. The data from which they are derived is freed."""
-        timeline = self.dialect.timeline(self.capture)
+        dialect, timeline = self._find_instances()
         instances, calls = _attribute(launching_calls(self.frames), timeline.instances)
         instances, ops = _number_ops(instances, timeline.folding)
         stored = AttributedCalls.from_rows(self.frames, calls)
-        return _Tables(replace(timeline, instances=timeline.instances.clear()), instances, ops, stored)
+        return _Tables(dialect, replace(timeline, instances=timeline.instances.clear()), instances, ops, stored)
+
+    def _find_instances(self) -> tuple[Dialect, Timeline]:
+        """Return the dialect of the capture, and its op instances."""
+        capture = self.capture
+        if self.name is not None:
+            dialect = find_dialect(self.name)
+        else:
+            dialect = next(d for d in DIALECTS.values() if d.matches(capture.texts))
+        return dialect, dialect.timeline(capture)
 
 
 class _Tables(NamedTuple):
     """The cached properties of ``Ops``, which are computed together."""
 
+    dialect: Dialect
     timeline: Timeline
     instances: pl.DataFrame
     ops: pl.DataFrame

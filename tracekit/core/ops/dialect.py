@@ -180,7 +180,7 @@ def with_parsed_names(ranges: pl.DataFrame, parsed: pl.DataFrame) -> pl.DataFram
 
     Args:
         ranges: The ranges, with the column ``text`` (Categorical).
-        parsed: One row per distinct name: ``text`` (String) and the parsed columns.
+        parsed: One row per distinct name: ``text`` (Categorical or String) and the parsed columns.
     """
     parsed = parsed.with_columns(pl.col("text").cast(pl.Categorical))
     return ranges.join(parsed, on="text", how="left", maintain_order="left")

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import polars as pl
 
+from tracekit.core.categorical import map_categories
 from tracekit.core.forests import roots
 from tracekit.core.intervals.axis import null_unless
 from tracekit.core.ops.dialect import Capture, Dialect, Timeline, op_paths, timeline_instances, with_parsed_names
 
 _OP_NAME = r"^(?:autograd::engine::|torch::|aten::)|, (?:seq|op_id) = \d|, sizes = \["
 _EVALUATES = "autograd::engine::evaluate_function: "
+_SIZES, _INPUT_IDS = ", sizes = [", ", input_op_ids = ["
+_SHAPES = r", sizes = (\[[\[\]\d, ]*\])"
 _ARGUMENTS = r", (?:seq = |op_id = |sizes = \[|input_op_ids = \[)"
 _SCOPE = r"[.#]"
 _QUALIFIED = r"^[a-z_]\w*(?:::\w+)+$"
@@ -34,13 +37,13 @@ def _has_emitted_ranges(texts: pl.DataFrame) -> bool:
 
 
 def _timeline(capture: Capture) -> Timeline:
-    names = capture.texts["text"].drop_nulls().unique(maintain_order=True)
+    names = capture.ranges["text"].drop_nulls().unique()
     ranges = with_parsed_names(capture.ranges, _parse_names(names))
     parent = capture.nested_ranges.parent
     flags = ranges.select(pl.col("has_op_name", "may_have_op_name").fill_null(value=False))
     ranges = ranges.with_columns(is_framework_op=_are_framework_ops(parent, *flags))
     op = _outermost_framework_ops(parent, ranges["is_framework_op"])
-    tree, named = op_paths(parent, ranges["label"].cast(pl.Categorical))
+    tree, named = op_paths(parent, ranges["label"])
     ranges = ranges.with_columns(
         op_name=named["path"],
         label=named["label"],
@@ -60,37 +63,72 @@ def _timeline(capture: Capture) -> Timeline:
 def _parse_names(texts: pl.Series) -> pl.DataFrame:
     """Parse the distinct names of ranges.
 
+    Args:
+        texts: The distinct names (Categorical).
+
     Returns:
         One row per name: ``text``, ``has_op_name`` (whether the name is certainly that of an op), ``may_have_op_name``
-        (whether it may be the name of an op, depending on the enclosing ranges), ``label``, ``type``,
-        ``sequence_number``, ``input_shapes``, ``backward``.
+        (whether it may be the name of an op, depending on the enclosing ranges), ``label`` (Categorical), ``type``,
+        ``sequence_number``, ``input_shapes`` (Categorical), ``backward``.
     """
-    text, label = pl.col("text"), pl.col("label")
-    frame = pl.DataFrame({"text": texts}).with_columns(has_op_name=text.str.contains(_OP_NAME))
-    frame = frame.with_columns(label=pl.when("has_op_name").then(_op_name_expr(text)).otherwise(text))
-    node = text.str.starts_with(_EVALUATES) | label.str.contains(_BACKWARD)
-    qualified = label.str.contains(_QUALIFIED) | node | ~label.str.starts_with("aten::").any()
-    may_have_op_name = pl.col("has_op_name") & ~label.str.contains(_SCOPE)
+    text = pl.col("string")
+    frame = pl.DataFrame({"text": texts, "string": texts.cast(pl.String)})
+    frame = frame.with_columns(has_arguments=text.str.contains(_OP_NAME))
+    name = pl.when("has_arguments").then(_name_without_arguments_expr(text)).otherwise(text)
+    frame = frame.select(
+        "text",
+        "has_arguments",
+        name=name.cast(pl.Categorical),
+        sequence_number=text.str.extract(r", seq = (\d{1,18})").cast(pl.Int64),
+        input_shapes=_input_shapes_expr(text),
+    )
+    key = ["name", "has_arguments"]
+    names = _parse_names_without_arguments(frame.select(key).unique())
+    parsed = frame.join(names, on=key, how="left", maintain_order="left").drop(key)
+    arguments = ["sequence_number", "input_shapes"]
+    return parsed.with_columns(pl.when("has_op_name").then(c).alias(c) for c in arguments)
+
+
+def _parse_names_without_arguments(names: pl.DataFrame) -> pl.DataFrame:
+    """Parse the names of ranges without the arguments of ops. Names of a capture differ mostly in their arguments.
+
+    Args:
+        names: ``name`` (Categorical) and ``has_arguments`` (whether the range looks like an op). The pairs are distinct.
+
+    Returns:
+        The columns of ``names`` and those columns of ``_parse_names`` that do not depend on arguments.
+    """
+    text, label = pl.col("name").cast(pl.String), pl.col("label")
+    stripped = pl.when("has_arguments").then(text.str.strip_prefix(_EVALUATES)).otherwise(text)
+    frame = names.with_columns(label=stripped, evaluates=text.str.starts_with(_EVALUATES))
+    is_backward = pl.col("evaluates") | label.str.contains(_BACKWARD)
+    qualified = label.str.contains(_QUALIFIED) | is_backward | ~label.str.starts_with("aten::").any()
+    may_have_op_name = pl.col("has_arguments") & ~label.str.contains(_SCOPE)
     frame = frame.with_columns(has_op_name=may_have_op_name & qualified, may_have_op_name=may_have_op_name)
-    return frame.with_columns(
+    return frame.select(
+        *["name", "has_arguments", "has_op_name", "may_have_op_name"],
+        label.cast(pl.Categorical),
         type=pl.when("has_op_name").then(label.str.extract(r"([^:]+)$")),
-        sequence_number=pl.when("has_op_name").then(text.str.extract(r", seq = (\d{1,18})").cast(pl.Int64)),
-        input_shapes=pl.when("has_op_name").then(
-            text.str.extract(r", sizes = (\[[\[\]\d, ]*\])").str.replace_all(" ", "")
-        ),
-        backward=pl.col("has_op_name")
-        & (
-            text.str.starts_with(_EVALUATES)
-            | label.str.contains(_BACKWARD)
-            | label.str.starts_with("torch::autograd::")
-        ),
+        backward=pl.col("has_op_name") & (is_backward | label.str.starts_with("torch::autograd::")),
     )
 
 
-def _op_name_expr(range_name: pl.Expr) -> pl.Expr:
-    """Return an expression for the name of an op: the name of its range without the prefix and the arguments."""
-    name = range_name.str.strip_prefix(_EVALUATES).cast(pl.Binary)
-    return name.bin.head(name.cast(pl.String).str.find(_ARGUMENTS).fill_null(name.bin.size())).cast(pl.String)
+def _name_without_arguments_expr(range_name: pl.Expr) -> pl.Expr:
+    """Return an expression for the name of a range without the arguments of the op."""
+    name = range_name.cast(pl.Binary)
+    return name.bin.head(range_name.str.find(_ARGUMENTS).fill_null(name.bin.size())).cast(pl.String)
+
+
+def _input_shapes_expr(range_name: pl.Expr) -> pl.Expr:
+    """Return an expression for the shapes of the inputs of an op as JSON (Categorical). It is null if there are none.
+
+    The shapes are cut out of the name first, because they have fewer distinct values than the name.
+    """
+    name = range_name.cast(pl.Binary)
+    start, stop = (range_name.str.find(c, literal=True).cast(pl.Int64) for c in (_SIZES, _INPUT_IDS))
+    length = pl.when(stop > start).then(stop).otherwise(name.bin.size().cast(pl.Int64)) - start
+    argument = name.bin.slice(start, length).cast(pl.String).cast(pl.Categorical)
+    return map_categories(argument, lambda a: a.str.extract(_SHAPES).str.replace_all(" ", ""))
 
 
 def _are_framework_ops(parent: pl.Series, has_op_name: pl.Series, may_have_op_name: pl.Series) -> pl.Series:
