@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,19 @@ def causes_at(tables: Tables, thread: int, t: int) -> set[str]:
     return causes
 
 
+def assert_totals_match(totals: idle.IdleTimeTotals, pieces: pl.DataFrame) -> None:
+    """Check the sums over causes against the intervals with their causes and names."""
+    by_cause: Counter[str] = Counter()
+    by_name: Counter[tuple[str, str | None]] = Counter()
+    for start, end, cause, name in pieces.select("start_ns", "end_ns", "cause", "name").rows():
+        by_cause[cause] += end - start
+        by_name[cause, name] += end - start
+    ordered = sorted(by_cause.items(), key=lambda c: (-c[1], PRIORITY[c[0]]))
+    assert totals.totals.rows() == ordered
+    names = [(-time, name) for (cause, name), time in by_name.items() if cause == ordered[0][0] and name is not None]
+    assert totals.main_name == (min(names)[1] if names else None)
+
+
 @given(captures())
 def test_by_brute_force(tables: Tables) -> None:
     expected: dict[int, dict[int, tuple[str, int | None]]] = {}
@@ -147,6 +161,8 @@ def test_by_brute_force(tables: Tables) -> None:
             assert t not in moments
             moments[t] = row["cause"], row["thread_id"]
     assert found == expected
+    if not pieces.is_empty():
+        assert_totals_match(idle.sum_idle_times(lazy, gaps), pieces)
     summed = apply_rule(lazy, "gpu_idle_causes:rows=-1").data
     listed = apply_rule(lazy, "gpu_idle_gaps:rows=-1").data
     for device, moments in expected.items():

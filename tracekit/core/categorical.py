@@ -29,6 +29,24 @@ def map_categories(column: pl.Expr, function: Callable[[pl.Expr], pl.Expr]) -> p
     return column.map_batches(map_distinct, return_dtype=pl.Categorical)
 
 
+def match_categories(column: pl.Expr, condition: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
+    """Return whether each string of a Categorical column satisfies a condition, which is false for a null.
+
+    The condition is evaluated once for each distinct string.
+
+    Args:
+        column: A Categorical column.
+        condition: Maps an expression of strings to an expression of booleans.
+    """
+
+    def is_match(values: pl.Series) -> pl.Series:
+        distinct = values.unique().drop_nulls()
+        matches = pl.select(condition(pl.lit(distinct).cast(pl.String))).to_series()
+        return values.is_in(distinct.filter(matches).implode()).fill_null(value=False)
+
+    return column.map_batches(is_match, return_dtype=pl.Boolean)
+
+
 def string_ranks(column: pl.Expr) -> pl.Expr:
     """Return the rank of each string among the distinct strings of a column.
 

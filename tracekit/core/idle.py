@@ -10,12 +10,12 @@ causes therefore add up to the idle time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.categorical import map_categories
+from tracekit.core.categorical import match_categories
 from tracekit.core.intervals import Axis, NestingIndex
 from tracekit.core.rollup.breakdown import LOADER_NAME_PATTERN
 
@@ -54,6 +54,7 @@ TRACED_CALL = 27  # event class of traced calls; other rows are samples and bloc
 _THREAD = ["process_id", "thread_id"]
 _CALL_KEY = ["process_id", "correlation_id"]
 _TIMES = ["start_ns", "end_ns"]
+_DURATION = pl.col("end_ns") - pl.col("start_ns")
 _TRACK = ["device_id", *_THREAD]
 _CALL_CAUSES = (
     ("module_loading", MODULE_LOAD_PATTERN),
@@ -71,6 +72,8 @@ COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
     "name": pl.Categorical,
 }
 """Columns of the intervals that ``divide_idle_times`` returns."""
+
+_NO_EVENTS = pl.DataFrame(schema={c: t for c, t in COLUMNS.items() if c != "cause"})
 
 
 def idle_times(frames: Frames) -> pl.DataFrame:
@@ -95,30 +98,107 @@ def divide_idle_times(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
         and ``thread_id`` identify the thread whose events explain the interval. ``name`` is the innermost API call, OS
         call or range that is the cause. These columns are null if they are unknown.
     """
+    typed = [_cast_intervals(p.named_times().with_columns(_cause_expr(p.cause))) for p in _divide(frames, idle)]
+    return pl.concat(typed).filter(_has_duration_expr()).sort("device_id", "start_ns")
+
+
+class IdleTimeTotals(NamedTuple):
+    """The idle time of GPUs by cause.
+
+    Attributes:
+        totals: One row per cause, longest time first: ``cause`` and ``time_ns``.
+        main_name: Name of the API call, OS call, range or other event that covers most of the time of the first cause,
+            or None if no event is known.
+    """
+
+    totals: pl.DataFrame
+    main_name: str | None
+
+
+def sum_idle_times(frames: Frames, idle: pl.DataFrame) -> IdleTimeTotals:
+    """Sum the idle time of GPUs by cause, which is faster than summing the intervals of ``divide_idle_times``.
+
+    Args:
+        frames: Function that returns the declared table with a given name.
+        idle: Disjoint intervals in which GPUs are idle, as for ``divide_idle_times``. At least one is not empty.
+    """
+    totals: list[tuple[str, int]] = []
+
+    def total_ns(part: _Part) -> int:
+        totals.append((part.cause, part.times.select(_DURATION.sum()).item()))
+        return totals[-1][1]
+
+    main = max(_divide(frames, idle, by_event=False), key=total_ns)
+    rows = [(cause, time) for cause, time in totals if time]
+    frame = pl.DataFrame(rows, schema={"cause": COLUMNS["cause"], "time_ns": pl.Int64}, orient="row")
+    return IdleTimeTotals(frame.sort("time_ns", "cause", descending=[True, False]), main.longest_name())
+
+
+class _Part(NamedTuple):
+    """The part of the idle time that has the same cause.
+
+    Attributes:
+        cause: The cause, a key of ``CAUSES``.
+        times: The disjoint intervals of this part, with the columns ``_TRACK``, ``start_ns`` and ``end_ns``.
+        events: The events of CPU threads that are the cause, with the same columns and ``name``. It has no rows if the
+            cause is not an event.
+    """
+
+    cause: str
+    times: pl.DataFrame
+    events: pl.DataFrame
+
+    def named_times(self) -> pl.DataFrame:
+        """Return the intervals with the column ``name``: the name of the innermost event, or null if there is none."""
+        innermost = NestingIndex.from_intervals(self.events, _TRACK).innermost(self.times, "start_ns")
+        return self.times.with_columns(name=self.events["name"].gather(innermost))
+
+    def longest_name(self) -> str | None:
+        """Return the name with the longest total time, or None if no event has a name.
+
+        If several names have the same time, the alphabetically first one is returned.
+        """
+        times, _ = _split_by_overlap(self.times, self.events)
+        named = (
+            self._replace(times=times).named_times().drop_nulls("name").group_by("name").agg(time_ns=_DURATION.sum())
+        )
+        longest = named.filter(pl.col("time_ns") == pl.col("time_ns").max())
+        return longest.select(pl.col("name").cast(pl.String).min()).to_series().first()
+
+
+def _divide(frames: Frames, idle: pl.DataFrame, *, by_event: bool = True) -> Iterator[_Part]:
+    """Divide the idle intervals of GPUs into one part per cause, in the order of ``CAUSES``.
+
+    Args:
+        frames: Function that returns the declared table with a given name.
+        idle: Disjoint intervals in which GPUs are idle.
+        by_event: Whether intervals are divided where an event starts or ends.
+    """
     waits = _add_launching_threads(idle, _gpu_launches(frames))
     rest = waits.select(*_TRACK, "start_ns", end_ns=pl.col("launched_ns"))
-    pieces = [waits.select(*_TRACK, start_ns="launched_ns", end_ns="end_ns").with_columns(_cause_expr("launched"))]
+    yield _Part("launched", waits.select(*_TRACK, start_ns="launched_ns", end_ns="end_ns"), _NO_EVENTS)
     rest = rest.filter(_has_duration_expr())
     has_thread = pl.col("thread_id").is_not_null() & pl.col("process_id").is_not_null()
-    pieces.append(rest.filter(~has_thread).with_columns(_cause_expr("other")))
-    rest = rest.filter(has_thread)
+    without_thread, rest = rest.filter(~has_thread), rest.filter(has_thread)
     tracks = rest.select(_TRACK).unique()
     for cause, events in _cpu_events_by_cause(frames):
         relevant = events.join(tracks, on=_THREAD, how="inner")
         if relevant.is_empty():
             continue
-        covered, rest = _split_by_overlap(rest, relevant)
-        names = relevant["name"].gather(NestingIndex.from_intervals(relevant, _TRACK).innermost(covered, "start_ns"))
-        pieces.append(covered.with_columns(_cause_expr(cause), names.alias("name")))
-    pieces.append(rest.with_columns(_cause_expr("other")))
-    typed = [_cast_intervals(p) for p in pieces]
-    return pl.concat(typed).filter(_has_duration_expr()).sort("device_id", "start_ns")
+        covered, rest = _split_by_overlap(rest, relevant if by_event else _merge_events(relevant, rest["end_ns"].max()))
+        yield _Part(cause, covered, relevant)
+    yield _Part("other", pl.concat([without_thread, rest]), _NO_EVENTS)
+
+
+def _merge_events(events: pl.DataFrame, last_ns: object) -> pl.DataFrame:
+    """Merge the events of each track that overlap or touch. Events with a null end extend to ``last_ns``."""
+    ends = pl.col("end_ns").fill_null(pl.lit(last_ns, pl.Int64))
+    return intervals.merge_intervals(events.with_columns(ends), by=_TRACK)
 
 
 def _cast_intervals(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return intervals with the columns and types of ``COLUMNS``. A missing column ``name`` is filled with nulls."""
-    named = rows if "name" in rows.columns else rows.with_columns(name=pl.lit(None))
-    return named.select(pl.col(column).cast(dtype) for column, dtype in COLUMNS.items())
+    """Return intervals with the columns and types of ``COLUMNS``."""
+    return rows.select(pl.col(column).cast(dtype) for column, dtype in COLUMNS.items())
 
 
 def _cause_expr(cause: str) -> pl.Expr:
@@ -209,7 +289,7 @@ def name_matches_expr(pattern: str) -> pl.Expr:
 
     The pattern is applied once to each distinct name. The result is false for a null.
     """
-    return map_categories(pl.col("name"), lambda n: pl.when(n.str.contains(pattern)).then(n)).is_not_null()
+    return match_categories(pl.col("name"), lambda names: names.str.contains(pattern))
 
 
 def _scheduled_out_times(frames: Frames) -> pl.DataFrame:

@@ -99,37 +99,22 @@ def _report_idle(activity: IterationActivity, device: int, causes: dict[str, int
     main = max(causes, key=lambda c: causes[c])
     parts = ", ".join(f"{_CAUSES[c]} for {format_duration(t)}" for c, t in causes.items() if t)
     where = longest_interval(gaps)
-    by_cause = _idle_times_by_cpu_activity(activity, device, gaps)
+    gaps_of_device = gaps.with_columns(device_id=pl.lit(device, pl.Int32))
+    idle_times = idle.sum_idle_times(activity.rollup.measures.ops.frames, gaps_of_device)
     problem = f"GPU {device} is idle for {activity.share(time):.0f} % of the time"
     longest = format_duration(where[1] - where[0])
-    evidence = f"{parts}; {_describe_main_cause(by_cause)}; {launches} launches; the longest gap took {longest}"
+    evidence = f"{parts}; {_describe_main_cause(idle_times)}; {launches} launches; the longest gap took {longest}"
     advice = _ADVICE.get(main) or cpu_advice(activity, causes["cpu"], launches)
     figures = {"device_id": device, "idle_ns": time, "gaps": gaps.height, "launches": launches}
     figures |= {"length_ns": activity.duration_ns, **{f"{c}_ns": t for c, t in causes.items()}}
-    figures |= {f"idle_{cause}_ns": time_ns for cause, time_ns, _ in by_cause.iter_rows()}
+    figures |= {f"idle_{cause}_ns": time_ns for cause, time_ns in idle_times.totals.iter_rows()}
     yield Finding("idle_by_cause", problem, evidence, advice, time, activity.share(time), gaps.height, *where, figures)
 
 
-def _idle_times_by_cpu_activity(activity: IterationActivity, device: int, gaps: pl.DataFrame) -> pl.DataFrame:
-    """Return the idle time of a device by cause, longest time first.
-
-    The columns are ``cause``, ``time_ns``, and ``name``: the call, range or other event that covers most of this time.
-    """
-    idle_times = idle.divide_idle_times(
-        activity.rollup.measures.ops.frames, gaps.with_columns(device_id=pl.lit(device, pl.Int32))
-    )
-    named = (
-        idle_times.group_by("cause", "name").agg(time_ns=DURATION.sum()).with_columns(pl.col("name").cast(pl.String))
-    )
-    named = named.sort("time_ns", "name", descending=[True, False])
-    causes = named.group_by("cause").agg(pl.col("time_ns").sum(), pl.col("name").drop_nulls().first())
-    return causes.sort("time_ns", "cause", descending=[True, False])
-
-
-def _describe_main_cause(by_cause: pl.DataFrame) -> str:
-    """Describe the cause in the first row, such as ``the main cause is api call (cudaMalloc) with 1.25 ms``."""
-    cause, time, name = by_cause.row(0)
-    inside = f" ({shorten_name(name)})" if name else ""
+def _describe_main_cause(idle_times: idle.IdleTimeTotals) -> str:
+    """Describe the main cause of idle time, such as ``the main cause is api call (cudaMalloc) with 1.25 ms``."""
+    cause, time = idle_times.totals.row(0)
+    inside = f" ({shorten_name(idle_times.main_name)})" if idle_times.main_name else ""
     return f"the main cause is {cause.replace('_', ' ')}{inside} with {format_duration(time)}"
 
 

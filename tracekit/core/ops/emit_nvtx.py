@@ -93,7 +93,7 @@ def _parse_names_without_arguments(names: pl.DataFrame) -> pl.DataFrame:
     """Parse the names of ranges without the arguments of ops. Names of a capture differ mostly in their arguments.
 
     Args:
-        names: ``name`` (Categorical) and ``has_arguments`` (whether the range looks like an op). The pairs are distinct.
+        names: Distinct pairs of ``name`` (Categorical) and ``has_arguments`` (whether the range looks like an op).
 
     Returns:
         The columns of ``names`` and those columns of ``_parse_names`` that do not depend on arguments.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.categorical import map_categories
+from tracekit.core.categorical import match_categories
 from tracekit.core.recipes.recipe import RANK, Option, Output, RankRequest, Tables, recipe
 from tracekit.core.recipes.sources import KERNEL_NAMES, read_kernels
 from tracekit.core.reports.names import memcpy_label, memset_label
@@ -139,7 +139,7 @@ def _read_activities(request: RankRequest) -> pl.DataFrame:
     The columns are those that identify the stream and the API call, ``start_ns``, ``end_ns``, ``name`` and ``kind``.
     """
     columns = (*_STREAM, "correlation_id", *_TIMES)
-    is_nccl = map_categories(pl.col("name"), lambda n: pl.when(n.str.contains(_NCCL)).then(n)).is_not_null()
+    is_nccl = match_categories(pl.col("name"), lambda names: names.str.contains(_NCCL))
     kind = pl.when(is_nccl).then(pl.lit(COMMUNICATION, _KIND)).otherwise(pl.lit(COMPUTATION, _KIND))
     frames = request.frames
     rows = [
@@ -171,7 +171,7 @@ def _launch_limit_ns(frames: Frames, steps: str) -> int | None:
     """
     if steps == "all":
         return None
-    is_step = map_categories(pl.col("name"), lambda n: pl.when(n.str.starts_with(_STEP)).then(n)).is_not_null()
+    is_step = match_categories(pl.col("name"), lambda names: names.str.starts_with(_STEP))
     step_ranges = frames("nvtx_ranges").filter(is_step).select("name", *_TIMES).collect()
     if step_ranges["name"].n_unique() <= 1:
         return None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.categorical import map_categories
+from tracekit.core.categorical import map_categories, match_categories
 from tracekit.core.recipes.recipe import Option
 from tracekit.core.reports import sources as report_sources
 
@@ -63,4 +63,4 @@ def read_ranges(frames: Frames, domain: str | None = None) -> pl.LazyFrame:
 
 def is_nccl_kernel_expr() -> pl.Expr:
     """Return an expression for whether the Categorical column ``name`` is the name of a kernel of NCCL."""
-    return map_categories(pl.col("name"), lambda n: pl.when(n.str.starts_with("nccl")).then(n)).is_not_null()
+    return match_categories(pl.col("name"), lambda names: names.str.starts_with("nccl"))
