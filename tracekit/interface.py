@@ -187,11 +187,13 @@ class View(Protocol):
         """
         ...
 
-    def model(self, name: str) -> Mapping[str, pl.DataFrame]:
+    def model(self, name: str, *, in_background: bool = False) -> Mapping[str, pl.DataFrame]:
         """Return the tables of a data model by table name.
 
         Args:
             name: Name of the data model: ``dlprof`` for the DLProf database, or ``graph`` for the graph of ops.
+            in_background: Whether tables that take long may still be computed in another thread when the method
+                returns. Accessing such a table waits for it.
         """
         ...
 

@@ -8,7 +8,8 @@ the indexes and views. The user, host, time and command are empty unless they ar
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections import ChainMap
+from typing import TYPE_CHECKING, Any, cast
 
 from tracekit import schemas
 from tracekit.exporters.databases import Database
@@ -35,15 +36,18 @@ OPTIONS: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "time": ("time of creation, YYYY-MM-DD HH:MM:SS", (("aggregations", "start_timestamp"),)),
 }
 _BATCH_ROWS = 1 << 17
+_FINDINGS = "expert_systems_feedback"  # computed while other tables are written, because it takes longest
 
 
 def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, str] | None = None) -> None:
     """Write a trace as a DLProf database."""
-    tables = _apply_options(view.model("dlprof"), options or {})
-    total, written = sum(f.height for f in tables.values()), 0
+    tables = _apply_options(view.model("dlprof", in_background=True), options or {})
+    total, written = sum(tables[name].height for name in tables if name != _FINDINGS), 0
     with Database(path) as database:
         _run_scripts(database, "tables")
-        for name, rows in tables.items():
+        for name in tables:
+            rows = tables[name]
+            total += rows.height if name == _FINDINGS else 0
             for batch in rows.iter_slices(_BATCH_ROWS) if rows.height else ():
                 database.insert(name, _to_sqlite_types(batch))
                 written += batch.height
@@ -51,15 +55,15 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
         _run_scripts(database, "indexes", "views")
 
 
-def _apply_options(tables: Mapping[str, pl.DataFrame], options: Mapping[str, str]) -> dict[str, pl.DataFrame]:
+def _apply_options(tables: Mapping[str, pl.DataFrame], options: Mapping[str, str]) -> Mapping[str, pl.DataFrame]:
     """Return the tables with the values of options. A column that an option sets has the same value in all rows."""
     import polars as pl
 
-    updated = dict(tables)
+    updated: dict[str, pl.DataFrame] = {}
     for name, value in options.items():
         for table, column in OPTIONS[name][1]:
-            updated[table] = updated[table].with_columns(pl.lit(value).alias(column))
-    return updated
+            updated[table] = updated.get(table, tables[table]).with_columns(pl.lit(value).alias(column))
+    return ChainMap(updated, cast("dict[str, pl.DataFrame]", tables))
 
 
 def _run_scripts(database: Database, *files: str) -> None:

@@ -179,12 +179,14 @@ class TraceView:
         rows: pl.DataFrame = getattr(FigureRows(self), name)()
         return rows
 
-    def model(self, name: str) -> Mapping[str, pl.DataFrame]:
+    def model(self, name: str, *, in_background: bool = False) -> Mapping[str, pl.DataFrame]:
         """Return the tables of the DLProf database or of the graph of ops, by table name.
 
         Args:
             name: ``dlprof`` for the database of DLProf 1.8.0, in which the rowid of a row is its row number, counted
                 from 1. ``graph`` for the graph of ops, with the statistics of each op.
+            in_background: Whether tables that take long may still be computed in another thread when the method
+                returns. Accessing such a table waits for it.
 
         Raises:
             UnknownFormatError: The model does not exist.
@@ -196,7 +198,8 @@ class TraceView:
         if name == "graph":
             return graph.tables(rollup_of(self.plan))
         self.prefetch(dlprof.READ_COLUMNS)
-        return dlprof.tables(rollup_of(self.plan))
+        build = dlprof.tables_in_background if in_background else dlprof.tables
+        return build(rollup_of(self.plan))
 
     def compute(
         self, function: Callable[[Callable[[str], pl.LazyFrame]], Result], key: Hashable | None = None

@@ -8,16 +8,17 @@ are those of the capture. Rows and ids are in the order in which DLProf writes t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from tracekit.core.dlprof.aggregated import AggregatedTables
 from tracekit.core.rollup import tables as rollup_tables
-from tracekit.threads import map_in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
     from tracekit.core.rollup import Rollup
 
@@ -31,7 +32,7 @@ _TABLES_AFTER_OPS = (
     *("kernel_time_metrics", "op_nodes", "group_ops", "kernel_summaries", "kernel_iteration_stats"),
     *("kernel_iteration_node", "kernel_summary_metrics", "memory_summary_metrics", "op_type_metrics"),
 )
-_FINDINGS = "expert_systems_feedback"  # takes as long as all other tables, so it is computed in a separate thread
+_FINDINGS = "expert_systems_feedback"
 _TABLES_OF_CALLS: Mapping[str, tuple[str, ...]] = {
     "kernel": ("read_only_grid_block", "read_only_kernels"),
     "memset": ("read_only_memsets",),
@@ -63,8 +64,41 @@ def tables(rollup: Rollup) -> dict[str, pl.DataFrame]:
         The tables, keyed by name, in the order in which DLProf writes the first row of each. Empty tables are last. The
         tables have no id column, because the id of a row is its row number plus 1.
     """
-    database = DlprofDatabase(rollup)
-    return {name: getattr(database, name) for name in database.table_names()}
+    return dict(sorted(tables_in_background(rollup).items(), key=lambda table: table[1].is_empty()))
+
+
+def tables_in_background(rollup: Rollup) -> Mapping[str, pl.DataFrame]:
+    """Build every table of the database. The findings are computed in a separate thread.
+
+    Returns:
+        The tables, keyed by name, in the order of ``DlprofDatabase.table_names``. Accessing the findings waits until
+        they are computed.
+    """
+    return _TablesInBackground(DlprofDatabase(rollup))
+
+
+class _TablesInBackground(Mapping[str, pl.DataFrame]):
+    """The tables of a DLProf database by name. The findings are computed in a separate thread.
+
+    The findings take longer than all other tables.
+    """
+
+    def __init__(self, database: DlprofDatabase) -> None:
+        database.compute_shared_frames()
+        pool = ThreadPoolExecutor(1, "tracekit")
+        self._findings = pool.submit(lambda: database.expert_systems_feedback)
+        pool.shutdown(wait=False)
+        self._names = database.table_names()
+        self._tables = {n: getattr(database, n) for n in self._names if n != _FINDINGS}
+
+    def __getitem__(self, name: str) -> pl.DataFrame:
+        return self._findings.result() if name == _FINDINGS else self._tables[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 class DlprofDatabase(AggregatedTables):
@@ -75,13 +109,15 @@ class DlprofDatabase(AggregatedTables):
     """
 
     def table_names(self) -> list[str]:
-        """Return the names of the tables in the order in which DLProf writes their first rows."""
-        names = [*_TABLES_BEFORE_OPS, *self._op_table_names(), *_TABLES_AFTER_OPS]
-        others = [n for n in names if n != _FINDINGS]
-        jobs = [[_FINDINGS], others]
-        list(map_in_order(lambda group: [getattr(self, name) for name in group], jobs, max_threads=2))
-        filled = [n for n in names if getattr(self, n).height]
-        return [*filled, *(n for n in names if n not in filled)]
+        """Return the names of the tables in the order in which DLProf writes their first rows, if they have any."""
+        return [*_TABLES_BEFORE_OPS, *self._op_table_names(), *_TABLES_AFTER_OPS]
+
+    def compute_shared_frames(self) -> None:
+        """Compute the cached frames that both the findings and other tables need.
+
+        Two threads that access a cached property at the same time would both compute it.
+        """
+        _ = self.rollup.ops, self.rollup.breakdown
 
     def _op_table_names(self) -> list[str]:
         """Return the names of the tables that DLProf writes op by op, in the order of their first rows."""
