@@ -163,7 +163,8 @@ class _Part(NamedTuple):
             self._replace(times=times).named_times().drop_nulls("name").group_by("name").agg(time_ns=_DURATION.sum())
         )
         longest = named.filter(pl.col("time_ns") == pl.col("time_ns").max())
-        return longest.select(pl.col("name").cast(pl.String).min()).to_series().first()
+        name: str | None = longest.select(pl.col("name").cast(pl.String).min()).item()
+        return name
 
 
 def _divide(frames: Frames, idle: pl.DataFrame, *, by_event: bool = True) -> Iterator[_Part]:
