@@ -206,3 +206,22 @@ def test_ranges_of_emit_nvtx() -> None:
         "LINEAR_1",
         "LINEAR_1_BPROP",
     ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shapes"),
+    [
+        (", seq = 1, op_id = 2, sizes = [[2, 3], []], input_op_ids = [(1,0), (0,-1)]", "[[2,3],[]]"),
+        (", sizes = [[2, 3]]", "[[2,3]]"),
+        (", input_op_ids = [(1,0)], sizes = [[5]]", "[[5]]"),
+        (", sizes = [[5]], seq = 1", "[[5]]"),
+        (", sizes = [x]", None),
+        (", sizes = [[5", None),
+        (", op_id = 3", None),
+        ("", None),
+    ],
+)
+def test_input_shapes_of_emit_nvtx(arguments: str, shapes: str | None) -> None:
+    ops = captured(("aten::mm" + arguments, 1, 0, 9), ("aten::mm", 1, 10, 19))
+    assert ops.instances["input_shapes"].to_list() == [shapes, None]
+    assert ops.ops["op_name"].to_list() == ["aten::mm"]
