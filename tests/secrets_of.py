@@ -121,7 +121,7 @@ def kind_of_setting(name: bytes) -> str | None:
 
 def of_report(path: Path) -> Iterator[tuple[str, bytes]]:
     opened, apart = Container(Source(path)), take_apart(path)
-    facts, options = (Message(opened.section(n)) for n in ("UI Data", "Analysis Options Data"))
+    facts, options = (Message(opened.read_section(n)) for n in ("UI Data", "Analysis Options Data"))
     yield from (("host", bytes(facts.bytes_value(n))) for n in (5, 24, 40))
     yield "host", bytes(options.bytes_value(9))
     yield "command", bytes(facts.bytes_value(25))

@@ -34,7 +34,7 @@ def whole(report: Path) -> tk.Trace:
 @pytest.fixture
 def in_pieces(report: Path, monkeypatch: pytest.MonkeyPatch) -> tk.Trace:
     monkeypatch.setattr(events, "BATCH_BYTES", 1 << 14)
-    monkeypatch.setattr(builders, "is_mostly_unique", lambda *_: True)
+    monkeypatch.setattr(builders, "has_mostly_distinct_strings", lambda *_: True)
     trace = tk.load(report)
     assert trace._view.chunked_table("nvtx_ranges")["name"].num_chunks > 1
     return trace

@@ -38,7 +38,7 @@ OPENMP = "OPENMP_EVENT_KIND_"
 def report(source: Path, target: Path, times: int) -> None:
     """Repeat the blocks of events of a report; its header says how many events there are then."""
     container = Container(Source(source))
-    raw, offsets = bytes(container.section(RAW)), container.section(OFFSETS)
+    raw, offsets = bytes(container.read_section(RAW)), container.read_section(OFFSETS)
     magic = len(b"QDTEXT00")
     _, header_end = read_delimited(memoryview(raw), magic)
     stream, first = read_delimited(memoryview(raw), header_end)
@@ -58,7 +58,7 @@ def report(source: Path, target: Path, times: int) -> None:
                     file.write(raw[first:strings_at])
                 file.write(raw[strings_at:])
             else:
-                file.write(shifted if name == OFFSETS else container.section(name))
+                file.write(shifted if name == OFFSETS else container.read_section(name))
             contents += encode_field(
                 1, encode_field(1, name.encode()) + encode_field(2, start) + encode_field(3, file.tell() - start)
             )

@@ -19,7 +19,7 @@ from tests.readers.nsys_rep_files import LZ4, MAGIC, RAW_MAGIC, delimited, messa
 from tracekit import schemas
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import OFFSETS, RAW, Container
-from tracekit.readers.nsys_rep.entries import count_entries
+from tracekit.readers.nsys_rep.entries import count_block_events
 from tracekit.source import Source
 
 FORMAT, SUFFIX = "nsys-rep", ".nsys-rep"
@@ -128,12 +128,12 @@ def cut_down(path: Path, name: str) -> Report:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         parts, opened = take_apart(path), Container(Source(path))
-        raw = RawData(opened, count_entries)
+        raw = RawData(opened, count_block_events)
     seen: Counter[tuple[int, ...]] = Counter()
     blocks = [tuple(kept(block, seen)) for block in parts.blocks]
     strings = [tuple(shortened(block)) for block in parts.strings]
     listed = raw._offsets.int_value(3)
-    schemas = None if listed is None else bytes(raw.decompress(raw.block(listed + len(RAW_MAGIC))))
+    schemas = None if listed is None else bytes(raw.decompress(raw.block_at(listed + len(RAW_MAGIC))))
     made = Report(
         name,
         [b for b in blocks if b],

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED64, VARINT, read_delimited
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import CLOCKS, OFFSETS, RAW, UI_DATA, Container
-from tracekit.readers.nsys_rep.entries import count_entries
+from tracekit.readers.nsys_rep.entries import count_block_events
 from tracekit.source import Source
 
 SHARED = Path(__file__).parents[3] / "shared"
@@ -78,7 +78,7 @@ class Parts:
 
     def counts(self) -> bytes:
         """A stream header that says how much there is."""
-        entries = sum(count_entries(memoryview(b)) for b in self.blocks)
+        entries = sum(count_block_events(memoryview(b)) for b in self.blocks)
         texts = sum(len(list(_entries(b))) for b in self.strings)
         return message((1, entries), (3, texts), (9, self.compression))
 
@@ -111,7 +111,7 @@ def container(sections: dict[str, bytes]) -> bytes:
 def take_apart(path: Path) -> Parts:
     """Take a real report apart; packed again it holds the same."""
     opened = Container(Source(path))
-    raw = RawData(opened, count_entries)
+    raw = RawData(opened, count_block_events)
     at, texts = raw._strings_offset, []
     while at < raw._strings_and_end[1]:
         block = raw._read_block(at)
@@ -124,7 +124,7 @@ def take_apart(path: Path) -> Parts:
         header=bytes(header),
         stream=bytes(read_delimited(raw.data, after)[0]),
         rest=[bytes(m) for m in raw._messages_after_strings],
-        sections={n: bytes(opened.section(n)) for n in (CLOCKS, UI_DATA) if n in opened.sections},
+        sections={n: bytes(opened.read_section(n)) for n in (CLOCKS, UI_DATA) if n in opened.sections},
     )
 
 

@@ -32,7 +32,7 @@ def test_names(parts: list[list[str | None]]) -> None:
 def test_names_few_of_which_are_alike(parts: list[list[str | None]]) -> None:
     slices = [pa.array(part, pa.string()).dictionary_encode() for part in parts]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(builders, "is_mostly_unique", lambda *_: True)
+        patch.setattr(builders, "has_mostly_distinct_strings", lambda *_: True)
         column = joined(slices)
     assert column.equals(pa.chunked_array(slices))
     column.validate(full=True)

@@ -48,7 +48,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> RepCapture:
 
 
 def test_the_made_report_has_events_of_every_kind(capture: RepCapture) -> None:
-    assert [t for t in layout.TABLES if not capture.report.counts([(t, None)])[0]] == []
+    assert [t for t in layout.TABLES if not capture.report.count_rows([(t, None)])[0]] == []
     assert capture.undecoded == {}
 
 

@@ -166,7 +166,7 @@ def test_an_export_without_payloads_has_samples_without_stacks(tmp_path: Path) -
 def test_events_are_not_searched_without_a_schema_of_that_name(
     statement: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(python_stacks.nvtx, "store_names", lambda *_: pytest.fail("events are read"))
+    monkeypatch.setattr(python_stacks.nvtx, "store_defined_names", lambda *_: pytest.fail("events are read"))
     with tk.load(export(tmp_path, statement)) as trace:
         assert trace.count("python_samples") == trace["python_samples"].num_rows == trace.count("stacks") == 0
     with tk.load(report(tmp_path, [])) as trace:

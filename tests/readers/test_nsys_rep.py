@@ -156,7 +156,7 @@ def test_batches_give_the_same_rows_whatever_their_size(
     path.write_bytes(replace(parts, blocks=[*split(parts.blocks[0], 7)]).pack())
     monkeypatch.setattr(events, "BATCH_BYTES", size)
     many, one = read(path), read(CAPTURES / "train_amp.nsys-rep")
-    assert len(many.report.raw.blocks) == 7
+    assert len(many.report.raw_data.blocks) == 7
     assert tables(many) == tables(one)
 
 
@@ -184,7 +184,7 @@ def test_only_blocks_that_hold_the_table_are_unpacked_again(monkeypatch: pytest.
     )
     capture.read("memcpys", ["bytes"])
     assert len(unpacked) == 1
-    assert capture.report.raw.blocks.index(unpacked[0]) == 0
+    assert capture.report.raw_data.blocks.index(unpacked[0]) == 0
 
 
 @needs_captures
@@ -209,8 +209,8 @@ def test_row_numbers_count_all_events_also_where_some_are_left_out() -> None:
     ranges = capture.read("nvtx_ranges", ["range_id"])["range_id"].to_pylist()
     assert marks == [3]
     assert ranges[:2] == [5, 7]
-    assert capture.report.rowid("NVTX_EVENTS", 1, Where("eventType", (59, 60))) == 7
-    assert capture.report.rowid("NVTX_EVENTS", 1000, None) is None
+    assert capture.report.find_rowid("NVTX_EVENTS", 1, Where("eventType", (59, 60))) == 7
+    assert capture.report.find_rowid("NVTX_EVENTS", 1000, None) is None
 
 
 def test_payloads_of_every_type(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_entries(listed: list[tuple[int, int, bytes, int]]) -> None:
     ]  # fmt: skip
     assert payloads == expected
     assert found.kinds.tolist() == [entries.GENERIC if tag == 2 else entries.event_kind(f, t) for t, f, _, tag in kept]
-    assert sum(found.counts.values()) == len(kept) == entries.count_entries(memoryview(block))
+    assert sum(found.counts.values()) == len(kept) == entries.count_block_events(memoryview(block))
 
 
 @given(st.lists(ENTRIES, min_size=1, max_size=4))
@@ -154,7 +154,7 @@ def test_blocks_end_to_end_are_found_like_each_alone(listed: list[list[tuple[int
         assert getattr(found, name).tolist() == [n for a in alone for n in getattr(a, name).tolist()]
     assert found.counts == sum((Counter(a.counts) for a in alone), Counter())
     gpu = entries.Selection(107)
-    assert found.count_by_block(found.mask(gpu)).tolist() == [a.count_with_payload(107) for a in alone]
+    assert found.count_by_block(found.selection_mask(gpu)).tolist() == [a.count_with_payload(107) for a in alone]
 
 
 def test_long_events_are_followed_link_by_link() -> None:
@@ -192,7 +192,7 @@ def test_clocks_by_segments() -> None:
 def test_a_block_that_is_shorter_than_declared_is_not_believed(tmp_path: Path) -> None:
     path = tmp_path / "made.nsys-rep"
     path.write_bytes(Parts([message((1, b"\x08\x01" * 40))]).pack())
-    raw = RawData(Container(Source(path)), entries.count_entries)
+    raw = RawData(Container(Source(path)), entries.count_block_events)
     block = raw.blocks[0]
     assert len(raw.decompress(block)) == 82
     with pytest.raises(Damage, match="does not decompress to the 93 bytes that it declares"):

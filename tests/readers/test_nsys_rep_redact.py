@@ -39,7 +39,7 @@ from tracekit.readers.common.redaction import Pseudonyms
 from tracekit.readers.nsys_rep import redact
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import CLOCKS, OFFSETS, RAW, UI_DATA, Container
-from tracekit.readers.nsys_rep.entries import count_entries
+from tracekit.readers.nsys_rep.entries import count_block_events
 from tracekit.source import Source
 
 OWN = sorted(CAPTURES.glob("*.nsys-rep"))
@@ -126,7 +126,7 @@ def redacted(path: Path, name: str = "redacted.nsys-rep") -> tuple[Path, dict[st
 def unpacked(path: Path) -> dict[str, bytes]:
     """Everything that a report holds: sections, parts of the raw data, unpacked blocks."""
     opened = Container(Source(path))
-    raw = RawData(opened, count_entries)
+    raw = RawData(opened, count_block_events)
     found = {name: bytes(data) for name, data in opened.sections.items() if name not in (RAW, OFFSETS)}
     apart = take_apart(path)
     found |= {"header": apart.header, "stream": apart.stream or b""}
@@ -280,11 +280,11 @@ def test_schemas_of_payloads_after_the_strings_are_moved_and_searched(tmp_path: 
     path = written(tmp_path, container({OFFSETS: offsets, RAW: raw + packed(schema), **PLANTED.sections}))
     out, _ = redacted(path)
     opened = Container(Source(out))
-    data = RawData(opened, count_entries)
-    places = Message(opened.section(OFFSETS))
+    data = RawData(opened, count_block_events)
+    places = Message(opened.read_section(OFFSETS))
     assert list(opened.sections) == [RAW, OFFSETS, *PLANTED.sections]
     assert places.text(1) == "lz4"
-    block = data.block((places.int_value(3) or 0) + len(RAW_MAGIC))
+    block = data.block_at((places.int_value(3) or 0) + len(RAW_MAGIC))
     assert bytes(data.decompress(block)) == schema.replace(b"alice", b"xxxxx")
     assert block.offset + block.packed == len(data.data)
     assert data.strings.to_pylist() == [b"zero", b"of xxxxx", b"", b"", b"", b"more", b""]
@@ -456,7 +456,7 @@ def test_a_uuid_is_replaced_by_the_same_pseudonym_everywhere(tmp_path: Path) -> 
     pseudonyms = Pseudonyms(KEY)
     out = tmp_path / "out.nsys-rep"
     counts = tk.redact(path, out, key=KEY)
-    gpu, bus = pseudonyms.uuid(GPU.encode()), pseudonyms.pci_address(b"0000:3b:00.0")
+    gpu, bus = pseudonyms.uuid_pseudonym(GPU.encode()), pseudonyms.pci_address_pseudonym(b"0000:3b:00.0")
     after = unpacked(out)
     assert Message(memoryview(after[UI_DATA])).bytes_value(2) == gpu
     ranges = [m.text(7) for e in Message(memoryview(after["events 0"])).messages(1) for m in e.messages(102)]
@@ -465,10 +465,12 @@ def test_a_uuid_is_replaced_by_the_same_pseudonym_everywhere(tmp_path: Path) -> 
     assert Message(memoryview(after["header"])).message(2).bytes_value(77) == gpu
     assert b"".join(after.values()).count(gpu) == 6
     trailer = Message(memoryview(after["rest 0"])).message(1).message(2)
-    assert trailer.message(9).bytes_value(5) == pseudonyms.pseudonymous_uuid(RAW_GPU) == uuid.UUID(gpu.decode()).bytes
+    assert (
+        trailer.message(9).bytes_value(5) == pseudonyms.binary_uuid_pseudonym(RAW_GPU) == uuid.UUID(gpu.decode()).bytes
+    )
     clocks = Message(memoryview(after[CLOCKS]))
     assert {bytes(clocks.message(n).message(1).bytes_value(i)) for n, i in ((1, 1), (2, 1), (2, 2))} == {
-        pseudonyms.pseudonymous_uuid(CLOCK)
+        pseudonyms.binary_uuid_pseudonym(CLOCK)
     }
     everything = b"".join(after.values())
     assert [s for s in (GPU.encode(), RAW_GPU, CLOCK, b"3b:00", b"falcon") if s in everything] == []

@@ -42,13 +42,13 @@ def test_every_form_lists_the_same(name: str) -> None:
 @pytest.mark.parametrize("export", EXPORTS, ids=lambda p: p.stem)
 def test_a_table_with_rows_is_read_or_listed(export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: set[str] = set()
-    batches = ExportTables.batches
+    batches = ExportTables.read_batches
 
     def noting(self: ExportTables, requests: Sequence[Request[object]]) -> object:
         asked.update(r.table for r in requests)
         return batches(self, requests)
 
-    monkeypatch.setattr(ExportTables, "batches", noting)
+    monkeypatch.setattr(ExportTables, "read_batches", noting)
     with tk.load(export) as trace:
         for name in trace.tables:
             trace.table(name)

@@ -63,12 +63,12 @@ class Pages:
         self.count = self.file.count
 
     def runs(self, root: int, size: int = 1 << 21) -> list[Run]:
-        return trees.split_runs(trees.read_tree(self.file, root), self.file.page_size, size)
+        return trees.split_into_page_runs(trees.read_tree(self.file, root), self.file.page_size, size)
 
     def decode(self, run: Run, columns: list[int]) -> tuple[np.ndarray, list[DecodedColumn]] | None:
         block = self.file.read(run.pages)
         cells = trees.find_cells(self.file, block, run)
-        assert trees.summarize_run(self.file, block, cells, run).rows == len(cells.rowids)
+        assert trees.summarize_page_run(self.file, block, cells, run).rows == len(cells.rowids)
         found = records.decode_integers(block, cells, columns)
         return None if found is None else (cells.rowids, found)
 
@@ -93,7 +93,7 @@ def stored(path: Path, table: str, columns: list[str], run: Run) -> list[tuple[o
     select = ", ".join(["rowid", *map(quoted, columns)])
     sql = f"SELECT {select} FROM {quoted(table)} WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
     with opened(path) as connection:
-        return connection.execute(sql, (run.low, run.high)).fetchall()
+        return connection.execute(sql, (run.min_rowid, run.max_rowid)).fetchall()
 
 
 def rows_of(found: tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray | None]]]) -> list[tuple[object, ...]]:
@@ -117,8 +117,8 @@ def compare(path: Path, size: int = 1 << 21, *, short: bool = False) -> Counts:
     for table, place in layouts(path).items():
         names = list(place.columns)
         runs = pages.runs(place.root, size)
-        assert [r.low for r in runs] == [LOWEST, *(r.high + 1 for r in runs[:-1])]
-        assert runs[-1].high == HIGHEST
+        assert [r.min_rowid for r in runs] == [LOWEST, *(r.max_rowid + 1 for r in runs[:-1])]
+        assert runs[-1].max_rowid == HIGHEST
         for run in runs:
             expected = stored(path, table, names, run)
             plain = [i for i, _ in enumerate(names) if all(isinstance(r[i + 1], int | None) for r in expected)]

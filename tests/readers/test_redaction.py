@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.readers.nsys_rep_files import message
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.rewriting import edit_message, field_spans, message_edit
+from tracekit.readers.common.protobuf.rewriting import edit_message, field_spans, message_editor
 from tracekit.readers.common.redaction import (
     ADDRESS,
     COMMAND,
@@ -46,7 +46,7 @@ def learned(kind: str, value: bytes) -> set[bytes]:
     """The names and other texts that a value gives away, in small letters."""
     redaction = Redaction(Path("made"))
     redaction.collect_names(kind, value)
-    return set(redaction.matcher().literals)
+    return set(redaction.build_matcher().literals)
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def overwritten(text: bytes, *names: bytes) -> bytes:
 
 def test_names_are_overwritten_however_they_are_written() -> None:
     redaction = Redaction(Path("made"))
-    assert redaction.replace(USER, b"Alice Doe") == b""
+    assert redaction.replace_value(USER, b"Alice Doe") == b""
     assert redaction.counts[USER] == 1
-    names = redaction.matcher()
+    names = redaction.build_matcher()
     assert (
         names.redacted_copy(b"Alice Doe, alice doe, ALICE DOE, aLICE doe")
         == b"xxxxxxxxx, xxxxxxxxx, xxxxxxxxx, xxxxxxxxx"
@@ -140,9 +140,9 @@ def test_words_of_programs_are_never_overwritten(text: bytes) -> None:
     redaction = Redaction(Path("made"))
     for user in (b"max", b"main", b"test", b"user", b"train", b"kernel", b"void", b"reduce"):
         redaction.collect_names(USER, user)
-    assert redaction.matcher().redacted_copy(text) == text
-    assert redaction.matcher().redacted_copy(b"/home/max/a") == b"/home/xxx/a"
-    assert redaction.matcher().redacted_copy(b"max@example.org") == b"xxx@xxxxxxx.xxx"
+    assert redaction.build_matcher().redacted_copy(text) == text
+    assert redaction.build_matcher().redacted_copy(b"/home/max/a") == b"/home/xxx/a"
+    assert redaction.build_matcher().redacted_copy(b"max@example.org") == b"xxx@xxxxxxx.xxx"
 
 
 def test_names_with_other_letters_are_overwritten_in_every_spelling() -> None:
@@ -181,7 +181,7 @@ def test_names_that_begin_with_one_another_are_found_and_very_many_refused() -> 
     with pytest.raises(
         CorruptTraceError, match="it has more than 128 private names that each begin with the previous one"
     ):
-        redaction.matcher()
+        redaction.build_matcher()
 
 
 def test_more_values_than_a_capture_can_hold_are_refused() -> None:
@@ -340,11 +340,11 @@ def test_among_numbers_only_what_surely_is_a_name_is_overwritten() -> None:
 def test_texts_are_counted_when_something_is_overwritten() -> None:
     redaction = Redaction(Path("made"))
     redaction.collect_names(USER, b"alice")
-    names = redaction.matcher()
-    assert redaction.overwrite(names, b"malice") == b"malice"
-    assert redaction.overwrite(names, b"by alice") == b"by xxxxx"
-    assert redaction.overwrite(names, b"by xxxxx") == b"by xxxxx"
-    assert redaction.overwrite(names, b"alice and alice at 10.0.0.7") == b"xxxxx and xxxxx at xx.x.x.x"
+    names = redaction.build_matcher()
+    assert redaction.overwrite_private_values(names, b"malice") == b"malice"
+    assert redaction.overwrite_private_values(names, b"by alice") == b"by xxxxx"
+    assert redaction.overwrite_private_values(names, b"by xxxxx") == b"by xxxxx"
+    assert redaction.overwrite_private_values(names, b"alice and alice at 10.0.0.7") == b"xxxxx and xxxxx at xx.x.x.x"
     assert redaction.counts == dict.fromkeys(KINDS, 0) | {MENTION: 2, NETWORK: 1}
 
 
@@ -353,48 +353,53 @@ UUID = b"d98800b1-2c5c-2fd8-49ad-447f376dedaa"
 
 def test_a_uuid_has_one_pseudonym_which_is_a_uuid_and_its_own_pseudonym() -> None:
     pseudonyms = Pseudonyms(b"0123456789abcdef")
-    made = pseudonyms.uuid(UUID)
+    made = pseudonyms.uuid_pseudonym(UUID)
     assert uuid.UUID(made.decode()).version == 8
     assert made.startswith(b"00000000-0000-8")
-    assert made == Pseudonyms(b"0123456789abcdef").uuid(UUID)
-    assert made != Pseudonyms(b"0123456789abcdeg").uuid(UUID) != Pseudonyms().uuid(UUID) != Pseudonyms().uuid(UUID)
-    assert pseudonyms.uuid(UUID.upper()) == made.upper()
-    assert pseudonyms.uuid(UUID.replace(b"-", b"_")) == made.replace(b"-", b"_")
-    assert pseudonyms.pseudonymous_uuid(uuid.UUID(UUID.decode()).bytes) == uuid.UUID(made.decode()).bytes
-    assert pseudonyms.uuid(made) == made
-    assert pseudonyms.pseudonymous_uuid(b"short") == b"short"
+    assert made == Pseudonyms(b"0123456789abcdef").uuid_pseudonym(UUID)
+    assert (
+        made
+        != Pseudonyms(b"0123456789abcdeg").uuid_pseudonym(UUID)
+        != Pseudonyms().uuid_pseudonym(UUID)
+        != Pseudonyms().uuid_pseudonym(UUID)
+    )
+    assert pseudonyms.uuid_pseudonym(UUID.upper()) == made.upper()
+    assert pseudonyms.uuid_pseudonym(UUID.replace(b"-", b"_")) == made.replace(b"-", b"_")
+    assert pseudonyms.binary_uuid_pseudonym(uuid.UUID(UUID.decode()).bytes) == uuid.UUID(made.decode()).bytes
+    assert pseudonyms.uuid_pseudonym(made) == made
+    assert pseudonyms.binary_uuid_pseudonym(b"short") == b"short"
     text = PrivateValueMatcher((), (), pseudonyms).redacted_copy(b"GPU-" + UUID + b" MIG-" + UUID + b"/1/2 " + UUID)
     assert text == b"GPU-" + made + b" MIG-" + made + b"/1/2 " + made
 
 
 def test_pseudonyms_of_hosts_and_pci_addresses_keep_their_format() -> None:
     pseudonyms = Pseudonyms(b"0123456789abcdef")
-    host = pseudonyms.host(b"gpu17")
+    host = pseudonyms.host_pseudonym(b"gpu17")
     assert re.fullmatch(rb"redacted-[0-9a-f]{12}", host)
-    assert (host, b"") == (pseudonyms.host(b"GPU17"), pseudonyms.host(b""))
-    assert pseudonyms.host(host) == host != pseudonyms.host(b"gpu18")
-    bus = pseudonyms.pci_address(b"0000:3b:00.1")
+    assert (host, b"") == (pseudonyms.host_pseudonym(b"GPU17"), pseudonyms.host_pseudonym(b""))
+    assert pseudonyms.host_pseudonym(host) == host != pseudonyms.host_pseudonym(b"gpu18")
+    bus = pseudonyms.pci_address_pseudonym(b"0000:3b:00.1")
     assert re.fullmatch(rb"ffff:[0-9a-f]{2}:[01][0-9a-f]\.1", bus)
-    assert pseudonyms.pci_address(b"00000000:3B:00.1") == b"ffff" + bus
-    assert pseudonyms.pci_address(bus) == bus
-    assert pseudonyms.pci_address(b"3b:00") == b"3b:00"
+    assert pseudonyms.pci_address_pseudonym(b"00000000:3B:00.1") == b"ffff" + bus
+    assert pseudonyms.pci_address_pseudonym(bus) == bus
+    assert pseudonyms.pci_address_pseudonym(b"3b:00") == b"3b:00"
 
 
 def test_no_two_devices_of_a_capture_share_a_pci_address(monkeypatch: pytest.MonkeyPatch) -> None:
     pseudonyms = Pseudonyms(b"0123456789abcdef")
     monkeypatch.setattr(Pseudonyms, "_keyed_hash", lambda *_: bytes(64))
-    assert [pseudonyms.pci_address(b"0000:%02x:00.0" % i) for i in range(3)] == [
+    assert [pseudonyms.pci_address_pseudonym(b"0000:%02x:00.0" % i) for i in range(3)] == [
         b"ffff:00:%02x.0" % i for i in range(3)
     ]
 
 
 def test_hosts_become_pseudonyms_and_are_counted_once() -> None:
     redaction = Redaction(Path("made"), b"0123456789abcdef")
-    host = redaction.replace(HOST, b"gpu17.example")
-    assert host == Pseudonyms(b"0123456789abcdef").host(b"gpu17.example")
-    assert redaction.replace(HOST, host) == host
+    host = redaction.replace_value(HOST, b"gpu17.example")
+    assert host == Pseudonyms(b"0123456789abcdef").host_pseudonym(b"gpu17.example")
+    assert redaction.replace_value(HOST, host) == host
     assert redaction.counts[HOST] == 1
-    assert redaction.matcher().literals == {b"gpu17.example", b"gpu17"}
+    assert redaction.build_matcher().literals == {b"gpu17.example", b"gpu17"}
 
 
 HEAVY = (
@@ -471,9 +476,9 @@ def test_parts_cover_a_message(data: bytes) -> None:
 def test_only_the_named_fields_change(fields: list[tuple[int, int | float | bytes]], value: bytes) -> None:
     chosen = {2: lambda _: value}
     expected = message(*((n, value if n == 2 and isinstance(v, bytes) else v) for n, v in fields))
-    assert message_edit(chosen)(message(*fields)) == expected
+    assert message_editor(chosen)(message(*fields)) == expected
     outer = message((1, message(*fields)), (7, 7))
-    assert message_edit({1: message_edit(chosen)})(outer) == message((1, expected), (7, 7))
+    assert message_editor({1: message_editor(chosen)})(outer) == message((1, expected), (7, 7))
 
 
 @given(st.binary(max_size=30))

@@ -69,7 +69,7 @@ def test_no_batch_has_rows() -> None:
 
 def test_distinct_strings_keep_the_dictionary_of_their_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spilling, "BATCH_ROWS", 1)
-    monkeypatch.setattr(spilling, "is_mostly_unique", lambda strings, _: strings > 3)
+    monkeypatch.setattr(spilling, "has_mostly_distinct_strings", lambda strings, _: strings > 3)
     columns = columns_of(SpillingBuilder())
     assert columns["text"].to_pylist() == columns_of(TableBuilder(16))["text"].to_pylist()
     assert [len(c.dictionary) for c in columns["text"].chunks] == [2, 2, 2, 1]
@@ -78,9 +78,9 @@ def test_distinct_strings_keep_the_dictionary_of_their_batch(monkeypatch: pytest
 def test_a_shared_dictionary_keeps_equal_batches() -> None:
     shared = SharedDictionary(pa.string())
     array = pa.array(["a", None, "b"]).dictionary_encode()
-    assert shared.encode(array).to_pylist() == [0, None, 1]
-    assert shared.encode(array) is not None
-    assert shared.encode(pa.array(["b", "c"]).dictionary_encode()).to_pylist() == [1, 2]
+    assert shared.encode_values(array).to_pylist() == [0, None, 1]
+    assert shared.encode_values(array) is not None
+    assert shared.encode_values(pa.array(["b", "c"]).dictionary_encode()).to_pylist() == [1, 2]
     assert shared.values.to_pylist() == ["a", "b", "c"]
 
 

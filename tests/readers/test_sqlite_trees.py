@@ -62,7 +62,7 @@ def tree_of(file: bytes, table: str) -> tuple[list[int], list[int]]:
 def said(path: Path, file: bytes, table: str = "deep") -> str:
     """Count and read a damaged table; return what both say."""
     messages = []
-    for ask in (lambda d: d.count(table), lambda d: d.read_columns(table, {"a": pa.int64()})):
+    for ask in (lambda d: d.count_table_rows(table), lambda d: d.read_columns(table, {"a": pa.int64()})):
         with contextlib.closing(opened(path, file)) as db, pytest.raises(CorruptTraceError) as caught:
             ask(db)
         assert caught.value.table == table
@@ -76,7 +76,12 @@ def test_the_whole_file(whole: bytes, tmp_path: Path) -> None:
     assert len(inner) > 3
     assert len(leaves) > 100
     with contextlib.closing(opened(tmp_path / "x", whole)) as db:
-        assert db.counts([("deep", None), ("long", None), ("empty", None), ("absent", None)]) == [ROWS, LONG_ROWS, 0, 0]
+        assert db.count_rows([("deep", None), ("long", None), ("empty", None), ("absent", None)]) == [
+            ROWS,
+            LONG_ROWS,
+            0,
+            0,
+        ]
         columns, repaired = db.read_columns("deep", {"rowid": pa.int64(), "b": pa.int64(), "c": pa.string()})
         assert columns["b"].to_pylist() == [i * i for i in range(1, ROWS + 1)]
         assert columns["c"].to_pylist()[-1] == f"text {ROWS}"
@@ -84,9 +89,9 @@ def test_the_whole_file(whole: bytes, tmp_path: Path) -> None:
         assert db.max_rows("deep") == ROWS
         assert db.first_row("deep", ["a", "c"]) == {"a": 1, "c": "text 1"}
         assert db.first_row("empty", ["a"]) == {}
-        assert db.rowid("deep", ROWS - 1) == ROWS
-        assert db.rowid("deep", 1, Where("a", (5, 7, 9))) == 7
-        assert db.rowid("deep", ROWS) is None
+        assert db.find_rowid("deep", ROWS - 1) == ROWS
+        assert db.find_rowid("deep", 1, Where("a", (5, 7, 9))) == 7
+        assert db.find_rowid("deep", ROWS) is None
 
 
 def test_rows_at_most_before_any_is_read(whole: bytes, tmp_path: Path) -> None:
@@ -119,9 +124,9 @@ def test_pages_of_another_table(whole: bytes, tmp_path: Path) -> None:
     _, (single,) = tree_of(whole, "single")
     file = changed(whole, (pages.children(inner[1])[1], number(single)))
     with contextlib.closing(opened(tmp_path / "x", file)) as db:
-        assert db.count("single") == 3
+        assert db.count_table_rows("single") == 3
         with pytest.raises(CorruptTraceError, match=f"page {single} is used twice"):
-            db.count("deep")
+            db.count_table_rows("deep")
     assert said(tmp_path / "x", file) == f"page {single} has rowids outside the range that its parent pages declare"
 
 
@@ -129,9 +134,9 @@ def test_two_tables_in_one_place(whole: bytes, tmp_path: Path) -> None:
     (single,), (empty,) = tree_of(whole, "single")[1], tree_of(whole, "empty")[1]
     file = edited_bytes(whole, f"UPDATE sqlite_schema SET rootpage = {single} WHERE rootpage = {empty}")
     with contextlib.closing(opened(tmp_path / "x", file)) as db:
-        assert db.count("single") == 3
+        assert db.count_table_rows("single") == 3
         with pytest.raises(CorruptTraceError, match=f"table empty: cannot be read: page {single} is used twice"):
-            db.count("empty")
+            db.count_table_rows("empty")
 
 
 def test_too_many_levels(whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,22 +361,22 @@ def test_conditions(whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         db.commit()
     wanted = [("deep", None), ("deep", Where("b")), ("deep", Where("b", (1, 4, 9, 16, 77)))]
     with contextlib.closing(Database(Source(file))) as opened_:
-        assert opened_.counts(wanted) == [ROWS, ROWS - ROWS // 3, 3]
+        assert opened_.count_rows(wanted) == [ROWS, ROWS - ROWS // 3, 3]
         for _, where in wanted:
             columns, _ = opened_.read_columns("deep", {"a": pa.int64(), "c": pa.string()}, where)
-            assert len(columns["a"]) == len(columns["c"]) == opened_.count("deep", where)
+            assert len(columns["a"]) == len(columns["c"]) == opened_.count_table_rows("deep", where)
         what = "table deep, row 1000: column b must hold values of type integer, but holds text"
         with pytest.raises(CorruptTraceError, match=what):
             opened_.read_columns("deep", {"b": pa.int64()})
         with pytest.raises(CorruptTraceError, match="table deep: cannot be read: it has no column x"):
-            opened_.count("deep", Where("x"))
+            opened_.count_table_rows("deep", Where("x"))
 
 
 def test_a_condition_that_others_meet_later(whole: bytes, tmp_path: Path) -> None:
     with contextlib.closing(opened(tmp_path / "x", whole)) as db:
-        assert db.count("single", Where("a", (1, 2))) == 2
+        assert db.count_table_rows("single", Where("a", (1, 2))) == 2
         with pytest.raises(Damage, match=r"disagree: 2 rows matched a condition at first, but 3 matched it later"):
-            db._table("single").record_match_count(0, ("a", (1, 2)), 3)
+            db._checked_table("single").record_match_count(0, ("a", (1, 2)), 3)
 
 
 def test_a_table_whose_rows_have_no_name(tmp_path: Path) -> None:
@@ -381,7 +386,7 @@ def test_a_table_whose_rows_have_no_name(tmp_path: Path) -> None:
         db.execute("INSERT INTO t VALUES (1, 2, 3, 'x')")
         db.commit()
     with contextlib.closing(Database(Source(path))) as opened_:
-        assert opened_.count("t") == 1
+        assert opened_.count_table_rows("t") == 1
         with pytest.raises(
             CorruptTraceError, match="table t: cannot be read: it has columns named rowid, _rowid_ and oid"
         ):
@@ -452,14 +457,14 @@ def test_a_read_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(pages, "_read_until_full", fail)
         with pytest.raises(TracekitError) as caught:
-            db.count("StringIds")
+            db.count_table_rows("StringIds")
         assert str(caught.value).startswith(f"{path}: cannot be read: Input/output error\nHint: copy it again")
         monkeypatch.setattr(pages, "_read_until_full", lambda *_: False)
         with pytest.raises(
             CorruptTraceError,
             match=r"table PROCESSES: .*: the file ends before page \d+",
         ):
-            db.count("PROCESSES")
+            db.count_table_rows("PROCESSES")
 
 
 def test_connections_that_are_closed_while_they_are_lent(whole: bytes, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ SEQUENCES = st.lists(st.lists(st.integers(0, 3) | st.integers(0, (1 << 32) - 1),
 
 def add(trie: Trie, sequences: Sequence[Sequence[int]]) -> list[int]:
     edges = np.cumsum([0, *map(len, sequences)], dtype=np.int64)
-    return trie.add(edges, np.array([x for s in sequences for x in s], np.uint32)).tolist()
+    return trie.add_sequences(edges, np.array([x for s in sequences for x in s], np.uint32)).tolist()
 
 
 def known(numbers: dict[tuple[int, ...], int], sequences: Sequence[Sequence[int]]) -> list[int]:

@@ -48,7 +48,7 @@ class Sandbox:
             MemoryError: The memory cannot be allocated.
         """
         self._out_of_bounds = out_of_bounds
-        code, self._store, memory = _allocate(program, -(-size // _PAGE_BYTES))
+        code, self._store, memory = _allocate_memory(program, -(-size // _PAGE_BYTES))
         exports = wasmtime.Instance(self._store, code.module, [memory]).exports(self._store)
         self._functions: dict[str, wasmtime.Func] = {n: f for n, f in exports.items() if isinstance(f, wasmtime.Func)}
         self._names = program.parameters
@@ -106,7 +106,7 @@ class _ArrayInterface:
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, False)}
 
 
-def _allocate(program: Program, pages: int) -> tuple[_CompiledProgram, wasmtime.Store, wasmtime.Memory]:
+def _allocate_memory(program: Program, pages: int) -> tuple[_CompiledProgram, wasmtime.Store, wasmtime.Memory]:
     """Compile a program, allocate memory for it, and return the code, the store and the memory.
 
     By default, gigabytes of address space around the memory are reserved as guard pages, so that the processor detects
@@ -115,7 +115,7 @@ def _allocate(program: Program, pages: int) -> tuple[_CompiledProgram, wasmtime.
     size = wasmtime.MemoryType(wasmtime.Limits(pages, pages))
     for guarded in (True, False):
         with _LOCK:
-            code = _compile(program, guarded=guarded)
+            code = _compile_program(program, guarded=guarded)
         store = wasmtime.Store(code.engine)
         try:
             return code, store, wasmtime.Memory(store, size)
@@ -125,7 +125,7 @@ def _allocate(program: Program, pages: int) -> tuple[_CompiledProgram, wasmtime.
 
 
 @functools.cache
-def _compile(program: Program, *, guarded: bool) -> _CompiledProgram:
+def _compile_program(program: Program, *, guarded: bool) -> _CompiledProgram:
     """Compile a program for a memory with guard pages, or with explicit bounds checks if ``guarded`` is false."""
     config = wasmtime.Config()
     config.parallel_compilation = False  # threads of a compiler pool would not exist after a fork

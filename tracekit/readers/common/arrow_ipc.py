@@ -68,9 +68,9 @@ class IpcFile:
         """
         self._is_stream = file.read(0, min(len(STREAM), file.size)) == STREAM
         messages = list(_stream_messages(file) if self._is_stream else _file_messages(file))
-        self._batches = [m for m in messages if m.metadata.number(_HEADER_TYPE, "<B") == _BATCH]
-        self._dictionaries = [m for m in messages if m.metadata.number(_HEADER_TYPE, "<B") == _DICTIONARY]
-        self.rows = sum(_metadata_table(message, _HEADER).number(_LENGTH, "<q") for message in self._batches)
+        self._batches = [m for m in messages if m.metadata.read_number(_HEADER_TYPE, "<B") == _BATCH]
+        self._dictionaries = [m for m in messages if m.metadata.read_number(_HEADER_TYPE, "<B") == _DICTIONARY]
+        self.rows = sum(_metadata_table(message, _HEADER).read_number(_LENGTH, "<q") for message in self._batches)
         with self._open_reader(file, None) as reader:
             self.schema: pa.Schema = reader.schema
         self._columns = _column_layouts(self.schema) if self._is_stream and not self._is_compressed() else None
@@ -111,9 +111,9 @@ class IpcFile:
 
     @contextlib.contextmanager
     def _open_reader(
-        self, file: InputFile, indices: Sequence[int] | None
+        self, file: InputFile, column_indices: Sequence[int] | None
     ) -> Iterator[ipc.RecordBatchFileReader | ipc.RecordBatchStreamReader]:
-        options = ipc.IpcReadOptions(included_fields=indices)
+        options = ipc.IpcReadOptions(included_fields=column_indices)
         with pa.OSFile(file.native_path) as native:
             yield (ipc.open_stream if self._is_stream else ipc.open_file)(native, options=options)
         file.check()
@@ -121,8 +121,8 @@ class IpcFile:
     def _decode_batch(self, file: InputFile, message: IpcMessage, columns: Sequence[str]) -> pa.RecordBatch:
         """Decode some columns of an uncompressed record batch, without validating the values."""
         batch, start = _metadata_table(message, _HEADER), message.offset + message.metadata_size
-        rows, buffers = batch.number(_LENGTH, "<q"), list(batch.structs(_BUFFERS, _BUFFER))
-        nodes = list(batch.structs(_NODES, _NODE))
+        rows, buffers = batch.read_number(_LENGTH, "<q"), list(batch.iter_structs(_BUFFERS, _BUFFER))
+        nodes = list(batch.iter_structs(_NODES, _NODE))
         arrays = []
         for name in columns:
             layout = (self._columns or {})[name]
@@ -135,7 +135,9 @@ class IpcFile:
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([self.schema.field(c) for c in columns]))
 
     def _is_compressed(self) -> bool:
-        return any(_metadata_table(message, _HEADER).table(_COMPRESSION) is not None for message in self._batches)
+        return any(
+            _metadata_table(message, _HEADER).nested_table(_COMPRESSION) is not None for message in self._batches
+        )
 
     def reserve_buffers(self, file: InputFile, budget: Budget) -> None:
         """Check the offsets of all buffers, and reserve memory for the decompressed size of compressed buffers.
@@ -202,9 +204,9 @@ def _file_messages(file: InputFile) -> Iterator[IpcMessage]:
     size = int.from_bytes(file.read(file.size - tail, 4), "little")
     if size > file.size - tail - _FILE_HEAD_BYTES:
         raise Damage(f"it declares a footer of {size} bytes, but the file has only {file.size} bytes")
-    footer = FlatTable.root(file.read(file.size - tail - size, size))
+    footer = FlatTable.root_table(file.read(file.size - tail - size, size))
     for field in (_FOOTER_DICTIONARIES, _FOOTER_BATCHES):
-        for at, head, body in footer.structs(field, _BLOCK):
+        for at, head, body in footer.iter_structs(field, _BLOCK):
             message = _read_message(file, at) if 0 <= at <= file.size - _PREFIX.size else None
             if message is None or (message.metadata_size, message.body_size) != (head, body):
                 raise Damage(
@@ -220,8 +222,8 @@ def _read_message(file: InputFile, offset: int) -> IpcMessage | None:
         raise Damage(f"no message begins at offset {offset}")
     if not size:
         return None
-    metadata = FlatTable.root(_read_bytes(file, offset + _PREFIX.size, size))
-    body = metadata.number(_BODY_LENGTH, "<q")
+    metadata = FlatTable.root_table(_read_bytes(file, offset + _PREFIX.size, size))
+    body = metadata.read_number(_BODY_LENGTH, "<q")
     head = _PREFIX.size + size
     if not 0 <= body <= file.size - offset - head:
         raise Damage(
@@ -241,7 +243,7 @@ def _read_bytes(file: InputFile, offset: int, size: int) -> bytes:
 
 def _metadata_table(message: IpcMessage, field: int) -> FlatTable:
     """Return the table in a field of the metadata of a message, given the number of the field."""
-    table = message.metadata.table(field)
+    table = message.metadata.nested_table(field)
     if table is None:
         raise Damage(f"the message at offset {message.offset} has no header")
     return table
@@ -253,7 +255,7 @@ def _batch_table(message: IpcMessage) -> FlatTable | None:
     A dictionary message contains a record batch as well. Return None if a dictionary message lacks its record batch.
     """
     header = _metadata_table(message, _HEADER)
-    return header if message.metadata.number(_HEADER_TYPE, "<B") == _BATCH else header.table(_DATA)
+    return header if message.metadata.read_number(_HEADER_TYPE, "<B") == _BATCH else header.nested_table(_DATA)
 
 
 def _reserve_batch_buffers(file: InputFile, message: IpcMessage, batch: FlatTable, budget: Budget) -> None:
@@ -261,8 +263,8 @@ def _reserve_batch_buffers(file: InputFile, message: IpcMessage, batch: FlatTabl
 
     For each compressed buffer, reserve memory for the decompressed size that the buffer declares.
     """
-    compressed = batch.table(_COMPRESSION) is not None
-    for offset, length in batch.structs(_BUFFERS, _BUFFER):
+    compressed = batch.nested_table(_COMPRESSION) is not None
+    for offset, length in batch.iter_structs(_BUFFERS, _BUFFER):
         if not 0 <= offset <= offset + length <= message.body_size:
             raise Damage(
                 f"a buffer at offsets {offset} to {offset + length} lies outside its message body "

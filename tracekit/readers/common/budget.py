@@ -50,7 +50,7 @@ class Budget:
         self._lock = threading.Lock()
 
     @property
-    def left(self) -> int:
+    def remaining_bytes(self) -> int:
         """Number of bytes that can still be reserved."""
         return self.limit - self.reserved
 
@@ -66,10 +66,10 @@ class Budget:
             Damage: The memory exceeds the remaining budget.
         """
         with self._lock:
-            self._check_memory(rows, row_bytes, what, self.left)
+            self._check_memory(rows, row_bytes, what, self.remaining_bytes)
             self.reserved += rows * row_bytes
 
-    def check_temporary(self, rows: int, row_bytes: int, what: str) -> None:
+    def check_temporary_memory(self, rows: int, row_bytes: int, what: str) -> None:
         """Check that memory for temporary data is within the limit of the budget, without reserving it.
 
         The memory that is already reserved is ignored.

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 MANY_STRINGS = 1 << 16
 
 
-def column_builder(kind: pa.DataType, capacity: int) -> NumberBuilder | DictionaryBuilder | StringBuilder:
+def column_builder(arrow_type: pa.DataType, capacity: int) -> NumberBuilder | DictionaryBuilder | StringBuilder:
     """Return a builder for a column of a given Arrow type.
 
     Args:
-        kind: Arrow type of the column.
+        arrow_type: Arrow type of the column.
         capacity: Number of rows to reserve address space for. The operating system allocates the memory only when rows
             are added.
     """
-    if pa.types.is_dictionary(kind):
-        return DictionaryBuilder(kind, capacity)
-    return NumberBuilder(kind, capacity) if columns.is_numeric_type(kind) else StringBuilder(kind)
+    if pa.types.is_dictionary(arrow_type):
+        return DictionaryBuilder(arrow_type, capacity)
+    return NumberBuilder(arrow_type, capacity) if columns.is_numeric_type(arrow_type) else StringBuilder(arrow_type)
 
 
 class Builder(Protocol):
@@ -130,15 +130,15 @@ def join_batches(batches: Sequence[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArr
     return pa.chunked_array([chunk.cast(kind) for listed in chunks for chunk in listed], kind)
 
 
-def concatenate(chunks: Sequence[pa.Array], kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+def concatenate(chunks: Sequence[pa.Array], arrow_type: pa.DataType) -> pa.Array | pa.ChunkedArray:
     """Concatenate the chunks of a column, into one chunk if possible.
 
     If all values are null, the result shares its memory with other columns of nulls.
     """
     rows = sum(map(len, chunks))
     if sum(chunk.null_count for chunk in chunks) == rows:
-        return columns.null_array(rows, kind)
-    builder = column_builder(kind, rows)
+        return columns.null_array(rows, arrow_type)
+    builder = column_builder(arrow_type, rows)
     for chunk in chunks:
         builder.append(chunk)
     return builder.finish()
@@ -197,11 +197,11 @@ class NumberBuilder:
             self._valid = np.zeros(size, np.bool_)
             self._valid[: self.rows] = valid[: self.rows]
 
-    def _widen_type(self, kind: pa.DataType) -> None:
+    def _widen_type(self, arrow_type: pa.DataType) -> None:
         """Convert the values to a wider numeric type."""
-        wider = np.zeros(len(self._values), columns.numpy_dtype(kind))
+        wider = np.zeros(len(self._values), columns.numpy_dtype(arrow_type))
         wider[: self.rows] = self._values[: self.rows]
-        self._kind, self._values = kind, wider
+        self._kind, self._values = arrow_type, wider
 
 
 class DictionaryBuilder:
@@ -225,7 +225,7 @@ class DictionaryBuilder:
 
         If most strings are distinct, the dictionaries are not merged, and the result has one chunk per batch.
         """
-        if is_mostly_unique(sum(map(len, self._dictionaries)), self._numbers.rows):
+        if has_mostly_distinct_strings(sum(map(len, self._dictionaries)), self._numbers.rows):
             codes = self._numbers.finish().chunk(0)
             return pa.chunked_array([_dictionary_array(codes[rows], self._dictionaries[n]) for rows, n in self._chunks])
         values = pa.concat_arrays(self._dictionaries).unique()
@@ -237,7 +237,7 @@ class DictionaryBuilder:
         return pa.chunked_array([_dictionary_array(self._numbers.finish().chunk(0), values)])
 
 
-def is_mostly_unique(strings: int, rows: int) -> bool:
+def has_mostly_distinct_strings(strings: int, rows: int) -> bool:
     """Return whether a column has so many distinct strings that merging its dictionaries is not worthwhile.
 
     Args:

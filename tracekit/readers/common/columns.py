@@ -42,7 +42,7 @@ class StringTable:
         """Create a string table from a mapping of ids to strings."""
         return cls(pa.array(labels.keys(), pa.int64()), pa.array(labels.values(), pa.string()))
 
-    def look_up(self, column: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
+    def strings_of_ids(self, column: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
         """Look up the string of each id in a column.
 
         Returns:
@@ -96,29 +96,29 @@ def decode_dictionary(names: pa.DictionaryArray) -> pa.Array:
     return names.dictionary_decode()
 
 
-def cast_numbers(data: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+def cast_numbers(data: pa.Array | pa.ChunkedArray, arrow_type: pa.DataType) -> pa.Array | pa.ChunkedArray:
     """Cast numbers to a type, or to 64-bit integers if any integer does not fit the type.
 
     The column is returned unchanged if it or the type is not numeric.
     """
-    if data.type == kind or not is_numeric_type(kind) or not is_numeric_type(data.type):
+    if data.type == arrow_type or not is_numeric_type(arrow_type) or not is_numeric_type(data.type):
         return data
-    if kind == pa.float64():
-        return data.cast(kind, safe=False)
+    if arrow_type == pa.float64():
+        return data.cast(arrow_type, safe=False)
     try:
-        return data.cast(kind)
+        return data.cast(arrow_type)
     except pa.ArrowInvalid:
         return data.cast(pa.int64())
 
 
-def is_numeric_type(kind: pa.DataType) -> bool:
+def is_numeric_type(arrow_type: pa.DataType) -> bool:
     """Return whether an Arrow type is an integer or floating-point type."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+    return bool(pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type))
 
 
-def numpy_dtype(kind: pa.DataType) -> np.dtype[np.integer | np.floating]:
+def numpy_dtype(arrow_type: pa.DataType) -> np.dtype[np.integer | np.floating]:
     """Return the numpy type of a numeric Arrow type. Unlike ``to_pandas_dtype``, this does not import pandas."""
-    return _DTYPES[kind]
+    return _DTYPES[arrow_type]
 
 
 def number_array(
@@ -130,26 +130,26 @@ def number_array(
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [bitmap, pa.py_buffer(values)])
 
 
-def null_array(rows: int, kind: pa.DataType) -> pa.Array:
+def null_array(rows: int, arrow_type: pa.DataType) -> pa.Array:
     """Return a column of nulls.
 
     Columns of similar length share one buffer of zeros, because many columns of a file often hold only nulls.
     """
-    if pa.types.is_dictionary(kind):
-        dictionary = pa.array([], kind.value_type)
-        return pa.DictionaryArray.from_arrays(null_array(rows, kind.index_type), dictionary, safe=False)
+    if pa.types.is_dictionary(arrow_type):
+        dictionary = pa.array([], arrow_type.value_type)
+        return pa.DictionaryArray.from_arrays(null_array(rows, arrow_type.index_type), dictionary, safe=False)
     zeros = _zero_buffer(max(rows, 1).bit_length())
-    if kind in (pa.binary(), pa.string()):
-        return pa.Array.from_buffers(kind, rows, [zeros] * 3, null_count=rows)
-    if is_numeric_type(kind) or pa.types.is_boolean(kind):
-        return pa.Array.from_buffers(kind, rows, [zeros] * 2, null_count=rows)
-    return pa.nulls(rows, kind)
+    if arrow_type in (pa.binary(), pa.string()):
+        return pa.Array.from_buffers(arrow_type, rows, [zeros] * 3, null_count=rows)
+    if is_numeric_type(arrow_type) or pa.types.is_boolean(arrow_type):
+        return pa.Array.from_buffers(arrow_type, rows, [zeros] * 2, null_count=rows)
+    return pa.nulls(rows, arrow_type)
 
 
 @functools.lru_cache(maxsize=4)
-def _zero_buffer(bits: int) -> pa.Buffer:
-    """Return a buffer of ``8 * 2**bits`` zero bytes."""
-    return pa.py_buffer(np.zeros(8 << bits, np.uint8))
+def _zero_buffer(size_exponent: int) -> pa.Buffer:
+    """Return a buffer of ``8 * 2**size_exponent`` zero bytes."""
+    return pa.py_buffer(np.zeros(8 << size_exponent, np.uint8))
 
 
 def pack_bits(flags: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Buffer:
@@ -189,7 +189,7 @@ def _encode_column(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, list[i
     return encoded.indices, encoded.dictionary.to_pylist()
 
 
-def convert_column(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
+def convert_column(column: pa.Array, arrow_type: pa.DataType) -> tuple[pa.Array, int]:
     """Convert a source column to an Arrow type for numbers or strings.
 
     Returns:
@@ -201,13 +201,13 @@ def convert_column(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
             ``integer`` or ``number``.
     """
     if pa.types.is_dictionary(column.type):
-        return (column, 0) if column.type == kind else _convert_dictionary(column)
-    if kind in (pa.string(), DICTIONARY):
+        return (column, 0) if column.type == arrow_type else _convert_dictionary(column)
+    if arrow_type in (pa.string(), DICTIONARY):
         strings, broken = to_valid_utf8(column)
-        return (strings.dictionary_encode() if kind == DICTIONARY else strings), broken
-    if not pa.types.is_integer(column.type) and not (kind == pa.float64() and pa.types.is_floating(column.type)):
-        raise TypeError("number" if kind == pa.float64() else "integer")
-    return cast_numbers(column, kind), 0
+        return (strings.dictionary_encode() if arrow_type == DICTIONARY else strings), broken
+    if not pa.types.is_integer(column.type) and not (arrow_type == pa.float64() and pa.types.is_floating(column.type)):
+        raise TypeError("number" if arrow_type == pa.float64() else "integer")
+    return cast_numbers(column, arrow_type), 0
 
 
 def _convert_dictionary(column: pa.DictionaryArray) -> tuple[pa.DictionaryArray, int]:

@@ -31,7 +31,7 @@ class FlatTable:
         self._vtable_size = _read_number(data, self._vtable, _ENTRY)
 
     @classmethod
-    def root(cls, data: bytes) -> FlatTable:
+    def root_table(cls, data: bytes) -> FlatTable:
         """Return the root table of a buffer.
 
         Raises:
@@ -39,21 +39,21 @@ class FlatTable:
         """
         return cls(data, _read_number(data, 0, _OFFSET))
 
-    def number(self, field: int, form: str, default: int = 0) -> int:
+    def read_number(self, field: int, struct_format: str, default: int = 0) -> int:
         """Return the number that a field holds, or a default value if the field is absent.
 
         Args:
             field: Number of the field, counted from 0.
-            form: Format of the number, in the syntax of the module ``struct``.
+            struct_format: Format of the number, in the syntax of the module ``struct``.
             default: Value to return if the field is absent.
 
         Raises:
             Damage: The number lies outside the buffer.
         """
         at = self._field_offset(field)
-        return default if at is None else _read_number(self._data, at, struct.Struct(form))
+        return default if at is None else _read_number(self._data, at, struct.Struct(struct_format))
 
-    def table(self, field: int) -> FlatTable | None:
+    def nested_table(self, field: int) -> FlatTable | None:
         """Return the table that a field holds, or None if the field is absent.
 
         Raises:
@@ -62,12 +62,12 @@ class FlatTable:
         at = self._field_offset(field)
         return None if at is None else FlatTable(self._data, at + _read_number(self._data, at, _OFFSET))
 
-    def structs(self, field: int, form: str) -> Iterator[tuple[int, ...]]:
+    def iter_structs(self, field: int, struct_format: str) -> Iterator[tuple[int, ...]]:
         """Yield the structs of the vector that a field holds. Nothing is yielded if the field is absent.
 
         Args:
             field: Number of the field, counted from 0.
-            form: Format of one struct, in the syntax of the module ``struct``.
+            struct_format: Format of one struct, in the syntax of the module ``struct``.
 
         Raises:
             Damage: The vector lies outside the buffer.
@@ -77,10 +77,10 @@ class FlatTable:
             return iter(())
         at += _read_number(self._data, at, _OFFSET)
         start = at + _OFFSET.size
-        stop = start + _read_number(self._data, at, _OFFSET) * struct.calcsize(form)
+        stop = start + _read_number(self._data, at, _OFFSET) * struct.calcsize(struct_format)
         if stop > len(self._data):
             raise Damage(f"a vector at offset {at} extends beyond the end of its message of {len(self._data)} bytes")
-        return struct.iter_unpack(form, memoryview(self._data)[start:stop])
+        return struct.iter_unpack(struct_format, memoryview(self._data)[start:stop])
 
     def _field_offset(self, field: int) -> int | None:
         """Return the offset of the value of a field, or None if the field is absent."""
@@ -91,9 +91,9 @@ class FlatTable:
         return self.offset + offset if offset else None
 
 
-def _read_number(data: bytes, offset: int, form: struct.Struct) -> int:
+def _read_number(data: bytes, offset: int, struct_format: struct.Struct) -> int:
     """Return the number in a given binary format at an offset."""
-    if not 0 <= offset <= len(data) - form.size:
+    if not 0 <= offset <= len(data) - struct_format.size:
         raise Damage(f"a number at offset {offset} lies outside its message of {len(data)} bytes")
-    number: int = form.unpack_from(data, offset)[0]
+    number: int = struct_format.unpack_from(data, offset)[0]
     return number

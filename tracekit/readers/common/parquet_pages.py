@@ -149,7 +149,7 @@ def page_totals(file: InputFile, start: int, size: int) -> PageTotals:
 
 def _page_headers(file: InputFile, offset: int, stop: int) -> Iterator[PageHeader]:
     while offset < stop:
-        header, length = _read_header(file, offset, stop)
+        header, length = _read_page_header(file, offset, stop)
         size, compressed = header.get(_SIZE), header.get(_COMPRESSED_SIZE)
         if not (
             isinstance(size, int)
@@ -161,21 +161,21 @@ def _page_headers(file: InputFile, offset: int, stop: int) -> Iterator[PageHeade
                 f"the page at offset {offset} declares {compressed} compressed and {size} uncompressed bytes, "
                 f"but only {stop - offset} bytes are left in its column chunk"
             )
-        yield _page_header(header, size)
+        yield _parse_page_header(header, size)
         offset += length + compressed
 
 
-def _page_header(header: dict[int, Any], size: int) -> PageHeader:
-    kind = header.get(_TYPE, -1)
+def _parse_page_header(header_fields: dict[int, Any], header_size: int) -> PageHeader:
+    kind = header_fields.get(_TYPE, -1)
     number = {DATA: _DATA, DICTIONARY: _DICTIONARY, DATA_V2: _DATA_V2}.get(kind, 0)
-    details = header.get(number)
+    details = header_fields.get(number)
     if not isinstance(details, dict):
-        return PageHeader(kind, size, 0, -1)
+        return PageHeader(kind, header_size, 0, -1)
     encoding = details.get(_ENCODING_V2 if kind == DATA_V2 else _ENCODING, -1)
-    return PageHeader(kind, size, max(0, details.get(_VALUES, 0)), encoding)
+    return PageHeader(kind, header_size, max(0, details.get(_VALUES, 0)), encoding)
 
 
-def _read_header(file: InputFile, offset: int, stop: int) -> tuple[dict[int, Any], int]:
+def _read_page_header(file: InputFile, offset: int, stop: int) -> tuple[dict[int, Any], int]:
     """Read the header of a page. Return the fields of the header by number, and the size of the header in bytes."""
     for size in _HEADER_BYTES:
         data = file.read(offset, min(size, stop - offset))
@@ -219,16 +219,16 @@ def _read_struct(data: bytes, offset: int) -> tuple[dict[int, Any], int]:
             offset = _skip_value(data, offset, kind)
 
 
-def _skip_value(data: bytes, offset: int, kind: int) -> int:
+def _skip_value(data: bytes, offset: int, thrift_type: int) -> int:
     """Return the offset after the value that begins at an offset, given its Thrift type."""
-    if kind in (_TRUE, _FALSE):
+    if thrift_type in (_TRUE, _FALSE):
         return offset
-    if kind == _BYTES:
+    if thrift_type == _BYTES:
         size, offset = _decode_varint(data, offset)
         return offset + size
-    if kind in (_BYTE, _DOUBLE):
-        return offset + (1 if kind == _BYTE else 8)
-    raise Damage(f"the header of a page has a field of unknown type {kind}")
+    if thrift_type in (_BYTE, _DOUBLE):
+        return offset + (1 if thrift_type == _BYTE else 8)
+    raise Damage(f"the header of a page has a field of unknown type {thrift_type}")
 
 
 def _read_integer(data: bytes, offset: int) -> tuple[int, int]:

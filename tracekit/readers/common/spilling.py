@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from tracekit.memory import TemporaryStream
 from tracekit.readers.common import columns
-from tracekit.readers.common.builders import is_mostly_unique, join_batches
+from tracekit.readers.common.builders import has_mostly_distinct_strings, join_batches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,10 +65,10 @@ class SpillingBuilder:
         if not pa.types.is_dictionary(array.type):
             return array
         shared = self._dictionaries.setdefault(name, SharedDictionary(array.type.value_type))
-        if shared.is_full or is_mostly_unique(len(shared.values) + len(array.dictionary), self._rows):
+        if shared.is_full or has_mostly_distinct_strings(len(shared.values) + len(array.dictionary), self._rows):
             shared.is_full = True
             return array
-        return shared.encode(array)
+        return shared.encode_values(array)
 
     def _decode_column(self, name: str, column: pa.Array) -> pa.Array:
         """Convert codes of the shared dictionary of a column to a dictionary array. Return other arrays unchanged."""
@@ -99,7 +99,7 @@ class SharedDictionary:
         self.values = pa.array([], kind)
         self.is_full = False
 
-    def encode(self, array: pa.DictionaryArray) -> pa.Array:
+    def encode_values(self, array: pa.DictionaryArray) -> pa.Array:
         """Add the new values of a batch to this dictionary, and return the code of each row of the batch."""
         if array.dictionary.equals(self.values):
             return array.indices

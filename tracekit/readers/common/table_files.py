@@ -113,7 +113,7 @@ class TableFiles(Capture):
             described = self._read_metadata(name, file)
             kinds = {f.name: f.type for f in described.schema if f.name in columns}
             _check_flat_types(kinds, declared)
-            budget.reserve(described.rows, sum(map(value_bytes, kinds.values())), f"rows of {name}")
+            budget.reserve(described.rows, sum(map(reserved_value_size, kinds.values())), f"rows of {name}")
             data = described.read(file, list(kinds), budget)
             data.validate(full=True)
             if kinds and data.num_rows != described.rows:
@@ -197,22 +197,22 @@ def open_table_file(
         raise CorruptTraceError(f"cannot be read: {first_line(e)}", path=path, table=table, hint=hint) from e
 
 
-def is_string_type(kind: pa.DataType) -> bool:
+def is_string_type(arrow_type: pa.DataType) -> bool:
     """Return whether an Arrow type is a string or binary type, including views."""
     texts = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
-    return kind in texts
+    return arrow_type in texts
 
 
-def is_flat_type(kind: pa.DataType) -> bool:
+def is_flat_type(arrow_type: pa.DataType) -> bool:
     """Return whether an Arrow type is not nested: primitive, string, binary or null, or a dictionary of these types."""
-    if pa.types.is_dictionary(kind):
-        return is_flat_type(kind.value_type)
-    return bool(pa.types.is_primitive(kind) or pa.types.is_null(kind) or is_string_type(kind))
+    if pa.types.is_dictionary(arrow_type):
+        return is_flat_type(arrow_type.value_type)
+    return bool(pa.types.is_primitive(arrow_type) or pa.types.is_null(arrow_type) or is_string_type(arrow_type))
 
 
-def value_bytes(kind: pa.DataType) -> int:
+def reserved_value_size(arrow_type: pa.DataType) -> int:
     """Return the number of bytes to reserve for one value of an Arrow type, not counting the bytes of strings."""
-    return max(CELL_BYTES, kind.bit_width // 8) if pa.types.is_primitive(kind) else CELL_BYTES
+    return max(CELL_BYTES, arrow_type.bit_width // 8) if pa.types.is_primitive(arrow_type) else CELL_BYTES
 
 
 def _check_flat_types(kinds: Mapping[str, pa.DataType], declared: TableSchema) -> None:
@@ -227,10 +227,10 @@ def _reserve_shared_strings(data: pa.Table, declared: TableSchema, budget: Budge
     for name, column in zip(data.column_names, data.columns, strict=True):
         is_view = column.type in (pa.string_view(), pa.binary_view())
         if is_view or (pa.types.is_dictionary(column.type) and declared[name].type != "dictionary"):
-            budget.reserve(sum(map(_string_bytes, column.chunks)), 1, f"bytes of {name}")
+            budget.reserve(sum(map(_total_string_size, column.chunks)), 1, f"bytes of {name}")
 
 
-def _string_bytes(chunk: pa.Array) -> int:
+def _total_string_size(chunk: pa.Array) -> int:
     """Return the total size in bytes of the strings of all rows, counting shared strings once per row."""
     if not pa.types.is_dictionary(chunk.type):
         views = np.frombuffer(chunk.buffers()[1] or b"", _VIEW)[chunk.offset :][: len(chunk)]

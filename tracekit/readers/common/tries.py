@@ -82,7 +82,7 @@ class Trie:
         """The length of the sequence of each node, in node order."""
         return self._node_array("DEPTHS")
 
-    def add(self, edges: Int64Array, labels: UInt32Array) -> UInt32Array:
+    def add_sequences(self, edges: Int64Array, labels: UInt32Array) -> UInt32Array:
         """Add sequences, and return the number of the node of each sequence.
 
         Args:
@@ -117,7 +117,7 @@ class Trie:
         for place, values in zip(at, (other.parents, other.labels), strict=False):
             sandbox.array(place, other.count + 1, np.uint32)[:] = values
         sandbox.call("merge", others=other.count, other_parents=at[0], other_labels=at[1], nodes=at[2])
-        self.count = self._read_count(sandbox)
+        self.count = self._read_node_count(sandbox)
         return sandbox.array(at[2], other.count + 1, np.uint32).copy()
 
     def _add_batch(self, edges: Int64Array, labels: UInt32Array) -> UInt32Array:
@@ -125,7 +125,7 @@ class Trie:
 
         Args:
             edges: Index of the first label of each sequence in ``labels``, followed by the index after the last one.
-            labels: Labels of all sequences, as for ``add``.
+            labels: Labels of all sequences, as for ``add_sequences``.
         """
         rows, size = len(edges) - 1, int(edges[-1] - edges[0])
         at = [_INPUT, _INPUT + CELL * (rows + 1), _INPUT + CELL * (2 * rows + 1)]
@@ -133,7 +133,7 @@ class Trie:
         sandbox.array(at[0], rows + 1, np.uint32)[:] = edges - edges[0]
         sandbox.array(at[2], size, np.uint32)[:] = labels[edges[0] : edges[-1]]
         sandbox.call("add", sequences=rows, edges=at[0], nodes=at[1], sequence_labels=at[2])
-        self.count = self._read_count(sandbox)
+        self.count = self._read_node_count(sandbox)
         return sandbox.array(at[1], rows, np.uint32).copy()
 
     def _sandbox_with_room(self, nodes: int, input_bytes: int) -> Sandbox:
@@ -146,7 +146,7 @@ class Trie:
             if capacity > MAX_NODES:
                 raise Damage(f"it has more than {MAX_NODES:,} {self._what}, which tracekit does not support")
             self._budget.reserve(capacity - self._capacity, NODE_BYTES, self._what)
-        self._budget.check_temporary(input_bytes, 1, f"bytes of {self._what}")
+        self._budget.check_temporary_memory(input_bytes, 1, f"bytes of {self._what}")
         input_bytes = max(self._input_bytes, -(-input_bytes // 8) * 8)
         table, arrays = 2 * capacity, CELL * (capacity + 2)
         at = [_INPUT + input_bytes + k * arrays for k in range(4)]
@@ -166,7 +166,7 @@ class Trie:
         return self._sandbox.array(offset, self.count + 1, np.uint32)
 
     @staticmethod
-    def _read_count(sandbox: Sandbox) -> int:
+    def _read_node_count(sandbox: Sandbox) -> int:
         return int(sandbox.array(_PROGRAM.constants["COUNT"], 1, np.uint32)[0])
 
 

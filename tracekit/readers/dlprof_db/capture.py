@@ -78,11 +78,11 @@ class DlprofCapture(Capture):
     def count(self, name: str) -> int:
         """Return the number of rows of a table."""
         if name in TABLES:
-            return self._database.count(TABLES[name].source)
+            return self._database.count_table_rows(TABLES[name].source)
         if name == CALLS:
             return sum(map(self._count_calls, CALL_TABLES))
         if name in ("ops", "op_instances"):
-            return self._database.count(rollup.SOURCES[name])
+            return self._database.count_table_rows(rollup.SOURCES[name])
         return int(self.read(name, schemas.table(name).key).num_rows)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:

@@ -97,7 +97,7 @@ class DlprofDatabase(database.Database):
             transform: A function that replaces the distinct strings, or None to leave them unchanged.
             strings: The strings by id. If it is None, the strings of the table ``dictionary`` are used.
         """
-        names, _ = (strings or self.strings).look_up(pa.chunked_array([ids.to_arrow()]))
+        names, _ = (strings or self.strings).strings_of_ids(pa.chunked_array([ids.to_arrow()]))
         if transform is None:
             return names
         return col.dictionary_array(names.indices, transform(pl.Series(names.dictionary)).to_arrow().cast(pa.string()))

@@ -21,7 +21,7 @@ from tracekit.interface import Capture
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.builders import Builder, ChunkBuilder, RowCounter, concatenate
 from tracekit.readers.nsys import counters, ids, machine, metrics, nvtx, overheads, python_stacks, sampling, stacks
-from tracekit.readers.nsys.launch import read_launch
+from tracekit.readers.nsys.launch import read_launch_environment
 from tracekit.readers.nsys.lookups import INLINE_NAMES, Lookups, arrow_type, source_request
 from tracekit.readers.nsys.tables import FRAMES, ROWID, Request
 from tracekit.readers.nsys.versions import ENUM_OF_COLUMN
@@ -51,7 +51,7 @@ class NsysCapture(Lookups, Capture):
 
     def launch(self) -> Launch:
         """Return the host name, and the environment variables that launchers set to number processes (``RANK``)."""
-        return read_launch(self)
+        return read_launch_environment(self)
 
     def names(self) -> list[str]:
         """Return the names of the declared tables that Nsight Systems can record, including those without rows."""
@@ -75,7 +75,11 @@ class NsysCapture(Lookups, Capture):
         ]
         counts = dict.fromkeys(names, 0)
         conditions = [(table, self._row_filter(name, table)) for name, table in sources]
-        rows = self._count_with_stacks(conditions) if stacks.TABLE in names else self.tables.counts(conditions)
+        rows = (
+            self._count_rows_and_cache_stacks(conditions)
+            if stacks.TABLE in names
+            else self.tables.count_rows(conditions)
+        )
         for (name, _), number in zip(sources, rows, strict=True):
             counts[name] += number
         counts |= {name: int(self.machine_table(name).num_rows) for name in names if name in machine.TABLES}
@@ -83,7 +87,7 @@ class NsysCapture(Lookups, Capture):
             counts[python_stacks.TABLE] = len(self.python_samples()["python_sample_id"])
         return counts | {name: len(self._read_stacks([])[0]) for name in names if name == stacks.TABLE}
 
-    def _count_with_stacks(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
+    def _count_rows_and_cache_stacks(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
         """Return the number of matching rows for each pair of source table and filter, and cache the call stacks.
 
         For a report, one pass over the file counts the rows and reads the call stacks. An export counts rows without
@@ -91,7 +95,7 @@ class NsysCapture(Lookups, Capture):
         """
         chains = [table for table in stacks.CHAIN_TABLES if table in self.tables.columns]
         if self._stacks is not None or not any(FRAMES in self.tables.columns[table] for table in chains):
-            return self.tables.counts(conditions)
+            return self.tables.count_rows(conditions)
         counters = [RowCounter() for _ in conditions]
         known = [nth for nth, (table, _) in enumerate(conditions) if table in self.tables.columns]
         requests = [source_request(conditions[nth][0], [ROWID], conditions[nth][1]) for nth in known]
@@ -112,19 +116,21 @@ class NsysCapture(Lookups, Capture):
         sources = [
             (n, table) for n in events for table in schemas.table(n).source_tables if table in self.tables.columns
         ]
-        definitions = nvtx.missing_definitions(self, {n: columns[n] for n, _ in sources})
-        requests = [self._request(n, table, columns[n]) for n, table in sources] + [d.request() for d in definitions]
+        definitions = nvtx.unread_name_definitions(self, {n: columns[n] for n, _ in sources})
+        requests = [self._conversion_request(n, table, columns[n]) for n, table in sources] + [
+            d.request() for d in definitions
+        ]
         builders = [ChunkBuilder() if schemas.table(n).sources else None for n, _ in sources]
         with_stacks = any(n == stacks.TABLE or "stack_id" in columns[n] for n in columns)
         call_stacks, results = (
             self._read_stacks(requests, builders) if with_stacks else (None, self.read_requests(requests, builders))
         )
         for definition in reversed(definitions):
-            nvtx.store_names(self, definition, pa.table(results.pop()))
+            nvtx.store_defined_names(self, definition, pa.table(results.pop()))
         parts: dict[str, list[pa.Table]] = {n: [] for n in events}
         for name, table in sources:
             data = stacks.resolve_stacks(call_stacks, name, self._replace_keys_with_names(name, results.pop(0)))
-            parts[name].append(self.conform(name, data, table))
+            parts[name].append(self.cast_to_declared_types(name, data, table))
             memory.release_pages()
         tables = {
             name: self.machine_table(name).select(list(names))
@@ -133,9 +139,9 @@ class NsysCapture(Lookups, Capture):
         }
         if call_stacks is not None and stacks.TABLE in columns:
             data = call_stacks.columns(self, columns[stacks.TABLE])
-            tables[stacks.TABLE] = self.conform(stacks.TABLE, data, source_table(stacks.TABLE))
+            tables[stacks.TABLE] = self.cast_to_declared_types(stacks.TABLE, data, source_table(stacks.TABLE))
         if python_stacks.TABLE in columns:
-            tables[python_stacks.TABLE] = self._python_table(columns[python_stacks.TABLE], call_stacks)
+            tables[python_stacks.TABLE] = self._read_python_samples_columns(columns[python_stacks.TABLE], call_stacks)
         self.warn_unknown_strings()
         return {n: tables[n] if n in tables else join_source_tables(n, names, parts[n]) for n, names in columns.items()}
 
@@ -156,133 +162,159 @@ class NsysCapture(Lookups, Capture):
 
         The value is the kind of the samples, as an index of ``python_stacks.KINDS``.
         """
-        return python_stacks.find_domains(self)
+        return python_stacks.find_python_domains(self)
 
     def python_samples(self) -> dict[str, pa.Array]:
         """Return all columns of ``python_samples`` except ``stack_id``. The first call reads them."""
         if not self._python_samples:
-            self._python_samples = python_stacks.read_samples(self, self.python_domains)
+            self._python_samples = python_stacks.read_python_samples(self, self.python_domains)
         return self._python_samples
 
-    def _python_table(self, columns: Sequence[str], call_stacks: stacks.Stacks | None) -> pa.Table:
+    def _read_python_samples_columns(self, columns: Sequence[str], call_stacks: stacks.Stacks | None) -> pa.Table:
         """Return columns of the declared table ``python_samples``."""
         data = dict(self.python_samples())
         if call_stacks is not None:
             data["stack_id"] = call_stacks.stack_ids(python_stacks.TABLE, data["python_sample_id"])
-        return self.conform(python_stacks.TABLE, {c: data[c] for c in columns}, nvtx.SOURCE_TABLE)
+        return self.cast_to_declared_types(python_stacks.TABLE, {c: data[c] for c in columns}, nvtx.SOURCE_TABLE)
 
-    def _request(self, name: str, table: str, columns: Sequence[str]) -> Request[dict[str, pa.Array]]:
+    def _conversion_request(
+        self, table_name: str, source_table: str, columns: Sequence[str]
+    ) -> Request[dict[str, pa.Array]]:
         """Return the request that reads a source table and converts it to columns of a declared table."""
-        schema = schemas.table(name)
+        schema = schemas.table(table_name)
         declared = {f.name: f.type for f in schemas.arrow_schema(schema, columns)}
 
-        def convert(raw: pa.Table) -> dict[str, pa.Array]:
+        def convert(source_rows: pa.Table) -> dict[str, pa.Array]:
             return {
-                c: col.cast_numbers(self._resolve_column(name, table, c, raw), kind) for c, kind in declared.items()
+                c: col.cast_numbers(self._resolve_column(table_name, source_table, c, source_rows), kind)
+                for c, kind in declared.items()
             }
 
-        return Request(table, source_types(schema, table, columns), self._row_filter(name, table), convert)
+        return Request(
+            source_table,
+            source_types(schema, source_table, columns),
+            self._row_filter(table_name, source_table),
+            convert,
+        )
 
-    def machine_table(self, name: str) -> pa.Table:
+    def machine_table(self, table_name: str) -> pa.Table:
         """Return a declared table about the machine. The first call reads the whole table."""
-        if name not in self._machine_tables:
-            self._machine_tables[name] = self.conform(name, machine.read_columns(self, name), source_table(name))
-        return self._machine_tables[name]
+        if table_name not in self._machine_tables:
+            self._machine_tables[table_name] = self.cast_to_declared_types(
+                table_name, machine.read_machine_columns(self, table_name), source_table(table_name)
+            )
+        return self._machine_tables[table_name]
 
-    def _resolve_column(self, name: str, table: str, column: str, raw: pa.Table) -> pa.ChunkedArray | pa.Array:
+    def _resolve_column(
+        self, table_name: str, source_table: str, column: str, source_rows: pa.Table
+    ) -> pa.ChunkedArray | pa.Array:
         """Return a declared column that is computed from columns of a source table and has the same rows."""
-        resolver = column_resolvers(name).get(column)
+        resolver = column_resolvers(table_name).get(column)
         if resolver is None:
-            return self.resolve_by_declaration(name, table, column, raw)
-        return resolver[1](self, name, raw)
+            return self.resolve_by_declaration(table_name, source_table, column, source_rows)
+        return resolver[1](self, table_name, source_rows)
 
-    def resolve_by_declaration(self, name: str, table: str, column: str, raw: pa.Table) -> pa.ChunkedArray | pa.Array:
+    def resolve_by_declaration(
+        self, table_name: str, source_table: str, column: str, source_rows: pa.Table
+    ) -> pa.ChunkedArray | pa.Array:
         """Compute a declared column from the source column that its declaration names."""
-        schema = schemas.table(name)
+        schema = schemas.table(table_name)
         declared = schema[column]
-        source = source_column_name(table, schema, column)
+        source = source_column_name(source_table, schema, column)
         if source == LABEL:
-            labels = pa.array([schema.sources[table]], pa.string())
-            return pa.DictionaryArray.from_arrays(col.number_array(np.zeros(len(raw), np.int32)), labels)
+            labels = pa.array([schema.sources[source_table]], pa.string())
+            return pa.DictionaryArray.from_arrays(col.number_array(np.zeros(len(source_rows), np.int32)), labels)
         if source is None:
-            return col.null_array(len(raw), schemas.arrow_schema(schema, [column])[0].type)
+            return col.null_array(len(source_rows), schemas.arrow_schema(schema, [column])[0].type)
         if source in GLOBAL_IDS:
-            return (ids.thread_ids if column.endswith("thread_id") else ids.process_ids)(raw[source])
-        if declared.type == "dictionary" and f"{table}.{source}" not in INLINE_NAMES:
-            enum = column_enum(table, source)
-            return self.look_up(name, column, raw[source], self.strings if enum is None else self.labels(enum))
-        return raw[source]
+            return (ids.thread_ids if column.endswith("thread_id") else ids.process_ids)(source_rows[source])
+        if declared.type == "dictionary" and f"{source_table}.{source}" not in INLINE_NAMES:
+            enum = column_enum(source_table, source)
+            return self.look_up_strings(
+                table_name, column, source_rows[source], self.strings if enum is None else self.enum_labels(enum)
+            )
+        return source_rows[source]
 
     def _replace_keys_with_names(self, name: str, results: dict[str, pa.Array]) -> dict[str, pa.Array]:
         """Return columns of a table in which the keys of NVTX domains and categories are replaced with names.
 
         This is a separate step because the events that define the names may come after the events that use them.
         """
-        return nvtx.resolve_names(self, results) if name in nvtx.RESOLVERS else results
+        return nvtx.replace_name_keys(self, results) if name in nvtx.RESOLVERS else results
 
-    def conform(self, name: str, data: Mapping[str, pa.Array], source: str) -> pa.Table:
+    def cast_to_declared_types(self, table_name: str, columns: Mapping[str, pa.Array], source_table: str) -> pa.Table:
         """Cast columns that were computed from a source table to their declared types, and return them as a table.
 
         Raises:
             CorruptTraceError: A value does not fit its declared type. The message names the first such row.
         """
-        table = pa.table(dict(data))
+        table = pa.table(dict(columns))
         try:
-            return schemas.conform(table, schemas.table(name), table.column_names)
+            return schemas.conform(table, schemas.table(table_name), table.column_names)
         except SchemaError as e:
-            raise self._invalid_value_error(name, source, table, first_line(e)) from e
+            raise self._invalid_value_error(table_name, source_table, table, first_line(e)) from e
 
     def close(self) -> None:
         """Close the file."""
         self.tables.close()
 
-    def _row_filter(self, name: str, source: str) -> Where | None:
+    def _row_filter(self, table_name: str, source_table: str) -> Where | None:
         """Return the filter that selects the rows of a declared table from one of its source tables."""
-        where = {**nvtx.FILTERS, **machine.FILTERS}.get(name)
-        if where and source in self.tables.columns and where.column not in self.tables.columns[source]:
+        where = {**nvtx.FILTERS, **machine.FILTERS}.get(table_name)
+        if where and source_table in self.tables.columns and where.column not in self.tables.columns[source_table]:
             raise CorruptTraceError(
-                f"it has no column {where.column}", path=self.path, table=source, hint=self.tables.hint
+                f"it has no column {where.column}", path=self.path, table=source_table, hint=self.tables.hint
             )
         return where
 
-    def _invalid_value_error(self, name: str, source: str, data: pa.Table, default: str) -> CorruptTraceError:
+    def _invalid_value_error(
+        self, table_name: str, source_table: str, converted: pa.Table, default_message: str
+    ) -> CorruptTraceError:
         """Return the error for the first value from a source table that does not fit its declared type.
 
         Args:
-            name: Name of the declared table.
-            source: Name of the source table.
-            data: The columns, converted but not cast to their declared types.
-            default: Message of the error if no such value is found.
+            table_name: Name of the declared table.
+            source_table: Name of the source table.
+            converted: The columns, converted but not cast to their declared types.
+            default_message: Message of the error if no such value is found.
         """
         columns = self.tables.columns
-        column, message, index = first_invalid_value(name, data)
-        schema = schemas.table(name)
-        is_here = column is not None and str(schema[column].source).partition(".")[0] in (source, EVERY)
-        from_column = (source_column_name(source, schema, column) if column is not None and is_here else None) or ""
-        if source in columns and from_column.isidentifier() and from_column not in (*columns[source], ROWID):
+        column, message, index = first_invalid_value(table_name, converted)
+        schema = schemas.table(table_name)
+        is_here = column is not None and str(schema[column].source).partition(".")[0] in (source_table, EVERY)
+        from_column = (
+            source_column_name(source_table, schema, column) if column is not None and is_here else None
+        ) or ""
+        if (
+            source_table in columns
+            and from_column.isidentifier()
+            and from_column not in (*columns[source_table], ROWID)
+        ):
             message, index = f"it has no column {from_column}", None
         row = (
             None
-            if index is None or source not in columns
-            else self.tables.rowid(source, index, self._row_filter(name, source))
+            if index is None or source_table not in columns
+            else self.tables.find_rowid(source_table, index, self._row_filter(table_name, source_table))
         )
-        return CorruptTraceError(message or default, path=self.path, table=source, row=row, hint=self.tables.hint)
+        return CorruptTraceError(
+            message or default_message, path=self.path, table=source_table, row=row, hint=self.tables.hint
+        )
 
 
-def join_source_tables(name: str, columns: Sequence[str], tables: list[pa.Table]) -> pa.Table:
+def join_source_tables(table_name: str, columns: Sequence[str], source_tables: list[pa.Table]) -> pa.Table:
     """Concatenate the rows of all source tables of a declared table.
 
     The row numbers of a declared table with several source tables (a union) are counted from 1 across all of them. The
-    list ``tables`` is emptied, so that each column of the source tables is freed once it is joined.
+    list ``source_tables`` is emptied, so that each column of the source tables is freed once it is joined.
     """
-    schema = schemas.table(name)
-    if not tables:
+    schema = schemas.table(table_name)
+    if not source_tables:
         return schemas.empty(schema, columns)
     if not schema.sources:
-        return tables[0]
-    rows, declared = sum(table.num_rows for table in tables), schemas.arrow_schema(schema, columns)
-    chunks = {name: [chunk for table in tables for chunk in table[name].chunks] for name in columns}
-    tables.clear()
+        return source_tables[0]
+    rows, declared = sum(table.num_rows for table in source_tables), schemas.arrow_schema(schema, columns)
+    chunks = {column: [chunk for table in source_tables for chunk in table[column].chunks] for column in columns}
+    source_tables.clear()
     joined = {}
     for field in declared:
         if schema[field.name].source == f"{EVERY}.{ROWID}":
@@ -305,19 +337,19 @@ def source_types(schema: schemas.TableSchema, table: str, columns: Sequence[str]
     return types or {ROWID: pa.int64()}
 
 
-def source_type(column: schemas.Column, source: str) -> pa.DataType:
+def source_type(column: schemas.Column, source_column: str) -> pa.DataType:
     """Return the Arrow type with which the source column of a declared column is read."""
     if column.source in INLINE_NAMES:
         return col.DICTIONARY
     if column.type in ("string", "float64"):
         return pa.string() if column.type == "string" else pa.float64()
-    narrow = column.type in ("int32", "dictionary") and source not in GLOBAL_IDS
+    narrow = column.type in ("int32", "dictionary") and source_column not in GLOBAL_IDS
     return pa.int32() if narrow else pa.int64()
 
 
-def source_table(name: str) -> str:
+def source_table(table_name: str) -> str:
     """Return the name of the first source table of a declared table."""
-    return schemas.table(name).source_tables[0]
+    return schemas.table(table_name).source_tables[0]
 
 
 def source_column_name(table: str, schema: schemas.TableSchema, column: str) -> str | None:
@@ -338,7 +370,7 @@ def column_enum(table: str, column: str) -> str | None:
 
 
 @functools.cache
-def column_resolvers(name: str) -> dict[str, Resolver]:
+def column_resolvers(table_name: str) -> dict[str, Resolver]:
     """Return the functions that compute columns of a declared table, by column.
 
     All other columns of the table are computed from the source columns that their declarations name.
@@ -352,16 +384,16 @@ def column_resolvers(name: str) -> dict[str, Resolver]:
         **counters.RESOLVERS,
         "gpu_metrics": metrics.RESOLVERS,
     }
-    return by_table.get(name, {})
+    return by_table.get(table_name, {})
 
 
-def first_invalid_value(name: str, data: pa.Table) -> tuple[str | None, str | None, int | None]:
+def first_invalid_value(table_name: str, converted: pa.Table) -> tuple[str | None, str | None, int | None]:
     """Return the column, error message and row index of the first value that does not fit its declared type.
 
     All of them are None if every value fits.
     """
-    for field in schemas.arrow_schema(schemas.table(name), data.column_names):
-        values = data[field.name]
+    for field in schemas.arrow_schema(schemas.table(table_name), converted.column_names):
+        values = converted[field.name]
         if not field.nullable and values.null_count:
             return field.name, f"{field.name} is null", pc.index(values.is_null(), True).as_py()
         if pa.types.is_int32(field.type) and pa.types.is_int64(values.type):

@@ -27,103 +27,103 @@ _EVENT_KEYS = GenericEvents.COLUMNS
 _VALUES = {"intVal": "int64", "uintVal": "uint64", "floatVal": "float", "doubleVal": "double"}
 
 
-def _event_column(capture: Lookups, name: str, raw: pa.Table) -> pa.ChunkedArray:
+def _event_column(capture: Lookups, column_name: str, source_rows: pa.Table) -> pa.ChunkedArray:
     """Return a column of the generic events, such as ``timestamp``, with one row per counter value.
 
     In reports, the table of values has this column. In exports, the column is looked up in the table of generic events.
     """
-    if name in capture.tables.columns[DATA]:
-        return raw[name]
-    return capture.generic_events.column(name, raw["genericEventId"])
+    if column_name in capture.tables.columns[DATA]:
+        return source_rows[column_name]
+    return capture.generic_events.column_of_events(column_name, source_rows["genericEventId"])
 
 
-def sample_times(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+def sample_times(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the time of each counter value in ns."""
-    return _event_column(capture, "timestamp", raw)
+    return _event_column(capture, "timestamp", source_rows)
 
 
-def process_ids(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+def process_ids(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the id of the process that sampled each counter value."""
-    return ids.process_ids(_event_column(capture, "globalTid", raw))
+    return ids.process_ids(_event_column(capture, "globalTid", source_rows))
 
 
-def thread_ids(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+def thread_ids(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the id of the thread that sampled each counter value."""
-    return ids.thread_ids(_event_column(capture, "globalTid", raw))
+    return ids.thread_ids(_event_column(capture, "globalTid", source_rows))
 
 
-def counter_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+def counter_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the name of the counter, or of the counter group, of each counter value. Empty names become null."""
     types = _columns_as_lists(capture, TYPES, "typeId", "nameId")
-    return _names_by_key(capture, dict(zip(*types, strict=True)), _event_column(capture, "typeId", raw))
+    return _names_by_key(capture, dict(zip(*types, strict=True)), _event_column(capture, "typeId", source_rows))
 
 
-def source_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+def source_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the name of the event source from which each counter value comes, such as ``GenericCounters``."""
     sources = dict(zip(*_columns_as_lists(capture, SOURCES, "sourceId", "nameId"), strict=True))
     types, owners = _columns_as_lists(capture, TYPES, "typeId", "sourceId")
     names = {number: sources.get(owner) for number, owner in zip(types, owners, strict=True)}
-    return _names_by_key(capture, names, _event_column(capture, "typeId", raw))
+    return _names_by_key(capture, names, _event_column(capture, "typeId", source_rows))
 
 
-def field_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+def field_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the field name of each counter value, which distinguishes the values of one counter group."""
     types, fields, names = _columns_as_lists(capture, FIELDS, "typeId", "fieldIdx", "fieldNameId")
     by_field: dict[tuple[int | None, ...], int | None] = dict(zip(zip(types, fields, strict=True), names, strict=True))
-    numbers, keys = col.encode_rows(_event_column(capture, "typeId", raw), raw["fieldIdx"])
+    numbers, keys = col.encode_rows(_event_column(capture, "typeId", source_rows), source_rows["fieldIdx"])
     return col.dictionary_array(numbers, _look_up_strings(capture, [by_field.get(k) for k in keys]))
 
 
-def value_types(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+def value_types(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the data type of each counter value: ``int64``, ``uint64``, ``float`` or ``double``."""
-    codes = pa.nulls(len(raw), pa.int32())
+    codes = pa.nulls(len(source_rows), pa.int32())
     for number, column in enumerate(_VALUES):
-        codes = pc.if_else(pc.is_valid(raw[column]), pa.scalar(number, pa.int32()), codes)
+        codes = pc.if_else(pc.is_valid(source_rows[column]), pa.scalar(number, pa.int32()), codes)
     codes = codes.combine_chunks() if isinstance(codes, pa.ChunkedArray) else codes
     return pa.DictionaryArray.from_arrays(codes, pa.array(_VALUES.values(), pa.string()))
 
 
-def integer_values(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+def integer_values(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return each counter value of an integer type. The result is null for values of floating-point types."""
-    return pc.coalesce(raw["intVal"], raw["uintVal"])
+    return pc.coalesce(source_rows["intVal"], source_rows["uintVal"])
 
 
-def float_values(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+def float_values(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return each counter value of a floating-point type. The result is null for values of integer types."""
-    return pc.coalesce(raw["doubleVal"], raw["floatVal"])
+    return pc.coalesce(source_rows["doubleVal"], source_rows["floatVal"])
 
 
-def component_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+def component_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the name of the component, such as ``Core``, whose events each row of ``performance_counters`` counts."""
-    return _look_up_names(raw["componentId"], *_columns_as_lists(capture, COMPONENTS, "componentId", "name"))
+    return _look_up_names(source_rows["componentId"], *_columns_as_lists(capture, COMPONENTS, "componentId", "name"))
 
 
-def component_instances(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+def component_instances(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the instance number of the component of each row of ``performance_counters``.
 
     The number distinguishes components with the same name. It is null for an unknown component.
     """
     listed = dict(zip(*_columns_as_lists(capture, COMPONENTS, "componentId", "instance"), strict=True))
-    numbers, keys = col.encode_rows(raw["componentId"])
+    numbers, keys = col.encode_rows(source_rows["componentId"])
     values = pa.array([listed.get(key) for (key,) in keys], pa.int64())
     return values.take(pa.array(numbers))
 
 
-def metric_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+def metric_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the name of the event, such as ``Page Faults``, that each row of ``performance_counters`` counts."""
-    return _look_up_names(raw["eventId"], *_columns_as_lists(capture, METRICS, "id", "name"))
+    return _look_up_names(source_rows["eventId"], *_columns_as_lists(capture, METRICS, "id", "name"))
 
 
-def metric_units(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+def metric_units(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the unit of the number of events in each row of ``performance_counters``."""
-    return _look_up_names(raw["eventId"], *_columns_as_lists(capture, METRICS, "id", "unit"))
+    return _look_up_names(source_rows["eventId"], *_columns_as_lists(capture, METRICS, "id", "unit"))
 
 
-def _columns_as_lists(capture: Lookups, table: str, *columns: str) -> list[list[int | None]]:
+def _columns_as_lists(capture: Lookups, table_name: str, *columns: str) -> list[list[int | None]]:
     """Return columns of a small source table, each as a list. The lists are empty if the file lacks the table."""
-    if table not in capture.tables.columns:
+    if table_name not in capture.tables.columns:
         return [[] for _ in columns]
-    return [column.to_pylist() for column in capture.fetch(table, columns).columns]
+    return [column.to_pylist() for column in capture.fetch(table_name, columns).columns]
 
 
 def _names_by_key(capture: Lookups, names: dict[int | None, int | None], keys: pa.ChunkedArray) -> pa.DictionaryArray:
@@ -153,7 +153,7 @@ def _look_up_names(keys: pa.ChunkedArray, known_keys: list[int | None], names: l
 
 def _look_up_strings(capture: Lookups, string_ids: list[int | None]) -> pa.Array:
     """Return the strings with given ids. Empty strings are replaced with null."""
-    names, _ = capture.strings.look_up(pa.chunked_array([pa.array(string_ids, pa.int64())]))
+    names, _ = capture.strings.strings_of_ids(pa.chunked_array([pa.array(string_ids, pa.int64())]))
     decoded = names.cast(pa.string())
     decoded = decoded.combine_chunks() if isinstance(decoded, pa.ChunkedArray) else decoded
     return pc.if_else(pc.equal(pc.binary_length(decoded), 0), None, decoded)

@@ -24,7 +24,7 @@ class Export(NsysCapture):
 
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)
-        self._check_version()
+        self._warn_if_too_new()
 
     def count_undecoded(self) -> Mapping[str, int]:
         """Return the number of rows of each source table from which no declared table is read.
@@ -44,7 +44,7 @@ class Export(NsysCapture):
         for table in self.tables.columns:
             if table not in decoded and not table.startswith(_NO_RECORDS):
                 try:
-                    counts[table] = self.tables.counts([(table, None)])[0]
+                    counts[table] = self.tables.count_rows([(table, None)])[0]
                 except CorruptTraceError as e:
                     errors.append(e.message)
         if errors:
@@ -54,7 +54,7 @@ class Export(NsysCapture):
             )
         return {table: rows for table, rows in counts.items() if rows}
 
-    def _check_version(self) -> None:
+    def _warn_if_too_new(self) -> None:
         """Warn if the schema version of the export is newer than the newest supported version."""
         facts = {r["name"]: r["value"] for r in self.machine_table("capture_info").to_pylist()}
         version = facts.get("schema_version", "")

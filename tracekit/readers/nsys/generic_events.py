@@ -32,19 +32,19 @@ class GenericEvents:
     columns: pa.Table
 
     @classmethod
-    def read(cls, raw: pa.Table) -> GenericEvents:
+    def from_table(cls, source_rows: pa.Table) -> GenericEvents:
         """Create a lookup table from the source columns ``COLUMNS`` of generic events, whose rows may be unsorted."""
-        raw = raw.filter(pc.is_valid(raw["genericEventId"]))
-        keys = raw["genericEventId"].to_numpy()
+        source_rows = source_rows.filter(pc.is_valid(source_rows["genericEventId"]))
+        keys = source_rows["genericEventId"].to_numpy()
         if len(keys) > 1 and not (keys[1:] >= keys[:-1]).all():
             order = np.argsort(keys, kind="stable")
-            keys, raw = keys[order], raw.take(order)
-        return cls(keys, raw.drop_columns("genericEventId"))
+            keys, source_rows = keys[order], source_rows.take(order)
+        return cls(keys, source_rows.drop_columns("genericEventId"))
 
-    def column(self, name: str, keys: pa.ChunkedArray) -> pa.ChunkedArray:
+    def column_of_events(self, column_name: str, event_ids: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return the value of a source column for each event id. The value is null for an unknown id."""
-        values = pc.fill_null(keys, -1).to_numpy()
+        values = pc.fill_null(event_ids, -1).to_numpy()
         rows = np.searchsorted(self.ids, values)
         known = rows < len(self.ids)
         known[known] = self.ids[rows[known]] == values[known]
-        return self.columns[name].take(pa.array(rows, mask=~known))
+        return self.columns[column_name].take(pa.array(rows, mask=~known))

@@ -42,18 +42,18 @@ def rank_variables(*environments: str) -> dict[str, int]:
     return {name: next(iter(numbers)) for name, numbers in values.items() if len(numbers) == 1}
 
 
-def read_launch(capture: Lookups) -> Launch:
+def read_launch_environment(capture: Lookups) -> Launch:
     """Return the host name, and the variables with which launchers number processes, that a capture records.
 
     If the environments of the program and of the profiler set the same variable, the value of the program is used.
     """
     properties = _property_values(capture)
-    variables = rank_variables(*properties.get(_ENVIRONMENT, ())) | _launched_variables(capture)
+    variables = rank_variables(*properties.get(_ENVIRONMENT, ())) | _variables_of_launched_processes(capture)
     hosts = {host for host in properties.get(_HOST, ()) if 0 < len(host) <= _MAX_HOST}
     return Launch(variables, next(iter(hosts)) if len(hosts) == 1 else None)
 
 
-def _launched_variables(capture: Lookups) -> dict[str, int]:
+def _variables_of_launched_processes(capture: Lookups) -> dict[str, int]:
     """Return the variables with which launchers number processes, from the environments of the launched processes."""
     if _CAPTURE not in capture.tables.columns:
         return {}

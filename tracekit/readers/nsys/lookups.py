@@ -99,7 +99,7 @@ class Lookups:
         with damage_as_error(self.path, table):
             self._string_budget.reserve(pc.sum(lengths.take(column.indices)).as_py() or 0, 1, "bytes of strings")
 
-    def budget(self) -> Budget:
+    def new_memory_budget(self) -> Budget:
         """Return a new memory budget, whose limit depends on the file size, for data that is computed from the file."""
         return Budget(_total_file_size(self.path))
 
@@ -125,29 +125,31 @@ class Lookups:
         """
         chosen = [*builders, *(None for _ in requests[len(builders) :])]
         rows = [self.tables.max_rows(r.table) for r in requests]
-        largest = max((n * row_bytes(r) for n, r in zip(rows, requests, strict=True)), default=0)
+        largest = max((n * estimated_row_bytes(r) for n, r in zip(rows, requests, strict=True)), default=0)
         use_files = largest > memory.budget()
         used = [b or _table_builder(n, use_files=use_files) for b, n in zip(chosen, rows, strict=True)]
         targets: list[Builder | Collector] = [*used, *collectors]
-        for index, batch in self.tables.batches([*requests, *(c.request for c in collectors)]):
+        for index, batch in self.tables.read_batches([*requests, *(c.request for c in collectors)]):
             targets[index].append(batch)
         return [builder.finish() for builder in used]
 
-    def look_up(self, name: str, column: str, ids: pa.ChunkedArray, strings: col.StringTable) -> pa.DictionaryArray:
+    def look_up_strings(
+        self, table_name: str, column_name: str, ids: pa.ChunkedArray, strings: col.StringTable
+    ) -> pa.DictionaryArray:
         """Return the string of each string id, or the label of each enum value. Unknown ids become null.
 
         Args:
-            name: Name of the declared table.
-            column: Name of the declared column. Its unknown string ids, except ``NO_STRING``, are counted for a
+            table_name: Name of the declared table.
+            column_name: Name of the declared column. Its unknown string ids, except ``NO_STRING``, are counted for a
                 warning.
             ids: The ids or enum values.
             strings: String table of the file, or labels of an enum.
         """
-        names, missing = strings.look_up(ids)
+        names, missing = strings.strings_of_ids(ids)
         if missing and strings is self.strings:
             missing -= pc.sum(pc.equal(ids, NO_STRING)).as_py() or 0
             with self._lock:
-                self._unknown.update({(name, column): missing} if missing else {})
+                self._unknown.update({(table_name, column_name): missing} if missing else {})
         return names
 
     @functools.cached_property
@@ -172,19 +174,19 @@ class Lookups:
         """The generic events of an export, in which the times and threads of counter values are looked up."""
         columns, table = GenericEvents.COLUMNS, GenericEvents.TABLE
         if table in self.tables.columns:
-            return GenericEvents.read(self.fetch(table, columns))
-        return GenericEvents.read(pa.table({column: pa.array([], pa.int64()) for column in columns}))
+            return GenericEvents.from_table(self.fetch(table, columns))
+        return GenericEvents.from_table(pa.table({column: pa.array([], pa.int64()) for column in columns}))
 
-    def labels(self, enum: str) -> col.StringTable:
+    def enum_labels(self, enum_name: str) -> col.StringTable:
         """Return the labels of an enum. If the file has no label for a value, the label of nsys 2025.3 is used."""
-        if enum not in self._labels:
-            labels: dict[int, str | None] = dict(LABELS[enum])
-            if enum in self.tables.columns:
-                raw = self.fetch(enum, ["id", "label"])
+        if enum_name not in self._labels:
+            labels: dict[int, str | None] = dict(LABELS[enum_name])
+            if enum_name in self.tables.columns:
+                raw = self.fetch(enum_name, ["id", "label"])
                 listed = zip(raw["id"].to_pylist(), raw["label"].to_pylist(), strict=True)
                 labels |= {number: label for number, label in listed if number is not None}
-            self._labels[enum] = col.StringTable.from_mapping(labels)
-        return self._labels[enum]
+            self._labels[enum_name] = col.StringTable.from_mapping(labels)
+        return self._labels[enum_name]
 
     def warn_unknown_strings(self) -> None:
         """Warn about the unknown string ids that were looked up since the last warning."""
@@ -202,17 +204,17 @@ def _total_file_size(path: Path) -> int:
     return sum(state.size for state in map(file_state, files) if state is not None)
 
 
-def _table_builder(rows: int, *, use_files: bool) -> Builder:
+def _table_builder(max_rows: int, *, use_files: bool) -> Builder:
     """Return a builder for a table. The builder may write batches of rows to temporary files.
 
     Args:
-        rows: Upper limit for the number of rows of the table.
+        max_rows: Upper limit for the number of rows of the table.
         use_files: Whether to write the rows of all but small tables to temporary files.
     """
-    return SpillingBuilder() if use_files and rows > BATCH_ROWS else TableBuilder(rows)
+    return SpillingBuilder() if use_files and max_rows > BATCH_ROWS else TableBuilder(max_rows)
 
 
-def row_bytes(request: Request[dict[str, pa.Array]]) -> int:
+def estimated_row_bytes(request: Request[dict[str, pa.Array]]) -> int:
     """Return the estimated size in bytes of one row of the requested columns."""
     return sum(
         _STRING_BYTES if not col.is_numeric_type(kind) else kind.bit_width // 8 for kind in request.types.values()
@@ -222,8 +224,8 @@ def row_bytes(request: Request[dict[str, pa.Array]]) -> int:
 def source_request(table: str, columns: Sequence[str], where: Where | None = None) -> Request[dict[str, pa.Array]]:
     """Return the request that reads columns of a source table without converting them."""
 
-    def convert(raw: pa.Table) -> dict[str, pa.Array]:
-        return dict(zip(columns, raw.columns, strict=True))
+    def convert(source_rows: pa.Table) -> dict[str, pa.Array]:
+        return dict(zip(columns, source_rows.columns, strict=True))
 
     return Request(table, {c: arrow_type(table, c) for c in columns}, where, convert)
 

@@ -82,16 +82,16 @@ def _machine_properties(capture: Lookups) -> dict[str, str]:
     return {name: _VERSIONS.get(name, str)(value) for name, value in named.items()}
 
 
-def _driver_version(text: str) -> str:
+def _driver_version(version: str) -> str:
     """Return a driver version with dots. Reports of nsys until 2023 store 515.43.04 as the number 5154304."""
-    is_number = text.isascii() and text.isdecimal() and len(text) > 5  # noqa: PLR2004 - major version of 3 digits, minor version, patch of 2 digits
-    return f"{text[:3]}.{text[3:-2]}.{text[-2:]}" if is_number else text
+    is_number = version.isascii() and version.isdecimal() and len(version) > 5  # noqa: PLR2004 - major version of 3 digits, minor version, patch of 2 digits
+    return f"{version[:3]}.{version[3:-2]}.{version[-2:]}" if is_number else version
 
 
-def _cuda_version(text: str) -> str:
+def _cuda_version(version: str) -> str:
     """Return a CUDA version with a dot. Reports store 12.4 as the number 12040."""
-    is_number = text.isascii() and text.isdecimal() and len(text) < 10  # noqa: PLR2004 - a 32-bit number
-    return f"{int(text) // 1000}.{int(text) % 1000 // 10}" if is_number else text
+    is_number = version.isascii() and version.isdecimal() and len(version) < 10  # noqa: PLR2004 - a 32-bit number
+    return f"{int(version) // 1000}.{int(version) % 1000 // 10}" if is_number else version
 
 
 _VERSIONS: dict[str, Callable[[str], str]] = {"driver_version": _driver_version, "cuda_version": _cuda_version}
@@ -141,41 +141,43 @@ def stream_columns(capture: Lookups) -> Columns:
     if table not in capture.tables.columns:
         return {}
     raw = capture.fetch(table, [*_STREAM, "priority", "flag"])
-    priority, kinds = raw["priority"], capture.labels("ENUM_CUPTI_STREAM_TYPE")
+    priority, kinds = raw["priority"], capture.enum_labels("ENUM_CUPTI_STREAM_TYPE")
     return {
         **{name: raw[source] for source, name in _STREAM.items()},
         "priority": pc.if_else(pc.greater_equal(priority, 1 << 31), pc.subtract(priority, 1 << 32), priority),
-        "stream_type": kinds.look_up(raw["flag"])[0],
+        "stream_type": kinds.strings_of_ids(raw["flag"])[0],
         "name": _stream_names(capture, raw),
     }
 
 
-def process_ids(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+def process_ids(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the process id of each process, from its global id or, if that is null, from the column ``pid``."""
-    return pc.coalesce(ids.process_ids(raw["globalPid"]).cast(pa.int64()), raw["pid"])
+    return pc.coalesce(ids.process_ids(source_rows["globalPid"]).cast(pa.int64()), source_rows["pid"])
 
 
-def process_names(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+def process_names(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the name of each process, without folders, because the names of folders may be private.
 
     A name such as ``kworker/0:1``, which does not begin like a path, is unchanged.
     """
-    return file_names(raw["name"])
+    return file_names(source_rows["name"])
 
 
-def file_names(names: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+def file_names(paths: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Return the file name of each path.
 
     A name that does not begin like a path, such as ``kworker/0:1``, is unchanged.
     """
-    return pc.replace_substring_regex(names, r"(?s)^(?:[/.~]|[A-Za-z]:[\\/]|\\\\).*[/\\]", "")
+    return pc.replace_substring_regex(paths, r"(?s)^(?:[/.~]|[A-Za-z]:[\\/]|\\\\).*[/\\]", "")
 
 
-def read_columns(capture: Lookups, name: str) -> Columns:
+def read_machine_columns(capture: Lookups, table_name: str) -> Columns:
     """Read all columns of a declared table. All values of a column are null if the file lacks its source columns."""
-    read = TABLES[name](capture)
+    read = TABLES[table_name](capture)
     kinds = {"int32": pa.int64(), "int64": pa.int64(), "bool": pa.bool_()}
-    absent = {c.name: pa.nulls(_row_count(read), kinds.get(c.type, pa.string())) for c in schemas.table(name).columns}
+    absent = {
+        c.name: pa.nulls(_row_count(read), kinds.get(c.type, pa.string())) for c in schemas.table(table_name).columns
+    }
     return {c: read.get(c, nulls) for c, nulls in absent.items()}
 
 
@@ -196,41 +198,43 @@ def _row_count(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> int:
     return len(next(iter(columns.values()))) if columns else 0
 
 
-def _named_values(capture: Lookups, table: str) -> dict[str, str | None]:
+def _named_values(capture: Lookups, source_table: str) -> dict[str, str | None]:
     """Return the values of ``capture_info`` that a source table with the columns ``name`` and ``value`` holds, by name.
 
     The values are in the order in which their names first occur. If a name occurs several times, its last value is
     used.
     """
-    if table not in capture.tables.columns:
+    if source_table not in capture.tables.columns:
         return {}
-    raw = capture.fetch(table, ["name", "value"])
+    raw = capture.fetch(source_table, ["name", "value"])
     raw = raw.filter(pc.is_in(raw["name"], pa.array(FACTS, pa.string())))
     firsts = sorted((row, name) for name in FACTS if (row := pc.index(raw["name"], name).as_py()) >= 0)
     values = {name: raw["value"].filter(pc.equal(raw["name"], name)) for _, name in firsts}
     return {FACTS[name]: column[len(column) - 1].as_py() for name, column in values.items()}
 
 
-def _first_row(capture: Lookups, table: str, *columns: str) -> dict[str, Any]:
+def _first_row(capture: Lookups, source_table: str, *columns: str) -> dict[str, Any]:
     """Return the first row of a source table as a mapping from some of its columns to Python objects.
 
     The mapping is empty if the table is missing or has no rows. The value of a missing column is None.
     """
-    if table not in capture.tables.columns:
+    if source_table not in capture.tables.columns:
         return {}
-    rows = capture.fetch(table, columns).slice(0, 1).to_pylist()
+    rows = capture.fetch(source_table, columns).slice(0, 1).to_pylist()
     return dict(rows[0]) if rows else {}
 
 
-def _declared_columns(capture: Lookups, origin: SourceTable) -> Columns:
+def _declared_columns(capture: Lookups, source_table: SourceTable) -> Columns:
     """Return the declared columns that one source table provides.
 
     If a declared column has several source columns, the first value that is not null is used.
     """
-    if origin.table not in capture.tables.columns:
+    if source_table.table not in capture.tables.columns:
         return {}
-    raw = capture.fetch(origin.table, list(dict.fromkeys(c for sources in origin.columns.values() for c in sources)))
-    return {name: pc.coalesce(*(raw[c] for c in sources)) for name, sources in origin.columns.items()}
+    raw = capture.fetch(
+        source_table.table, list(dict.fromkeys(c for sources in source_table.columns.values() for c in sources))
+    )
+    return {name: pc.coalesce(*(raw[c] for c in sources)) for name, sources in source_table.columns.items()}
 
 
 def _fill_nulls(rows: Columns, fallback: Columns, key: str | None) -> Columns:
@@ -257,11 +261,11 @@ def _fill_nulls(rows: Columns, fallback: Columns, key: str | None) -> Columns:
     return {**rows, **filled}
 
 
-def _values_at(values: pa.Array, rows: pa.Array) -> pa.Array:
+def _values_at(values: pa.Array, indices: pa.Array) -> pa.Array:
     """Return the values at some row indices. A null index yields null."""
     if pa.types.is_string(values.type):
-        return col.decode_dictionary(pa.DictionaryArray.from_arrays(rows, values))
-    return values.take(rows)
+        return col.decode_dictionary(pa.DictionaryArray.from_arrays(indices, values))
+    return values.take(indices)
 
 
 def _stream_names(capture: Lookups, streams: pa.Table) -> pa.Array:

@@ -16,18 +16,18 @@ GPU_MASK = 0xFF
 METRICS = "TARGET_INFO_GPU_METRICS"
 
 
-def device_ids(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+def device_ids(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the GPU number of each GPU metric sample, which is the lowest byte of its type id."""
-    return pc.bit_wise_and(raw["typeId"], GPU_MASK)
+    return pc.bit_wise_and(source_rows["typeId"], GPU_MASK)
 
 
-def metric_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+def metric_names(capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the metric name of each GPU metric sample, looked up by its type id and metric id."""
     names: dict[tuple[int | None, ...], str] = {}
     if METRICS in capture.tables.columns:
         types, metrics, listed = (c.to_pylist() for c in capture.fetch(METRICS, ["typeId", "metricId", "metricName"]))
         names = dict(zip(zip(types, metrics, strict=True), listed, strict=True))
-    numbers, keys = col.encode_rows(raw["typeId"], raw["metricId"])
+    numbers, keys = col.encode_rows(source_rows["typeId"], source_rows["metricId"])
     return col.dictionary_array(numbers, pa.array([names.get(k) for k in keys], pa.string()))
 
 

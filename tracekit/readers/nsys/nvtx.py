@@ -39,67 +39,67 @@ _SOURCES = (*_INTS.items(), *_FLOATS.items(), ("json", "jsonTextId"), *_STRINGS.
 _PAYLOADS = (*_INTS.values(), *_FLOATS.values(), "jsonTextId", *_STRINGS.values())
 
 
-def event_names(capture: Lookups, table: str, raw: pa.Table) -> pa.Array:
+def event_names(capture: Lookups, table: str, source_rows: pa.Table) -> pa.Array:
     """Return the name of each event: its registered string, or its inline text if it has no registered string."""
-    registered = capture.look_up(table, "name", raw["textId"], capture.strings)
-    return col.coalesce_dictionaries(registered, col.single_array(raw["text"]))
+    registered = capture.look_up_strings(table, "name", source_rows["textId"], capture.strings)
+    return col.coalesce_dictionaries(registered, col.single_array(source_rows["text"]))
 
 
-def range_kinds(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+def range_kinds(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the kind of each range: ``push_pop`` or ``start_end``."""
-    is_start_end = pc.is_in(raw["eventType"], pa.array(START_END, pa.int64()))
+    is_start_end = pc.is_in(source_rows["eventType"], pa.array(START_END, pa.int64()))
     return col.compact_dictionary(is_start_end.cast(pa.int32()), pa.array(["push_pop", "start_end"]))
 
 
-def domain_ids(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+def domain_ids(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the domain id of each event. Events without a domain have 0, the id of the default domain."""
-    domains = raw["domainId"]
+    domains = source_rows["domainId"]
     return pc.fill_null(domains, 0) if domains.null_count else domains
 
 
-def domain_keys(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+def domain_keys(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return a key for the domain of each event, which consists of a process id and a domain id.
 
-    ``resolve_names`` later replaces the key with the domain name.
+    ``replace_name_keys`` later replaces the key with the domain name.
     """
-    return _key_strings(raw["globalTid"], raw["domainId"])
+    return _key_strings(source_rows["globalTid"], source_rows["domainId"])
 
 
-def category_keys(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+def category_keys(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return a key for the category of each event: a process id, a domain id and a category id.
 
-    ``resolve_names`` later replaces the key with the category name.
+    ``replace_name_keys`` later replaces the key with the category name.
     """
-    return _key_strings(raw["globalTid"], raw["domainId"], raw["category"])
+    return _key_strings(source_rows["globalTid"], source_rows["domainId"], source_rows["category"])
 
 
-def payload_types(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+def payload_types(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the payload type of each event, such as ``int64`` or ``json``, or null for an event without payload.
 
     It is the type of the first payload column of the event that is not null.
     """
-    sources = [(name, c) for name, c in _SOURCES if not col.is_all_null(raw[c])]
-    codes = [pc.if_else(raw[c].is_valid(), pa.scalar(i, pa.int32()), None) for i, (_, c) in enumerate(sources)]
+    sources = [(name, c) for name, c in _SOURCES if not col.is_all_null(source_rows[c])]
+    codes = [pc.if_else(source_rows[c].is_valid(), pa.scalar(i, pa.int32()), None) for i, (_, c) in enumerate(sources)]
     names = pa.array([name for name, _ in sources], pa.string())
-    return col.compact_dictionary(pc.coalesce(*codes), names) if codes else pa.nulls(len(raw), col.DICTIONARY)
+    return col.compact_dictionary(pc.coalesce(*codes), names) if codes else pa.nulls(len(source_rows), col.DICTIONARY)
 
 
-def payload_ints(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+def payload_ints(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the integer payload of each event, or null for an event without one."""
-    return col.coalesce(*(raw[c] for c in _INTS.values()))
+    return col.coalesce(*(source_rows[c] for c in _INTS.values()))
 
 
-def payload_floats(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+def payload_floats(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return the floating-point payload of each event, or null for an event without one."""
-    return col.coalesce(*(raw[c] for c in _FLOATS.values()))
+    return col.coalesce(*(source_rows[c] for c in _FLOATS.values()))
 
 
-def payload_strings(capture: Lookups, table: str, raw: pa.Table) -> pa.Array:
+def payload_strings(capture: Lookups, table: str, source_rows: pa.Table) -> pa.Array:
     """Return the text payload of each event: a registered JSON string, inline JSON, or a formatted binary payload."""
-    inline = [raw[c] for c in _STRINGS.values()]
-    if col.is_all_null(raw["jsonTextId"]):
+    inline = [source_rows[c] for c in _STRINGS.values()]
+    if col.is_all_null(source_rows["jsonTextId"]):
         return col.coalesce(*inline)
-    registered = capture.look_up(table, "payload_text", raw["jsonTextId"], capture.strings)
+    registered = capture.look_up_strings(table, "payload_text", source_rows["jsonTextId"], capture.strings)
     capture.reserve_string_memory(table, registered)
     return col.coalesce(registered.cast(pa.string()), *inline)
 
@@ -150,8 +150,8 @@ DEFINITIONS = (
 )
 
 
-def missing_definitions(capture: Lookups, columns_by_table: Mapping[str, Sequence[str]]) -> list[NameDefinition]:
-    """Return the descriptions of the name definitions that the requested columns need and that have not been read yet.
+def unread_name_definitions(capture: Lookups, columns_by_table: Mapping[str, Sequence[str]]) -> list[NameDefinition]:
+    """Return the definitions of domain and category names that columns need, except those that were read before.
 
     Args:
         capture: The open file.
@@ -161,24 +161,24 @@ def missing_definitions(capture: Lookups, columns_by_table: Mapping[str, Sequenc
     return [d for d in DEFINITIONS if d.column in columns and d.column not in capture.defined_names]
 
 
-def store_names(capture: Lookups, definition: NameDefinition, raw: pa.Table) -> None:
+def store_defined_names(capture: Lookups, definition: NameDefinition, source_rows: pa.Table) -> None:
     """Store the names that events define in ``capture.defined_names``.
 
     If several events name the same domain or category, the name of the earliest event is used.
     """
-    named = raw.append_column("name", event_names(capture, SOURCE_TABLE, raw).cast(pa.string()))
-    named = named.append_column("process", ids.process_ids(raw["globalTid"]))
+    named = source_rows.append_column("name", event_names(capture, SOURCE_TABLE, source_rows).cast(pa.string()))
+    named = named.append_column("process", ids.process_ids(source_rows["globalTid"]))
     named = named.take(pc.sort_indices(named["start"]))  # Table.sort_by imports pyarrow.dataset, which takes 20 ms
     names: dict[str, str] = {}
     for row in named.select(["process", *definition.keys, "name"]).to_pylist():
         process, domain, *rest, text = row.values()
-        key = _key_string(process, domain or 0, *rest)
+        key = _join_numbers_with_slashes(process, domain or 0, *rest)
         if text is not None and key is not None:
             names.setdefault(key, text)
     capture.defined_names[definition.column] = names
 
 
-def resolve_names(capture: Lookups, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
+def replace_name_keys(capture: Lookups, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
     """Return columns in which keys of domains and categories are replaced with the names that were stored for them."""
     return {
         c: _resolve_keys(data, capture.defined_names[c]) if c in capture.defined_names else data
@@ -203,10 +203,13 @@ def _key_strings(threads: pa.ChunkedArray, domains: pa.ChunkedArray, *rest: pa.C
         return pa.nulls(len(threads), col.DICTIONARY)
     numbers, rows = col.encode_rows(threads, domains, *rest)
     processes = ids.process_ids(pa.array([thread for thread, *_ in rows], pa.int64())).to_pylist()
-    keys = [_key_string(p, domain or 0, *others) for p, (_, domain, *others) in zip(processes, rows, strict=True)]
+    keys = [
+        _join_numbers_with_slashes(p, domain or 0, *others)
+        for p, (_, domain, *others) in zip(processes, rows, strict=True)
+    ]
     return col.dictionary_array(numbers, pa.array(keys, pa.string()))
 
 
-def _key_string(*numbers: int | None) -> str | None:
+def _join_numbers_with_slashes(*numbers: int | None) -> str | None:
     """Return numbers joined by slashes, or None if any number is None."""
     return None if None in numbers else "/".join(map(str, numbers))

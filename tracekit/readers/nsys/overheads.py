@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys.lookups import Lookups, Resolver
 
 
-def overhead_types(capture: Lookups, name: str, raw: pa.Table) -> pa.Array:
+def overhead_types(capture: Lookups, name: str, source_rows: pa.Table) -> pa.Array:
     """Return the kind of each profiler overhead.
 
     Exports up to schema version 3.23 store it in the column ``returnValue``, and later ones in ``overheadType``.
     """
-    numbers = col.coalesce(raw["overheadType"], raw["returnValue"])
-    return capture.look_up(name, "overhead_type", numbers, capture.labels("ENUM_CUPTI_OVERHEAD_TYPE"))
+    numbers = col.coalesce(source_rows["overheadType"], source_rows["returnValue"])
+    return capture.look_up_strings(name, "overhead_type", numbers, capture.enum_labels("ENUM_CUPTI_OVERHEAD_TYPE"))
 
 
 RESOLVERS: dict[str, dict[str, Resolver]] = {

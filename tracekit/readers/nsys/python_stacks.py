@@ -62,7 +62,7 @@ class PythonFrames(NamedTuple):
     columns: dict[str, pa.Array]
 
 
-def find_domains(capture: Lookups) -> Domains:
+def find_python_domains(capture: Lookups) -> Domains:
     """Return the NVTX domains that contain Python samples, by process id and domain id.
 
     The value is the kind of the samples, as an index of ``KINDS``. If no payload schema of the file has the name of
@@ -72,19 +72,19 @@ def find_domains(capture: Lookups) -> Domains:
         return {}
     if not set(KINDS).intersection(capture.fetch(SCHEMAS, ["name"])["name"].to_pylist()):
         return {}
-    for definition in nvtx.missing_definitions(capture, {"nvtx_marks": ["domain"]}):
-        nvtx.store_names(capture, definition, pa.table(capture.read_requests([definition.request()])[0]))
+    for definition in nvtx.unread_name_definitions(capture, {"nvtx_marks": ["domain"]}):
+        nvtx.store_defined_names(capture, definition, pa.table(capture.read_requests([definition.request()])[0]))
     kinds = list(KINDS)
     defined = ((key.split("/"), name) for key, name in capture.defined_names["domain"].items())
     return {(int(process), int(domain)): kinds.index(name) for (process, domain), name in defined if name in KINDS}
 
 
-def sample_request(capture: Lookups, domains: Domains) -> Request[Batch]:
+def python_samples_request(capture: Lookups, domains: Domains) -> Request[Batch]:
     """Return the request that reads the times, threads and kinds of Python samples."""
     return _marks_request(capture, domains, _EVENT)
 
 
-def stack_request(capture: Lookups, domains: Domains) -> Request[Batch]:
+def python_stacks_request(capture: Lookups, domains: Domains) -> Request[Batch]:
     """Return the request that reads the row numbers and the dictionary-encoded payloads of Python samples."""
 
     def encode_payloads(batch: Batch) -> Batch:
@@ -99,13 +99,13 @@ def _marks_request(
     """Return the request that reads columns of the NVTX marks in the given domains, and the kind of each mark."""
     types = {c: pa.string() if c == PAYLOAD else pa.int64() for c in (*columns, "domainId")}
 
-    def convert_marks(raw: pa.Table) -> Batch:
-        processes, of_marks = ids.process_ids(raw["globalTid"]), nvtx.domain_ids(capture, TABLE, raw)
+    def convert_marks(marks: pa.Table) -> Batch:
+        processes, of_marks = ids.process_ids(marks["globalTid"]), nvtx.domain_ids(capture, TABLE, marks)
         numbers, pairs = col.encode_rows(processes, of_marks)
         kinds = [None if None in pair else domains.get(pair) for pair in pairs]  # type: ignore[arg-type]
         kind = pa.array(kinds, pa.int32()).take(numbers)
         keep = kind.is_valid()
-        return convert({c: col.single_array(raw[c]).filter(keep) for c in columns} | {KIND: kind.filter(keep)})
+        return convert({c: col.single_array(marks[c]).filter(keep) for c in columns} | {KIND: kind.filter(keep)})
 
     return Request(nvtx.SOURCE_TABLE, types, nvtx.FILTERS["nvtx_marks"], convert_marks)
 
@@ -148,14 +148,14 @@ def decode_frames(payloads: pa.Array) -> PythonFrames:
     return PythonFrames(np.concatenate(([0], ends)), {c: col.number_array(values) for c, values in columns.items()})
 
 
-def read_samples(capture: Lookups, domains: Domains) -> Batch:
+def read_python_samples(capture: Lookups, domains: Domains) -> Batch:
     """Return all columns of the declared table ``python_samples`` except ``stack_id``, with one row per sample.
 
     The ids of the samples are the row numbers of their marks in the source table.
     """
     if not domains:
         return {c: pa.array([], kind) for c, kind in _SAMPLE.items()}
-    (raw,) = capture.read_requests([sample_request(capture, domains)])
+    (raw,) = capture.read_requests([python_samples_request(capture, domains)])
     threads = raw["globalTid"]
     return {
         "python_sample_id": raw[ROWID],
@@ -163,5 +163,5 @@ def read_samples(capture: Lookups, domains: Domains) -> Batch:
         "process_id": ids.process_ids(threads),
         "thread_id": ids.thread_ids(threads),
         "kind": col.compact_dictionary(raw[KIND], pa.array(KINDS.values(), pa.string())),
-        "thread_state": _STATES.look_up(raw["color"])[0],
+        "thread_state": _STATES.strings_of_ids(raw["color"])[0],
     }

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys.lookups import Lookups, Resolver
 
 
-def is_scheduled_in(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+def is_scheduled_in(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.Array:
     """Return whether each context switch schedules a thread in rather than out.
 
     nsys exports a nonzero number for a switch that schedules a thread in.
     """
-    return pc.not_equal(raw["isSchedIn"], 0)
+    return pc.not_equal(source_rows["isSchedIn"], 0)
 
 
 RESOLVERS: dict[str, dict[str, Resolver]] = {

@@ -61,13 +61,11 @@ _LINE_BIT = 31
 
 
 def chain_id_resolver(column: str) -> Resolver:
-    """Return the source column and the function from which the declared column ``stack_id`` is computed at first.
+    """Return the source column with the numbers of call chains, and a function that copies them to ``stack_id``.
 
-    The function copies call chain numbers from the source column.
-
-    ``resolve_stacks`` later replaces these numbers with stack ids.
+    ``resolve_stacks`` later replaces the numbers with stack ids.
     """
-    return (column,), lambda _, __, raw: raw[column]
+    return (column,), lambda _capture, _table, source_rows: source_rows[column]
 
 
 RESOLVERS: dict[str, dict[str, Resolver]] = {
@@ -165,7 +163,7 @@ class StackBuilder:
             python_domains: NVTX domains that contain Python samples, with the kind of the samples.
         """
         self._capture = capture
-        budget = capture.budget()
+        budget = capture.new_memory_budget()
         self.frames = _FrameBuilder(budget)
         tables = [table for table in CHAIN_TABLES if table in capture.tables.columns]
         self.collectors: list[_StackCollector | _FrameRowCollector | _PythonCollector] = [
@@ -175,7 +173,7 @@ class StackBuilder:
             for table in tables
         ]
         if python_domains:
-            request = python_stacks.stack_request(capture, python_domains)
+            request = python_stacks.python_stacks_request(capture, python_domains)
             self.collectors.append(
                 _PythonCollector(request, self.frames, Trie(budget, "frames of call stacks"), capture)
             )
@@ -186,7 +184,7 @@ class StackBuilder:
         chains: dict[str, Chains] = {}
         for collector in self.collectors:
             with damage_as_error(self._capture.path, collector.table):
-                read = collector.chains()
+                read = collector.call_chains()
                 if whole is None:
                     whole = collector.trie
                     chains[collector.table] = read
@@ -207,14 +205,16 @@ class _FrameBuilder:
         self._chunks: list[pa.Table] = []
         self.count = 0
 
-    def add(self, columns: Mapping[str, pa.Array]) -> UInt32Array:
+    def add_frames(self, columns: Mapping[str, pa.Array]) -> UInt32Array:
         """Add frames, and return the number of each frame.
 
         Args:
             columns: Columns of integers. Missing columns are null.
         """
         rows = len(next(iter(columns.values())))
-        nodes = self._trie.add(np.arange(0, _WORDS * rows + 1, _WORDS), _frame_words(columns, rows)).astype(np.int64)
+        nodes = self._trie.add_sequences(
+            np.arange(0, _WORDS * rows + 1, _WORDS), _frames_as_words(columns, rows)
+        ).astype(np.int64)
         if len(self._numbers) <= self._trie.count:
             grown = np.zeros(2 * self._trie.count + 1, np.int64)
             grown[: len(self._numbers)] = self._numbers
@@ -234,17 +234,17 @@ class _FrameBuilder:
         return pa.concat_tables(self._chunks or [pa.table({c: pa.nulls(0, pa.int64()) for c in _FRAME})])
 
 
-def _frame_words(columns: Mapping[str, pa.Array], rows: int) -> UInt32Array:
+def _frames_as_words(columns: Mapping[str, pa.Array], row_count: int) -> UInt32Array:
     """Return five 32-bit numbers per frame, in frame order. Equal frames have equal numbers."""
-    words = np.zeros((rows, _WORDS), np.uint32)
-    flags = np.zeros(rows, np.int64)
+    words = np.zeros((row_count, _WORDS), np.uint32)
+    flags = np.zeros(row_count, np.int64)
     for name in columns:
         values, valid = _values_and_validity(columns[name])
         if name in _SYMBOLS:
             known = valid & (values >= 0) & (values < int(_MISSING))
             words[:, _SYMBOLS.index(name)] = np.where(known, values, _MISSING)
         elif name == _ADDRESS:
-            words[:, 2:4] = np.where(valid, values, 0).view(np.uint32).reshape(rows, 2)
+            words[:, 2:4] = np.where(valid, values, 0).view(np.uint32).reshape(row_count, 2)
             flags |= valid.astype(np.int64)
         elif name == _LINE:
             words[:, 2] = np.where(valid, values, words[:, 2]).astype(np.uint32)
@@ -305,8 +305,10 @@ class _StackCollector:
         with damage_as_error(self._path, self.table):
             stacks = self._tables.decode_stacks(self.table, encoded)
             frames = stacks.values
-            numbers = self.frames.add({c: frames.dictionary.field(c) for c in CHAIN_TABLES[self.table]})
-            return self.trie.add(stacks.offsets.to_numpy().astype(np.int64), numbers[frames.indices.to_numpy()])
+            numbers = self.frames.add_frames({c: frames.dictionary.field(c) for c in CHAIN_TABLES[self.table]})
+            return self.trie.add_sequences(
+                stacks.offsets.to_numpy().astype(np.int64), numbers[frames.indices.to_numpy()]
+            )
 
     def _cache_nodes(self, encoded: pa.BinaryArray, nodes: UInt32Array) -> None:
         """Cache encoded stacks and their nodes, so that equal stacks of later batches are not decoded."""
@@ -314,7 +316,7 @@ class _StackCollector:
             self._known = pa.concat_arrays([self._known, encoded])
             self._known_nodes = np.concatenate((self._known_nodes[: len(self._known) - len(encoded)], nodes))
 
-    def chains(self) -> Chains:
+    def call_chains(self) -> Chains:
         """Return the call chains of all batches."""
         return Chains(np.concatenate(self._ids), np.concatenate(self._stacks))
 
@@ -337,7 +339,7 @@ class _FrameRowCollector:
         """Add the frames of a batch."""
         self._rows.append(batch)
 
-    def chains(self) -> Chains:
+    def call_chains(self) -> Chains:
         """Return the call chains of all batches."""
         columns = {name: col.single_array(data) for name, data in self._rows.finish().items()}
         ids, depths = _values_and_validity(columns.pop("id"))[0], _values_and_validity(columns.pop("stackDepth"))[0]
@@ -346,9 +348,9 @@ class _FrameRowCollector:
             order = np.lexsort((depths, ids))
             ids, same = ids[order], np.diff(ids[order]) == 0
             columns = {name: data.take(pa.array(order)) for name, data in columns.items()}
-        numbers = self.frames.add(columns)
+        numbers = self.frames.add_frames(columns)
         edges = np.concatenate(([0] if len(ids) else [], np.flatnonzero(~same) + 1, [len(ids)])).astype(np.int64)
-        return Chains(ids[edges[:-1]], self.trie.add(edges, numbers))
+        return Chains(ids[edges[:-1]], self.trie.add_sequences(edges, numbers))
 
 
 class _PythonCollector:
@@ -370,13 +372,13 @@ class _PythonCollector:
             return
         with damage_as_error(self._path, self.table):
             edges, columns = python_stacks.decode_frames(payloads.dictionary)
-            numbers = self.frames.add(columns) if edges[-1] else np.zeros(0, np.uint32)
-            nodes = self.trie.add(edges, numbers)
+            numbers = self.frames.add_frames(columns) if edges[-1] else np.zeros(0, np.uint32)
+            nodes = self.trie.add_sequences(edges, numbers)
         valid = payloads.is_valid()
         self._stacks.append(nodes[payloads.indices.filter(valid).to_numpy()])
         self._ids.append(rows.filter(valid).to_numpy())
 
-    def chains(self) -> Chains:
+    def call_chains(self) -> Chains:
         """Return the call stacks of all batches."""
         return Chains(np.concatenate(self._ids), np.concatenate(self._stacks))
 
@@ -387,7 +389,7 @@ def _innermost_frame_names(stacks: Stacks, frames: pa.DictionaryArray) -> pa.Dic
 
 
 def _symbol_names(stacks: Stacks, capture: Lookups) -> pa.Array:
-    names = capture.look_up(TABLE, "symbol", stacks.frame_columns["symbol"], capture.strings)
+    names = capture.look_up_strings(TABLE, "symbol", stacks.frame_columns["symbol"], capture.strings)
     return _innermost_frame_names(
         stacks, pa.DictionaryArray.from_arrays(names.indices, _unescape_names(names.dictionary))
     )
@@ -400,37 +402,37 @@ def _unescape_names(names: pa.Array) -> pa.Array:
 
 def _module_names(stacks: Stacks, capture: Lookups) -> pa.Array:
     """Return the module name of the innermost frame of each stack, without the folder, which may be private."""
-    paths = capture.look_up(TABLE, "module", stacks.frame_columns["module"], capture.strings)
+    paths = capture.look_up_strings(TABLE, "module", stacks.frame_columns["module"], capture.strings)
     names = _unescape_names(machine.file_names(paths.dictionary))
     return _innermost_frame_names(stacks, pa.DictionaryArray.from_arrays(paths.indices, names))
 
 
-def _flag_resolver(source: str) -> Callable[[Stacks, Lookups], pa.Array]:
-    """Return a function that returns whether a frame column is nonzero for the innermost frame of each stack."""
+def _innermost_frame_flag_resolver(frame_column: str) -> Callable[[Stacks, Lookups], pa.Array]:
+    """Return a function that takes all stacks and returns whether a flag of each innermost frame is set."""
 
-    def resolve(stacks: Stacks, _: Lookups) -> pa.Array:
-        return pc.not_equal(col.single_array(stacks.frame_columns[source]), 0).take(pa.array(stacks.frames))
+    def resolve(stacks: Stacks, _capture: Lookups) -> pa.Array:
+        return pc.not_equal(col.single_array(stacks.frame_columns[frame_column]), 0).take(pa.array(stacks.frames))
 
     return resolve
 
 
-def _number_resolver(source: str) -> Callable[[Stacks, Lookups], pa.Array]:
-    """Return a function that returns the value of a frame column for the innermost frame of each stack."""
+def _innermost_frame_number_resolver(frame_column: str) -> Callable[[Stacks, Lookups], pa.Array]:
+    """Return a function that takes all stacks and returns a frame column for the innermost frame of each stack."""
 
-    def resolve(stacks: Stacks, _: Lookups) -> pa.Array:
-        return col.single_array(stacks.frame_columns[source]).take(pa.array(stacks.frames))
+    def resolve(stacks: Stacks, _capture: Lookups) -> pa.Array:
+        return col.single_array(stacks.frame_columns[frame_column]).take(pa.array(stacks.frames))
 
     return resolve
 
 
 def _unwind_method_names(stacks: Stacks, capture: Lookups) -> pa.Array:
-    labels = capture.labels("ENUM_STACK_UNWIND_METHOD")
+    labels = capture.enum_labels("ENUM_STACK_UNWIND_METHOD")
     return _innermost_frame_names(
-        stacks, capture.look_up(TABLE, "unwind_method", stacks.frame_columns[_UNWIND_METHOD], labels)
+        stacks, capture.look_up_strings(TABLE, "unwind_method", stacks.frame_columns[_UNWIND_METHOD], labels)
     )
 
 
-def _parent_ids(stacks: Stacks, _: Lookups) -> pa.Array:
+def _parent_ids(stacks: Stacks, _capture: Lookups) -> pa.Array:
     return col.number_array(stacks.parents.astype(np.int64), stacks.parents > 0)
 
 
@@ -440,11 +442,11 @@ _COLUMNS: dict[str, Callable[[Stacks, Lookups], pa.Array]] = {
     "depth": lambda stacks, _: col.number_array(stacks.depths.astype(np.int32)),
     "symbol": _symbol_names,
     "module": _module_names,
-    "kernel_mode": _flag_resolver("kernelMode"),
-    "thumb_code": _flag_resolver("thumbCode"),
-    "unresolved": _flag_resolver("unresolved"),
-    "special_entry": _flag_resolver("specialEntry"),
-    "original_ip": _number_resolver(_ADDRESS),
+    "kernel_mode": _innermost_frame_flag_resolver("kernelMode"),
+    "thumb_code": _innermost_frame_flag_resolver("thumbCode"),
+    "unresolved": _innermost_frame_flag_resolver("unresolved"),
+    "special_entry": _innermost_frame_flag_resolver("specialEntry"),
+    "original_ip": _innermost_frame_number_resolver(_ADDRESS),
     "unwind_method": _unwind_method_names,
-    "line": _number_resolver(_LINE),
+    "line": _innermost_frame_number_resolver(_LINE),
 }

@@ -70,18 +70,18 @@ class Tables(Protocol):
     hint: str
     columns: Mapping[str, tuple[str, ...]]
 
-    def counts(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
+    def count_rows(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
         """Return the number of matching rows for each pair of a table and a filter. It is 0 for a missing table."""
         ...
 
-    def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
+    def find_rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
         """Return the row number of the row with a given index, counted from 0, among the rows that match a filter.
 
         Return None if fewer rows match.
         """
         ...
 
-    def batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
+    def read_batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
         """Read columns of several tables in batches.
 
         Yields:

@@ -40,7 +40,7 @@ class AddedColumn(NamedTuple):
 
     Attributes:
         column: Names of the table and the column, joined by a dot.
-        last_without: Last observed schema version without the column. ``none`` is an export before version 2.7.0.
+        last_without: Last observed schema version without the column, or ``none`` for exports without a version.
         first_with: First observed schema version with the column.
     """
 

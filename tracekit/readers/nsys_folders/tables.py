@@ -19,7 +19,7 @@ from tracekit.errors import CorruptTraceError, TracekitError, first_line, warn
 from tracekit.files import file_state
 from tracekit.readers.common.budget import BYTES_PER_BYTE, OBJECT_ROW_BYTES, Ledger
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.table_files import is_flat_type, open_table_file, value_bytes
+from tracekit.readers.common.table_files import is_flat_type, open_table_file, reserved_value_size
 from tracekit.readers.nsys import blobs
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_folders import sniffing
@@ -67,7 +67,7 @@ class FolderTables:
         self._described: dict[str, TableFile] = {}
         self.columns: Mapping[str, tuple[str, ...]] = LazyColumns(self, self._paths)
 
-    def file(self, table: str) -> TableFile:
+    def table_file(self, table: str) -> TableFile:
         """Return the file of a table. The first call reads its metadata.
 
         Raises:
@@ -93,19 +93,19 @@ class FolderTables:
             CorruptTraceError: The file is damaged, or declares more rows than it can hold.
             TracekitError: The file cannot be read, or has changed.
         """
-        return self._declared_rows(table)
+        return self._declared_row_count(table)
 
-    def count(self, table: str, where: Where | None = None) -> int:
+    def _count_matching_rows(self, table: str, where: Where | None = None) -> int:
         """Return the number of rows of a table that match a filter. The result is 0 if the table is missing."""
         if where is None or table not in self._paths:
-            return self._declared_rows(table)
+            return self._declared_row_count(table)
         return sum(len(batch[ROWID]) for batch in self._read_matching_rows(table, (ROWID,), where))
 
-    def counts(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
+    def count_rows(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
         """Return the number of matching rows for each pair of a table and a filter. It is 0 for a missing table."""
-        return [self.count(table, where) for table, where in conditions]
+        return [self._count_matching_rows(table, where) for table, where in conditions]
 
-    def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
+    def find_rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
         """Return the rowid of the row with a given index, counted from 0, among the rows that match a filter.
 
         The rowid is the row number in the whole table, counted from 1. Return None if fewer rows match.
@@ -116,7 +116,7 @@ class FolderTables:
             index -= len(batch[ROWID])
         return None
 
-    def batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
+    def read_batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
         """Read columns of several tables in batches. All values of a column that a file lacks are null.
 
         Yields:
@@ -149,7 +149,7 @@ class FolderTables:
         none of these columns is in the file, the batch contains the first column of the file. At least one batch is
         yielded, which may have no rows.
         """
-        names = self.file(table).schema.names
+        names = self.table_file(table).schema.names
         needed = dict.fromkeys([*requested, *([where.column] if where else [])])
         have = [c for c in needed if c in names] or list(names[:1])
         if where and where.column not in names:
@@ -160,8 +160,8 @@ class FolderTables:
             columns[ROWID] = pa.array(np.arange(before + 1, before + len(batch[0]) + 1))
             before, count = before + len(batch[0]), count + 1
             yield columns if where is None else self._filter_rows(table, columns, where)
-        if before != self._declared_rows(table):
-            raise self._table_error(table, f"it declares {self._declared_rows(table)} rows, but it holds {before}")
+        if before != self._declared_row_count(table):
+            raise self._table_error(table, f"it declares {self._declared_row_count(table)} rows, but it holds {before}")
         if not count:
             yield {c: pa.nulls(0) for c in (*have, ROWID)}
 
@@ -169,8 +169,8 @@ class FolderTables:
         """Yield batches of some columns of a table. Values are validated and converted to the types of SQLite."""
         if not columns:
             return
-        rows, described = self._declared_rows(table), self.file(table)
-        width = sum(value_bytes(described.schema.field(c).type) for c in columns)
+        rows, described = self._declared_row_count(table), self.table_file(table)
+        width = sum(reserved_value_size(described.schema.field(c).type) for c in columns)
         with self._open_file(table) as file:
             budget.reserve(rows, OBJECT_ROW_BYTES if table.startswith(_BY_ROW) else width, "rows")
             for batch in described.batches(file, columns, budget):
@@ -179,11 +179,11 @@ class FolderTables:
                     raise ValueError("its columns have different lengths")
                 yield arrays
 
-    def _declared_rows(self, table: str) -> int:
+    def _declared_row_count(self, table: str) -> int:
         """Return the number of rows that the file of a table declares, or 0 if the table is missing."""
         if table not in self._paths:
             return 0
-        described = self.file(table)
+        described = self.table_file(table)
         rows = described.rows if described.schema.names else 0
         size = self._file_size(table)
         if not 0 <= rows <= ROWS_PER_BYTE * size:
@@ -220,7 +220,7 @@ class FolderTables:
         """Raise an error if a requested column is nested, because a single list may hold any number of values."""
         if request.table not in self._paths:
             return
-        schema, requested = self.file(request.table).schema, dict(request.types)
+        schema, requested = self.table_file(request.table).schema, dict(request.types)
         if request.where is not None:
             requested[request.where.column] = pa.int64()
         for name, kind in requested.items():
@@ -275,11 +275,11 @@ class FolderTables:
         return CorruptTraceError(what, path=self._paths[table], table=table, hint=self.hint)
 
 
-def _type_name(kind: pa.DataType) -> str:
+def _type_name(arrow_type: pa.DataType) -> str:
     """Return the name of an Arrow type for messages."""
-    if pa.types.is_integer(kind):
+    if pa.types.is_integer(arrow_type):
         return "integer"
-    return "number" if pa.types.is_floating(kind) else "text"
+    return "number" if pa.types.is_floating(arrow_type) else "text"
 
 
 class LazyColumns(Mapping[str, tuple[str, ...]]):
@@ -292,7 +292,7 @@ class LazyColumns(Mapping[str, tuple[str, ...]]):
     def __getitem__(self, table: str) -> tuple[str, ...]:
         if table not in self._names:
             raise KeyError(table)
-        return tuple(self._tables.file(table).schema.names)
+        return tuple(self._tables.table_file(table).schema.names)
 
     def __contains__(self, table: object) -> bool:
         return table in self._names

@@ -36,12 +36,12 @@ def sqlite_values(array: pa.Array) -> pa.Array:
     return array.cast(pa.binary()) if pa.types.is_large_binary(kind) else array
 
 
-def typed_values(array: pa.Array, kind: pa.DataType, budget: Budget) -> tuple[pa.Array, int]:
+def typed_values(array: pa.Array, arrow_type: pa.DataType, budget: Budget) -> tuple[pa.Array, int]:
     """Convert values to an Arrow type.
 
     Args:
         array: Values that ``sqlite_values`` returned.
-        kind: Arrow type to convert the values to.
+        arrow_type: Arrow type to convert the values to.
         budget: Memory budget, from which memory is reserved for strings that are dictionary-encoded in the file but not
             in the result.
 
@@ -53,16 +53,16 @@ def typed_values(array: pa.Array, kind: pa.DataType, budget: Budget) -> tuple[pa
         Damage: The strings exceed the memory budget.
     """
     if pa.types.is_null(array.type):
-        return pa.nulls(len(array), kind), 0
+        return pa.nulls(len(array), arrow_type), 0
     if not pa.types.is_dictionary(array.type):
-        return _convert_array(array, kind)
-    values, broken = _convert_array(array.dictionary, pa.string() if kind == col.DICTIONARY else kind)
+        return _convert_array(array, arrow_type)
+    values, broken = _convert_array(array.dictionary, pa.string() if arrow_type == col.DICTIONARY else arrow_type)
     if broken:
         changed = pc.not_equal(values.cast(pa.binary()), array.dictionary)
         broken = pc.sum(changed.take(array.indices)).as_py() or 0
-    if kind == col.DICTIONARY:
+    if arrow_type == col.DICTIONARY:
         return col.compact_dictionary(array.indices, values), broken
-    if kind == pa.string():
+    if arrow_type == pa.string():
         lengths = pc.binary_length(values).cast(pa.int64())
         budget.reserve(pc.sum(lengths.take(array.indices)).as_py() or 0, 1, "bytes of strings")
     return values.take(array.indices), broken
@@ -75,8 +75,8 @@ def format_payloads(array: pa.Array) -> pa.Array:
     return blobs.format_blobs(array) if pa.types.is_binary(array.type) else array
 
 
-def _convert_array(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
+def _convert_array(array: pa.Array, arrow_type: pa.DataType) -> tuple[pa.Array, int]:
     try:
-        return col.convert_column(array, kind)
+        return col.convert_column(array, arrow_type)
     except pa.ArrowNotImplementedError:
         raise TypeError("text") from None

@@ -29,18 +29,20 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.layout import EventTable, SourceColumn
 
 
-def needed_fields(table: EventTable, names: Sequence[str], exclusion: EventFilter | None = None) -> NeededFields:
+def payload_fields_of_columns(
+    table: EventTable, column_names: Sequence[str], exclusion: EventFilter | None = None
+) -> NeededFields:
     """Return the payload fields that ``decode_columns`` needs for the given columns of a source table."""
     numbers = {
         *table.identifying_fields,
         *table.sibling_fields,
         *table.nested_message[:1],
-        *(exclusion.fields if exclusion else ()),
+        *(exclusion.needed_fields if exclusion else ()),
     }
     if table.event_classes:
         numbers.add(CLASS)
     frame_fields = None
-    for column in (table.columns[name] for name in names if name != ROWID):
+    for column in (table.columns[name] for name in column_names if name != ROWID):
         if column.kind is not ValueKind.ROW:
             numbers |= {path[0] for path in (column.path, *column.fallbacks)}
         if column.kind is ValueKind.FRAMES:
@@ -62,7 +64,7 @@ def decode_columns(
     """Decode events into columns of a source table, in event order. Events that are not rows of the table are skipped.
 
     Args:
-        events: Fields of the events, including all fields that ``needed_fields`` returns.
+        events: Fields of the events, including all fields that ``payload_fields_of_columns`` returns.
         selected_events: The same events as in ``events``, with the running totals of the rows of this table in earlier
             batches.
         table: Source table that the columns belong to.
@@ -81,14 +83,14 @@ def decode_columns(
     needed = {name: table.columns[name] for name in names if name not in (*row_numbers, *stacks)}
     total = len(selected_events.starts)
     rows = _row_indices(events, table, budget, types, exclusion)
-    skipped.update(events.count_unknown(table, rows, types, budget))
+    skipped.update(events.count_unknown_events(table, rows, types, budget))
     budget.reserve(total if rows is None else len(rows), CELL_BYTES * len(names), "events")
-    top_fields = events.decode(budget) if needed or stacks else {}
-    fields = DecodedFields(selected_events.buffer, top_fields, rows, total if rows is None else len(rows))
-    fields.decode([p for c in needed.values() for p in (c.path, *c.fallbacks)])
+    fields_by_number = events.decode_needed_fields(budget) if needed or stacks else {}
+    fields = DecodedFields(selected_events.buffer, fields_by_number, rows, total if rows is None else len(rows))
+    fields.decode_paths([p for c in needed.values() for p in (c.path, *c.fallbacks)])
     arrays = {name: _column_array(fields, column) for name, column in needed.items()}
     for name in stacks:
-        field = fields.top_field(table.columns[name].path[0])
+        field = fields.payload_field(table.columns[name].path[0])
         arrays[name] = frames.encode_stacks(selected_events.buffer, field, fields.rows)
     chains = {name: c for name, c in needed.items() if c.kind is ValueKind.CHAIN}
     totals = {name: len(arrays[name]) - arrays[name].null_count for name in chains}
@@ -124,7 +126,7 @@ def decode_events(
     Raises:
         Damage: A message is invalid, or the columns exceed the memory budget.
     """
-    events = EventFields(selected_events, needed_fields(table, names))
+    events = EventFields(selected_events, payload_fields_of_columns(table, names))
     return decode_columns(events, selected_events, table, names, budget, skipped=Counter())
 
 
@@ -132,16 +134,16 @@ class EventFilter(Protocol):
     """A filter that selects the events to exclude from a table."""
 
     @property
-    def fields(self) -> tuple[int, ...]:
+    def needed_fields(self) -> tuple[int, ...]:
         """Numbers of the event fields that the filter needs."""
         ...
 
-    def mask(self, top_fields: Mapping[int, Field], total: int) -> Mask:
+    def event_mask(self, fields_by_number: Mapping[int, Field], event_count: int) -> Mask:
         """Return a mask of the events to exclude.
 
         Args:
-            top_fields: Decoded fields of the events, by field number.
-            total: Number of events.
+            fields_by_number: Decoded fields of the events, by field number.
+            event_count: Number of events.
         """
         ...
 
@@ -149,31 +151,33 @@ class EventFilter(Protocol):
 class DecodedFields:
     """The decoded fields of the rows of one source table, by field path."""
 
-    def __init__(self, buffer: Buffer, top_fields: Mapping[int, Field], selected: Int64Array | None, rows: int) -> None:
+    def __init__(
+        self, buffer: Buffer, fields_by_number: Mapping[int, Field], selected: Int64Array | None, rows: int
+    ) -> None:
         """Prepare to decode the fields of a source table.
 
         Args:
             buffer: Buffer that holds the messages.
-            top_fields: Decoded fields of all events, by field number.
+            fields_by_number: Decoded fields of all events, by field number.
             selected: Indices of the events that are rows of the table, or None if all events are rows.
             rows: Number of rows of the table.
         """
         self.buffer = buffer
         self.rows = rows
-        self._top_fields = top_fields
+        self._fields_by_number = fields_by_number
         self._selected = selected
         self._fields: dict[tuple[int, ...], Field | None] = {}
 
-    def decode(self, paths: Iterable[tuple[int, ...]]) -> None:
+    def decode_paths(self, paths: Iterable[tuple[int, ...]]) -> None:
         """Decode the fields at the given paths, so that ``field`` can return them."""
         inner: defaultdict[int, set[tuple[int, ...]]] = defaultdict(set)
         for path in paths:
             if len(path) == 1:
-                self._fields[path] = self.top_field(path[0])
+                self._fields[path] = self.payload_field(path[0])
             else:
                 inner[path[0]].add(path[1:])
         for outer, rest in inner.items():
-            nested = nested_fields(self.buffer, self.top_field(outer), rest)
+            nested = nested_fields(self.buffer, self.payload_field(outer), rest)
             self._fields |= {(outer, *path): field for path, field in nested.items()}
 
     def field(self, path: tuple[int, ...]) -> Field | None:
@@ -183,9 +187,9 @@ class DecodedFields:
         """
         return self._fields[path]
 
-    def top_field(self, number: int) -> Field | None:
+    def payload_field(self, field_number: int) -> Field | None:
         """Return a field of the payload with one value per row of the table, or None if no event has the field."""
-        field = self._top_fields.get(number)
+        field = self._fields_by_number.get(field_number)
         return field if field is None or self._selected is None else field.take(self._selected)
 
 
@@ -223,28 +227,28 @@ def _row_indices(
     total = len(events.selected_events.starts)
     masks: list[Mask] = [events.mask_of_types(types)] if types else []
     if table.identifying_fields:
-        top_fields, identified = events.decode(budget), np.zeros(total, np.bool_)
-        for field in (top_fields[number] for number in table.identifying_fields if number in top_fields):
+        fields_by_number, identified = events.decode_needed_fields(budget), np.zeros(total, np.bool_)
+        for field in (fields_by_number[number] for number in table.identifying_fields if number in fields_by_number):
             identified |= True if field.valid is None else field.valid
         masks.append(identified)
     if table.event_classes:
         masks.append(events.mask_of_classes(table.event_classes, budget))
     if exclusion:
-        masks.append(~exclusion.mask(events.decode(budget), total))
+        masks.append(~exclusion.event_mask(events.decode_needed_fields(budget), total))
     if not masks:
         return None
     keep = functools.reduce(np.logical_and, masks)
     return None if keep.all() else np.flatnonzero(keep)
 
 
-def _expand_to_all_rows(field: Field, rows: Int64Array, total: int) -> Field:
+def _expand_to_all_rows(field: Field, rows: Int64Array, row_count: int) -> Field:
     """Expand a field that has values for only some rows of a table to all rows. In the added rows, it is absent."""
-    values, valid = np.zeros(total, np.uint64), np.zeros(total, np.bool_)
+    values, valid = np.zeros(row_count, np.uint64), np.zeros(row_count, np.bool_)
     values[rows] = field.values
     valid[rows] = True if field.valid is None else field.valid
     stops = None
     if field.stops is not None:
-        stops = np.zeros(total, np.int64)
+        stops = np.zeros(row_count, np.int64)
         stops[rows] = field.stops
     return Field(values, stops, valid)
 
@@ -265,7 +269,7 @@ def _field_array(fields: DecodedFields, path: tuple[int, ...], kind: ValueKind) 
     if field is None:
         return col.null_array(fields.rows, _ARROW_TYPES[kind])
     if kind is ValueKind.CHAIN:
-        return _number_rows(field.valid, fields.rows)
+        return _consecutive_row_numbers(field.valid, fields.rows)
     if kind in _BYTES_CONVERTERS:
         return _BYTES_CONVERTERS[kind](fields.buffer, field, fields.rows)
     if field.stops is not None:
@@ -277,12 +281,12 @@ def _field_array(fields: DecodedFields, path: tuple[int, ...], kind: ValueKind) 
     return col.number_array(field.values.view(np.int64), field.valid)
 
 
-def _number_rows(mask: Mask | None, rows: int) -> pa.Array:
+def _consecutive_row_numbers(mask: Mask | None, row_count: int) -> pa.Array:
     """Return consecutive numbers, starting with 1, for the rows that a mask selects, and null for all other rows.
 
     If the mask is None, all rows are numbered.
     """
-    return col.number_array(np.arange(1, rows + 1) if mask is None else np.cumsum(mask), mask)
+    return col.number_array(np.arange(1, row_count + 1) if mask is None else np.cumsum(mask), mask)
 
 
 def _bytes_array(buffer: Buffer, field: Field, rows: int) -> pa.Array:

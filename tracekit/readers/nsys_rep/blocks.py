@@ -71,7 +71,7 @@ class RawData:
 
     def __init__(self, container: Container, count_events: Callable[[memoryview], int]) -> None:
         self.path = container.path
-        self.data = container.region(RAW)
+        self.data = container.section_region(RAW)
         self.file_bytes = container.file.size
         if self.data[: len(MAGIC)] != MAGIC:
             raise Damage(f"its section {RAW!r} ({len(self.data)} bytes) does not begin with {MAGIC.decode()}")
@@ -79,11 +79,11 @@ class RawData:
         stream, at = read_delimited(self.data, at)
         self.header, self.stream = Message(header), Message(stream)
         self._check_compression()
-        self._offsets = Message(container.section(OFFSETS))
+        self._offsets = Message(container.read_section(OFFSETS))
         blocks = (
             self._blocks_until_offset(at)
             if self._offsets.int_value(_OFFSETS.strings)
-            else self._blocks_until_count(at, count_events)
+            else self._blocks_until_event_count(at, count_events)
         )
         self.blocks = self._checked_blocks(blocks)
         self._strings_offset = max((b.offset + b.packed for b in self.blocks), default=at)
@@ -123,7 +123,7 @@ class RawData:
         """Offset of the first block of strings in the section."""
         return self._strings_offset
 
-    def block(self, offset: int) -> Block:
+    def block_at(self, offset: int) -> Block:
         """Return the location and the sizes of the block that begins at an offset in the section."""
         return self._read_block(offset)
 
@@ -184,7 +184,7 @@ class RawData:
         while strings.left > 0:
             block = self._read_block(at)
             at = block.offset + block.packed
-            strings.add(self.decompress(block))
+            strings.add_strings(self.decompress(block))
         return strings.finish(), at
 
     @property
@@ -255,7 +255,7 @@ class RawData:
         if offset != end:
             raise Damage(f"its events end at byte {offset}, but its strings begin at byte {end}")
 
-    def _blocks_until_count(self, offset: int, count_events: Callable[[memoryview], int]) -> Iterator[Block]:
+    def _blocks_until_event_count(self, offset: int, count_events: Callable[[memoryview], int]) -> Iterator[Block]:
         """Yield blocks until they contain as many events as the report declares.
 
         Reports of 2019.5 do not store the offset of the strings, which is the end of the blocks of events.
@@ -294,33 +294,34 @@ class _StringBuilder:
         self._data = bytearray()
         self._edges = array("q")
 
-    def add(self, body: memoryview) -> None:
+    def add_strings(self, block_data: memoryview) -> None:
         """Add the strings of a decompressed block.
 
         Raises:
             Damage: The block is invalid, it has more strings than are still to be added, or they exceed the memory
                 budget.
         """
-        self._budget.reserve(len(body), STRING_DATA_BYTES, "bytes of strings")
-        max_strings, before = min(self.left, self._budget.left // STRING_BYTES), len(self._edges)
-        end = self._append_edges(bytes(body) + b"\0", before + 2 * max_strings)
+        self._budget.reserve(len(block_data), STRING_DATA_BYTES, "bytes of strings")
+        max_strings, before = min(self.left, self._budget.remaining_bytes // STRING_BYTES), len(self._edges)
+        end = self._append_string_edges(bytes(block_data) + b"\0", before + 2 * max_strings)
         count = (len(self._edges) - before) // 2
         self._budget.reserve(count, STRING_BYTES, "strings")
-        if end != len(body) or count > max_strings:
+        if end != len(block_data) or count > max_strings:
             raise Damage(
-                f"a block of strings is damaged at byte {end} of {len(body)}, after {count} of {max_strings} strings"
+                f"a block of strings is damaged at byte {end} of {len(block_data)}, "
+                f"after {count} of {max_strings} strings"
             )
         self.left -= count
-        self._data += body
+        self._data += block_data
         if len(self._data) >= ARRAY_BYTES:
-            self._finish_array()
+            self._copy_strings_to_array()
 
     def finish(self) -> pa.BinaryArray:
         """Return the array of all strings."""
-        self._finish_array()
+        self._copy_strings_to_array()
         return self._arrays[0] if len(self._arrays) == 1 else pa.concat_arrays(self._arrays)
 
-    def _append_edges(self, data: bytes, max_edges: int) -> int:
+    def _append_string_edges(self, data: bytes, max_edges: int) -> int:
         """Find the strings of a block, and append the start and end offset of each string to ``_edges``.
 
         The search stops at an invalid field, and after the first string with which ``_edges`` has more than
@@ -349,7 +350,7 @@ class _StringBuilder:
                 break
         return at
 
-    def _finish_array(self) -> None:
+    def _copy_strings_to_array(self) -> None:
         """Copy the strings that were found since the last call into an Arrow array."""
         edges = np.frombuffer(self._edges, np.int64) if self._edges else np.zeros(0, np.int64)
         self._arrays.append(extract_strings(np.frombuffer(self._data, np.uint8), edges))

@@ -54,17 +54,17 @@ class Container:
         try:
             with damage_as_error(self.path, file=self.file):
                 self.sections = self._read_contents()
-                self.build = _build_version(self.section(UI_DATA))
+                self.build = _parse_build_version(self.read_section(UI_DATA))
         except BaseException:
             self.close()
             raise
         self._warn_if_unsupported()
 
-    def section(self, name: str) -> memoryview:
+    def read_section(self, name: str) -> memoryview:
         """Read a section and return its bytes, which are empty if the section is missing."""
-        return self.region(name)[:]
+        return self.section_region(name)[:]
 
-    def region(self, name: str) -> Region:
+    def section_region(self, name: str) -> Region:
         """Return the region of the file that holds a section. The region is empty if the section is missing."""
         return self.sections.get(name) or Region(self.file, 0, 0)
 
@@ -125,7 +125,7 @@ class Container:
             )
 
 
-def _build_version(section: memoryview) -> str:
+def _parse_build_version(section: memoryview) -> str:
     facts, field = Message(section), fields_of("UiData")
     build = facts.text(field.build) or facts.text(field.other_build) or ""
     match = re.match(r"\d{1,9}(\.\d{1,9})*", build, re.ASCII)

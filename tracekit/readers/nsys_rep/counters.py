@@ -69,7 +69,7 @@ class CounterField:
     size: int
     kind: int
 
-    def integers(self, words: UInt64Array) -> Int64Array:
+    def decode_integers(self, words: UInt64Array) -> Int64Array:
         """Decode the value of this integer field in each sample, given the 64-bit word at its offset in the sample."""
         unused = 8 * (WORD - self.size)
         shifted = words << np.uint64(unused)
@@ -77,22 +77,22 @@ class CounterField:
             (shifted >> np.uint64(unused)).view(np.int64) if self.kind == UNSIGNED else shifted.view(np.int64) >> unused
         )
 
-    def floats(self, words: UInt64Array) -> Float64Array:
+    def decode_floats(self, words: UInt64Array) -> Float64Array:
         """Decode the value of this float field in each sample, given the 64-bit word at its offset in the sample."""
         if self.kind == DOUBLE:
             return words.view(np.float64)
         return words.astype(np.uint32).view(np.float32).astype(np.float64)
 
 
-def fields_by_type(raw: RawData) -> dict[int, list[CounterField]]:
+def counter_fields_by_type(raw_data: RawData) -> dict[int, list[CounterField]]:
     """Return the fields of the counter samples of each event type, in the declared order.
 
     An event type is omitted if one of its fields has an unknown type or size, or if two fields overlap.
     """
     stream, generic_type = fields_of("StreamHeader"), fields_of("GenericType")
-    sources = {number for number, name in source_ids_and_names(raw) if name == SOURCE}
+    sources = {number for number, name in source_ids_and_names(raw_data) if name == SOURCE}
     fields_of_types = {}
-    for listed in raw.stream.messages(stream.generic_types):
+    for listed in raw_data.stream.messages(stream.generic_types):
         number = listed.int_value(generic_type.type_id) or 0
         if number & SOURCE_MASK in sources:
             fields = [_parse_field(m) for m in listed.messages(generic_type.fields)]
@@ -119,13 +119,16 @@ def _has_supported_layout(fields: list[CounterField]) -> bool:
     return bool(fields)
 
 
-def decode_values(
-    types: Mapping[int, list[CounterField]], selected_events: SelectedEvents, budget: Budget, skipped: Counter[str]
+def decode_counter_samples(
+    fields_by_type: Mapping[int, list[CounterField]],
+    selected_events: SelectedEvents,
+    budget: Budget,
+    skipped: Counter[str],
 ) -> dict[str, pa.Array]:
     """Decode generic events into columns with one row per sample and field, in event order, including ``rowid``.
 
     Args:
-        types: Fields of the samples of each event type. Events of other types are ignored.
+        fields_by_type: Fields of the samples of each event type. Events of other types are ignored.
         selected_events: Generic events to decode.
         budget: Memory budget for the rows.
         skipped: Counter to which the number of samples without a time or without data is added, by the key
@@ -135,9 +138,11 @@ def decode_values(
         Damage: A sample is shorter than its values, or the rows exceed the memory budget.
     """
     needed = (_EVENT.type_id, _EVENT.time_ns, _EVENT.data)
-    top_fields = decode(selected_events.buffer, selected_events.starts, selected_events.stops, (*needed, _EVENT.origin))
-    events = _complete_events(types, top_fields, skipped)
-    samples = _Samples(selected_events, top_fields, events, types)
+    fields_by_number = decode(
+        selected_events.buffer, selected_events.starts, selected_events.stops, (*needed, _EVENT.origin)
+    )
+    events = _complete_events(fields_by_type, fields_by_number, skipped)
+    samples = _Samples(selected_events, fields_by_number, events, fields_by_type)
     rows = samples.rows
     before = selected_events.prefix_totals({ROWID: rows, _EVENTS: len(events)})
     budget.reserve(rows, CELL_BYTES * len(COLUMNS), "values of counters")
@@ -147,16 +152,16 @@ def decode_values(
 
 
 def _complete_events(
-    types: Mapping[int, list[CounterField]], top_fields: Mapping[int, Field], skipped: Counter[str]
+    types: Mapping[int, list[CounterField]], fields_by_number: Mapping[int, Field], skipped: Counter[str]
 ) -> Int64Array:
     """Return the indices of the counter samples that have a time and data. Count incomplete samples in ``skipped``."""
-    if _EVENT.type_id not in top_fields:
+    if _EVENT.type_id not in fields_by_number:
         return np.zeros(0, np.int64)
-    field = top_fields[_EVENT.type_id]
+    field = fields_by_number[_EVENT.type_id]
     of_counters = np.isin(field.values.view(np.int64), np.array(sorted(types), np.int64)) & _presence_mask(field)
     complete = of_counters.copy()
     for number in (_EVENT.time_ns, _EVENT.data):
-        complete &= _presence_mask(top_fields.get(number))
+        complete &= _presence_mask(fields_by_number.get(number))
     skipped.update(+Counter({INCOMPLETE: int(np.count_nonzero(of_counters) - np.count_nonzero(complete))}))
     return np.flatnonzero(complete)
 
@@ -178,13 +183,18 @@ class _Samples:
     def __init__(
         self,
         selected_events: SelectedEvents,
-        top_fields: Mapping[int, Field],
+        fields_by_number: Mapping[int, Field],
         events: Int64Array,
         types: Mapping[int, list[CounterField]],
     ) -> None:
-        self._buffer, self._top_fields, self._events, self._types = selected_events.buffer, top_fields, events, types
+        self._buffer, self._fields_by_number, self._events, self._types = (
+            selected_events.buffer,
+            fields_by_number,
+            events,
+            types,
+        )
         empty = np.zeros(0, np.uint64)
-        values = (top_fields[_EVENT.type_id].values if len(events) else empty)[events]
+        values = (fields_by_number[_EVENT.type_id].values if len(events) else empty)[events]
         self._type_ids = values.view(np.int64)
         listed = np.array(sorted(types), np.int64)
         lengths = np.array([len(types[number]) for number in listed.tolist()], np.int64)
@@ -196,7 +206,7 @@ class _Samples:
         return np.repeat(values, self._lengths)
 
     def columns(self) -> dict[str, pa.Array]:
-        """Return all columns of the table except ``rowid`` and ``genericEventId``, with one element per value."""
+        """Return the columns of counter values except ``rowid`` and ``genericEventId``, with one element per value."""
         integers, floats = np.zeros(self.rows, np.int64), np.zeros(self.rows)
         kinds, positions = np.zeros(self.rows, np.int8), np.zeros(self.rows, np.int64)
         starts = np.cumsum(self._lengths) - self._lengths
@@ -210,9 +220,9 @@ class _Samples:
                 words = np.where(is_stored, self._buffer.words[np.where(is_stored, at + field.at, 0)], np.uint64(0))
                 kinds[rows], positions[rows] = np.where(is_stored | (reasons == ZERO), field.kind, _NO_VALUE), nth
                 if field.kind in (SIGNED, UNSIGNED):
-                    integers[rows] = field.integers(words)
+                    integers[rows] = field.decode_integers(words)
                 else:
-                    floats[rows] = field.floats(words)
+                    floats[rows] = field.decode_floats(words)
         return self._sample_columns() | {
             "fieldIdx": number_array(positions),
             **{
@@ -221,18 +231,18 @@ class _Samples:
             },
         }
 
-    def _data_offsets(self, samples: Int64Array, extent: int) -> tuple[Int64Array, Int64Array]:
+    def _data_offsets(self, samples: Int64Array, min_size: int) -> tuple[Int64Array, Int64Array]:
         """Return the offset of the data of each sample, and a code for the reason why the sample has no values.
 
         For a sample with values, the code is ``STORED``.
 
         Raises:
-            Damage: The data of a sample is shorter than ``extent`` bytes.
+            Damage: The data of a sample is shorter than ``min_size`` bytes.
         """
-        starts, stops = (a[self._events[samples]] for a in self._top_fields[_EVENT.data].byte_ranges())
+        starts, stops = (a[self._events[samples]] for a in self._fields_by_number[_EVENT.data].byte_ranges())
         sizes = stops - starts
-        without = (sizes == 1) & (extent > 1)
-        if ((sizes < extent) & ~without).any():
+        without = (sizes == 1) & (min_size > 1)
+        if ((sizes < min_size) & ~without).any():
             raise Damage("a sample of a counter is shorter than the values that its event type declares")
         reasons = self._buffer.words[starts].view(np.int64) & 0xFF
         return starts, np.where(without, reasons, STORED)
@@ -240,7 +250,7 @@ class _Samples:
     def _sample_columns(self) -> dict[str, pa.Array]:
         """Return the columns with the time, event type and global thread id of the sample of each value."""
         times = (
-            self._top_fields[_EVENT.time_ns].values.view(np.int64)[self._events]
+            self._fields_by_number[_EVENT.time_ns].values.view(np.int64)[self._events]
             if len(self._events)
             else self._type_ids
         )
@@ -254,7 +264,7 @@ class _Samples:
     def _sample_threads(self) -> tuple[Int64Array, Mask]:
         """Return the global id of the thread that took each sample, and a mask of the samples that have one."""
         threads, known = np.zeros(len(self._events), np.int64), np.zeros(len(self._events), np.bool_)
-        origin = self._top_fields.get(_EVENT.origin)
+        origin = self._fields_by_number.get(_EVENT.origin)
         if origin is None:
             return threads, known
         known = np.broadcast_to(_presence_mask(origin), len(origin.values))[self._events]

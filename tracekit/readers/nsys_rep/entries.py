@@ -72,45 +72,45 @@ class Entries:
     bounds: Int64Array
     counts: dict[int, int]
 
-    def mask(self, selection: Selection) -> Mask:
-        """Return a mask of the selected entries."""
+    def selection_mask(self, selection: Selection) -> Mask:
+        """Return a mask of the events that a selection includes."""
         selected = np.zeros(1 << 16, np.bool_)
         selected[self._selected_kinds(selection)] = True
         return selected[self.kinds]
 
     def bytes_by_kind(self) -> dict[int, int]:
-        """Return the total size in bytes of the payloads of each kind."""
+        """Return the total size in bytes of the payloads by kind of event, a number that ``event_kind`` computes."""
         totals = np.zeros(1 << 16, np.int64)
         np.add.at(totals, self.kinds, self.sizes)
         return {kind: int(totals[kind]) for kind in self.counts}
 
     def count_by_block(self, mask: Mask) -> Int64Array:
-        """Return the number of entries in each block that a mask selects."""
+        """Return, for each block, the number of its events that a mask selects."""
         return np.diff(np.searchsorted(np.flatnonzero(mask), self.bounds))
 
-    def ranks(self, rows: Int64Array, selection: Selection) -> Int64Array:
-        """Return the position of each selected entry among all entries with the same payload field, counted from 0.
+    def positions_by_payload(self, rows: Int64Array, selection: Selection) -> Int64Array:
+        """Return the position of each selected event among all events with the same payload field, counted from 0.
 
         Args:
-            rows: Indices of the selected entries.
-            selection: Selection of these entries.
+            rows: Indices of the selected events.
+            selection: Selection of these events.
         """
         if not selection.types:
             return np.arange(len(rows))
-        return np.cumsum(self.mask(Selection(selection.payload)))[rows] - 1
+        return np.cumsum(self.selection_mask(Selection(selection.payload)))[rows] - 1
 
-    def types(self, rows: Int64Array, indices: Int64Array) -> Kinds:
-        """Return the event types of some entries, which must not be generic events or events of unknown kind.
+    def event_types_at(self, rows: Int64Array, indices: Int64Array) -> Kinds:
+        """Return the types of some events, which must not be generic events or events of unknown kind.
 
         Args:
-            rows: Indices of entries.
-            indices: Positions in ``rows`` of the entries whose types are returned.
+            rows: Indices of events.
+            indices: Positions in ``rows`` of the events whose types are returned.
         """
         return self.kinds[rows[indices]] % TYPES
 
-    def count_with_payload(self, payload: int) -> int:
-        """Return the number of entries with a given payload field."""
-        return sum(self.counts[k] for k in self._selected_kinds(Selection(payload)))
+    def count_with_payload(self, payload_field: int) -> int:
+        """Return the number of events whose payload is in the event field with a given number."""
+        return sum(self.counts[k] for k in self._selected_kinds(Selection(payload_field)))
 
     def _selected_kinds(self, selection: Selection) -> list[int]:
         return [k for k in self.counts if _is_kind_selected(k, *selection)]
@@ -119,10 +119,10 @@ class Entries:
 EMPTY = Entries(np.zeros(0, np.uint32), np.zeros(0, np.uint16), np.zeros(0, np.uint16), _FIRST, {})
 
 
-def event_kind(payload: int, event_type: int) -> int:
+def event_kind(payload_field: int, event_type: int) -> int:
     """Combine a payload field and an event type into one number, or return ``UNKNOWN`` if one is out of range."""
-    has_kind = FIRST_PAYLOAD <= payload < FIRST_PAYLOAD + PAYLOADS and event_type < TYPES
-    return (payload - FIRST_PAYLOAD) * TYPES + event_type if has_kind else UNKNOWN
+    has_kind = FIRST_PAYLOAD <= payload_field < FIRST_PAYLOAD + PAYLOADS and event_type < TYPES
+    return (payload_field - FIRST_PAYLOAD) * TYPES + event_type if has_kind else UNKNOWN
 
 
 def split_event_kind(kind: int) -> tuple[int, int]:
@@ -159,15 +159,17 @@ def find_entries(buffer: Buffer, edges: Sequence[int], budget: Budget | None = N
     starts, sizes, kinds = (np.concatenate(p) for p in zip(*parts, strict=True))
     narrow: type[np.uint16 | np.uint32] = np.uint32 if len(sizes) and int(sizes.max()) >> 16 else np.uint16
     bounds = np.concatenate((_FIRST, np.cumsum(inside)))
-    return Entries(starts, sizes.astype(narrow), kinds, bounds, _kind_counts(kinds))
+    return Entries(starts, sizes.astype(narrow), kinds, bounds, _count_by_kind(kinds))
 
 
-def _entry_batches(buffer: Buffer, edges: Sequence[int], inside: Int64Array) -> Iterator[tuple[Starts, Starts, Kinds]]:
-    """Yield the offsets, sizes and kinds of payloads, in batches that fit into the scratch memory.
+def _entry_batches(
+    buffer: Buffer, edges: Sequence[int], counts_by_block: Int64Array
+) -> Iterator[tuple[Starts, Starts, Kinds]]:
+    """Yield the offset, size and kind of the payload of each event, in batches that fit into the scratch memory.
 
-    The number of entries of each block is written to the array ``inside``.
+    The number of events of each block is written to the array ``counts_by_block``.
     """
-    blocks = len(inside)
+    blocks = len(counts_by_block)
     after = SCRATCH + 8 * (blocks + 1) + 4 * blocks
     rows = (SCRATCH + SCRATCH_BYTES - after) // 16
     if rows < 1:
@@ -186,7 +188,7 @@ def _entry_batches(buffer: Buffer, edges: Sequence[int], inside: Int64Array) -> 
         if not result:
             break
         result = buffer.call("entries")
-    inside[:] = buffer.array(at[4], blocks, np.int32)
+    counts_by_block[:] = buffer.array(at[4], blocks, np.int32)
 
 
 def _raise_entry_error(result: int, buffer: Buffer, edges: Sequence[int]) -> NoReturn:
@@ -197,26 +199,26 @@ def _raise_entry_error(result: int, buffer: Buffer, edges: Sequence[int]) -> NoR
     raise Damage(f"a block of events is damaged at byte {offset} of {edges[block + 1] - edges[block]}")
 
 
-def _kind_counts(kinds: Kinds) -> dict[int, int]:
-    """Return the number of entries of each kind."""
+def _count_by_kind(kinds: Kinds) -> dict[int, int]:
+    """Return the number of events of each kind, given the kind of each event."""
     counts = np.bincount(kinds)
     known = np.flatnonzero(counts)
     return dict(zip(known.tolist(), counts[known].tolist(), strict=True))
 
 
-def count_entries(body: memoryview) -> int:
+def count_block_events(body: memoryview) -> int:
     """Return the number of events in a decompressed block."""
-    return entry_counter()(body)
+    return block_event_counter()(body)
 
 
-def entry_counter() -> Callable[[memoryview], int]:
+def block_event_counter() -> Callable[[memoryview], int]:
     """Return a function that counts the events in a decompressed block.
 
     The function reuses its memory between calls. Therefore, it must not be called by several threads at once.
     """
     buffers: list[Buffer] = []
 
-    def count_block(body: memoryview) -> int:
+    def count_events(body: memoryview) -> int:
         if not buffers or len(buffers[0].data) < len(body) + SLACK:
             buffers[:] = [Buffer(len(body))]
         data = buffers[0].data
@@ -224,4 +226,4 @@ def entry_counter() -> Callable[[memoryview], int]:
         data[len(body) : len(body) + SLACK] = 0
         return len(find_entries(buffers[0], [0, len(body)]).kinds)
 
-    return count_block
+    return count_events

@@ -78,7 +78,7 @@ class EventFields:
         self._unknown_calls: dict[tuple[int, ...], Counter[str]] = {}
         self._parts: dict[tuple[int, tuple[int, ...]], dict[int, Int64Array]] = {}
 
-    def decode(self, budget: Budget) -> dict[int, Field]:
+    def decode_needed_fields(self, budget: Budget) -> dict[int, Field]:
         """Return the decoded fields by field number, without fields that no event has.
 
         Raises:
@@ -86,7 +86,7 @@ class EventFields:
         """
         if self._fields is None:
             selected_events, numbers = self.selected_events, self._needed.numbers
-            budget.check_temporary(len(selected_events.starts), FIELD_BYTES * len(numbers), "events")
+            budget.check_temporary_memory(len(selected_events.starts), FIELD_BYTES * len(numbers), "events")
             self._fields = decode(
                 selected_events.buffer, selected_events.starts, selected_events.stops, numbers, self._needed.frames
             )
@@ -103,7 +103,7 @@ class EventFields:
     def mask_of_classes(self, classes: Sequence[int], budget: Budget) -> Mask:
         """Return a mask of the events that have one of the given classes, which must be less than 255."""
         if self._classes is None:
-            field = self.decode(budget).get(layout.CLASS)
+            field = self.decode_needed_fields(budget).get(layout.CLASS)
             if field is None:
                 self._classes = np.full(len(self.selected_events.starts), _NO_CLASS, np.uint8)
             else:
@@ -124,10 +124,10 @@ class EventFields:
             self._parts[key] = self._find_nested_messages(outer, table, budget)
         return self._parts[key].get(inner, np.zeros(0, np.int64))
 
-    def count_unknown(
+    def count_unknown_events(
         self, table: EventTable, rows: Int64Array | None, types: Sequence[int], budget: Budget
     ) -> Counter[str]:
-        """Count the events of unknown types that were read for a table but are not rows of it, by name of the type.
+        """Return the number of events of unknown types that were read for a table but are not rows of it, by type name.
 
         Args:
             table: Source table that was read.
@@ -142,7 +142,7 @@ class EventFields:
         rest = self.mask_of_types(types) if types else np.ones(len(self.selected_events.starts), np.bool_)
         rest[rows] = False
         return unknown_events.count_unknown_activities(
-            self.selected_events, self.decode(budget), table, np.flatnonzero(rest)
+            self.selected_events, self.decode_needed_fields(budget), table, np.flatnonzero(rest)
         )
 
     def _count_unknown_calls(self, types: tuple[int, ...], budget: Budget) -> Counter[str]:
@@ -153,24 +153,28 @@ class EventFields:
         if types not in self._unknown_calls:
             unknown = ~self.mask_of_classes(unknown_events.KNOWN_CLASSES, budget)
             rows = np.flatnonzero(unknown & self.mask_of_types(types) if types else unknown)
-            field = self.decode(budget).get(layout.CLASS)
+            field = self.decode_needed_fields(budget).get(layout.CLASS)
             self._unknown_calls[types] = unknown_events.count_unknown_calls(field, rows) if len(rows) else Counter()
         return self._unknown_calls[types]
 
-    def _find_nested_messages(self, outer: int, table: EventTable, budget: Budget) -> dict[int, Int64Array]:
+    def _find_nested_messages(self, outer_field: int, table: EventTable, budget: Budget) -> dict[int, Int64Array]:
         """Find the messages in a field that identify the rows of tables, in events with an event class of one table.
 
         Returns:
             The indices of the events that contain each nested message, by its field number.
         """
-        field = self.decode(budget).get(outer)
+        field = self.decode_needed_fields(budget).get(outer_field)
         if field is None:
             return {}
         keep = self.mask_of_classes(table.event_classes, budget)
         rows = np.flatnonzero(keep if field.valid is None else keep & field.valid)
         starts, stops = field.byte_ranges()
         numbers = sorted(
-            {t.nested_message[1] for t in layout.TABLES.values() if t.nested_message and t.nested_message[0] == outer}
+            {
+                t.nested_message[1]
+                for t in layout.TABLES.values()
+                if t.nested_message and t.nested_message[0] == outer_field
+            }
         )
         occurrences = find_occurrences(
             self.selected_events.buffer, starts[rows], stops[rows], numbers, len(rows) * len(numbers)

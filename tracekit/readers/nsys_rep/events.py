@@ -92,12 +92,14 @@ class Events:
         """
         running_totals = [RunningTotals() for _ in selections]
 
-        def process_batch(nth: int) -> Result:
+        def process_batch(batch_index: int) -> Result:
             with contextlib.ExitStack() as stack:
                 for totals in running_totals:
-                    stack.enter_context(totals.job_context(nth))
-                prefix_totals = [functools.partial(totals.add_counts_in_order, nth) for totals in running_totals]
-                with self._selected_events(nth, selections, prefix_totals) as chosen:
+                    stack.enter_context(totals.job_context(batch_index))
+                prefix_totals = [
+                    functools.partial(totals.add_counts_in_order, batch_index) for totals in running_totals
+                ]
+                with self._selected_events(batch_index, selections, prefix_totals) as chosen:
                     return function(chosen)
 
         yield from map_in_order(process_batch, range(len(self._batches)), THREADS)
@@ -120,38 +122,38 @@ class Events:
             totals.update({} if batch is None else batch.bytes_by_kind())
         return {kind: (number, totals[kind]) for kind, number in counts.items()}
 
-    def _count_batch(self, nth: int) -> dict[int, int]:
-        entries_of_batch = self._entries[nth]
+    def _count_batch(self, batch_index: int) -> dict[int, int]:
+        entries_of_batch = self._entries[batch_index]
         if entries_of_batch is None:
-            buffer, entries_of_batch, _ = self._find_entries(nth)
-            self._buffers.release(buffer)
+            buffer, entries_of_batch, _ = self._find_entries(batch_index)
+            self._buffers.release_buffer(buffer)
         return entries_of_batch.counts
 
     @contextlib.contextmanager
     def _selected_events(
-        self, nth: int, selections: Sequence[Selection], prefix_totals: Sequence[PrefixTotals]
+        self, batch_index: int, selections: Sequence[Selection], prefix_totals: Sequence[PrefixTotals]
     ) -> Iterator[list[SelectedEvents]]:
         """Return a context manager that provides the selected events of a batch.
 
         At the end of the context, the buffer that holds the events is returned to the pool.
         """
-        entries_of_batch = self._entries[nth]
+        entries_of_batch = self._entries[batch_index]
         distinct = dict(zip(selections, prefix_totals, strict=True))
         if entries_of_batch is None:
-            buffer, entries_of_batch, bases = self._find_entries(nth)
-            masks = {selection: entries_of_batch.mask(selection) for selection in distinct}
+            buffer, entries_of_batch, bases = self._find_entries(batch_index)
+            masks = {selection: entries_of_batch.selection_mask(selection) for selection in distinct}
         else:
-            masks = {selection: entries_of_batch.mask(selection) for selection in distinct}
+            masks = {selection: entries_of_batch.selection_mask(selection) for selection in distinct}
             needed = sum(entries_of_batch.count_by_block(mask) for mask in masks.values())
-            buffer, bases = self._decompress_blocks(nth, np.flatnonzero(needed))
+            buffer, bases = self._decompress_blocks(batch_index, np.flatnonzero(needed))
         batch = _LoadedBatch(buffer, bases, entries_of_batch)
         chosen = {
             selection: _select_events(batch, selection, masks[selection], distinct[selection]) for selection in distinct
         }
         yield [replace(chosen[s], prefix_totals=totals) for s, totals in zip(selections, prefix_totals, strict=True)]
-        self._buffers.release(buffer)
+        self._buffers.release_buffer(buffer)
 
-    def _find_entries(self, nth: int) -> tuple[Buffer, Entries, Int64Array]:
+    def _find_entries(self, batch_index: int) -> tuple[Buffer, Entries, Int64Array]:
         """Decompress all blocks of a batch, and find their entries.
 
         If a block is invalid, each later call raises the same error.
@@ -159,30 +161,30 @@ class Events:
         Returns:
             The buffer, the entries, and the offset of each block, followed by the end of the last block.
         """
-        batch = self._batches[nth]
-        if nth in self._damaged:
-            raise Damage(self._damaged[nth])
+        batch = self._batches[batch_index]
+        if batch_index in self._damaged:
+            raise Damage(self._damaged[batch_index])
         try:
-            buffer, bases = self._decompress_blocks(nth, np.arange(len(batch)))
+            buffer, bases = self._decompress_blocks(batch_index, np.arange(len(batch)))
             entries_of_batch = entries.find_entries(buffer, bases.tolist(), self._budget) if batch else entries.EMPTY
         except Damage as e:
-            self._damaged[nth] = str(e)
+            self._damaged[batch_index] = str(e)
             raise
-        self._entries[nth] = entries_of_batch
+        self._entries[batch_index] = entries_of_batch
         return buffer, entries_of_batch, bases
 
-    def _decompress_blocks(self, nth: int, indices: Int64Array) -> tuple[Buffer, Int64Array]:
+    def _decompress_blocks(self, batch_index: int, block_indices: Int64Array) -> tuple[Buffer, Int64Array]:
         """Decompress some blocks of a batch into one buffer.
 
         Returns:
             The buffer, and the offset in the buffer of each block of the batch, followed by the end of the last block.
             The offset is 0 for blocks that are not decompressed.
         """
-        blocks = [self._raw.blocks[i] for i in self._batches[nth]]
-        buffer = self._buffers.acquire(sum(blocks[i].size for i in indices))
+        blocks = [self._raw.blocks[i] for i in self._batches[batch_index]]
+        buffer = self._buffers.acquire_buffer(sum(blocks[i].size for i in block_indices))
         bases = np.zeros(len(blocks) + 1, np.int64)
         at = 0
-        for i in indices.tolist():
+        for i in block_indices.tolist():
             body = self._raw.decompress(blocks[i])
             bases[i] = at
             buffer.data[at : at + len(body)] = body
@@ -208,8 +210,8 @@ def _select_events(
     starts = np.repeat(bases[:-1], np.diff(np.searchsorted(rows, entries_of_batch.bounds)))
     starts += entries_of_batch.starts[rows]
     stops = starts + entries_of_batch.sizes[rows]
-    ranks = functools.partial(entries_of_batch.ranks, rows, selection)
-    types = functools.partial(entries_of_batch.types, rows)
+    ranks = functools.partial(entries_of_batch.positions_by_payload, rows, selection)
+    types = functools.partial(entries_of_batch.event_types_at, rows)
     return SelectedEvents(
         buffer, starts, stops, ranks, entries_of_batch.count_with_payload(selection.payload), types, prefix_totals
     )
@@ -221,15 +223,15 @@ class _BufferPool:
     def __init__(self) -> None:
         self._idle: list[Buffer] = []
 
-    def acquire(self, size: int) -> Buffer:
+    def acquire_buffer(self, min_size: int) -> Buffer:
         """Return a buffer that has room for a number of bytes."""
         try:
             buffer = self._idle.pop()
         except IndexError:
-            return Buffer(size)
-        return buffer if len(buffer.data) >= size + SLACK else Buffer(size)
+            return Buffer(min_size)
+        return buffer if len(buffer.data) >= min_size + SLACK else Buffer(min_size)
 
-    def release(self, buffer: Buffer) -> None:
+    def release_buffer(self, buffer: Buffer) -> None:
         """Return a buffer to the pool."""
         self._idle.append(buffer)
 

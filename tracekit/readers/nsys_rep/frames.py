@@ -31,33 +31,33 @@ _FRAME = pa.struct([(c, pa.int64()) for c in COLUMNS])
 TYPE = pa.dictionary(pa.int32(), pa.binary())
 
 
-def encode_stacks(buffer: Buffer, field: Field | None, total: int) -> pa.DictionaryArray:
+def encode_stacks(buffer: Buffer, field: Field | None, message_count: int) -> pa.DictionaryArray:
     """Dictionary-encode the call stacks of messages without decoding their frames.
 
     Args:
         buffer: Buffer that holds the messages.
         field: Byte ranges of the frames of each message, or None if no message has frames.
-        total: Number of messages.
+        message_count: Number of messages.
 
     Returns:
         The encoded stack of each message, as described for ``tables.FRAMES``, or null for a message without frames.
     """
     if field is None:
-        return col.null_array(total, TYPE)
+        return col.null_array(message_count, TYPE)
     array = dictionary_encode(buffer, *field.spans())
     if field.valid is None:
         return array
-    codes = np.zeros(total, np.int32)
+    codes = np.zeros(message_count, np.int32)
     codes[field.valid] = array.indices
     return pa.DictionaryArray.from_arrays(col.number_array(codes, field.valid), array.dictionary)
 
 
-def decode_stacks(stacks: pa.BinaryArray, number: int, budget: Budget) -> pa.ListArray:
+def decode_stacks(stacks: pa.BinaryArray, frames_field: int, budget: Budget) -> pa.ListArray:
     """Decode encoded call stacks into lists of frames.
 
     Args:
         stacks: Encoded stacks, none of which is null.
-        number: Number of the repeated field that contains the frames.
+        frames_field: Number of the repeated field that contains the frames.
         budget: Memory budget that the frames must not exceed. Their memory is not deducted from the budget.
 
     Returns:
@@ -71,7 +71,7 @@ def decode_stacks(stacks: pa.BinaryArray, number: int, budget: Budget) -> pa.Lis
     buffer = Buffer(size)
     buffer.data[:size] = np.frombuffer(stacks.buffers()[2] or b"", np.uint8)[edges[0] : edges[-1]]
     edges -= edges[0]
-    (frames,) = find_occurrences(buffer, edges[:-1], edges[1:], (number,), budget.limit // FRAME_BYTES)
+    (frames,) = find_occurrences(buffer, edges[:-1], edges[1:], (frames_field,), budget.limit // FRAME_BYTES)
     frame_codes, new = encode_distinct(buffer, frames.starts, frames.stops)
     values = _decode_frames(buffer, frames.starts[new], frames.stops[new])
     offsets = np.searchsorted(frames.rows, np.arange(len(stacks) + 1)).astype(np.int32)

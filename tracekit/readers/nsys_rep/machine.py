@@ -79,15 +79,15 @@ class MachineReport(Protocol):
     """The interface of a report from which the tables about the machine are built."""
 
     container: Container
-    raw: RawData
+    raw_data: RawData
 
     @property
-    def metrics(self) -> Mapping[int, Sequence[Metric]]:
+    def gpu_metrics(self) -> Mapping[int, Sequence[Metric]]:
         """The GPU metrics in the samples of each event type."""
         ...
 
     @property
-    def counters(self) -> Mapping[int, Sequence[CounterField]]:
+    def counter_fields(self) -> Mapping[int, Sequence[CounterField]]:
         """The fields of the counter samples of each event type."""
         ...
 
@@ -117,7 +117,7 @@ def property_rows(report: MachineReport) -> Iterable[Row]:
 
 def launch_rows(report: MachineReport) -> Iterable[Row]:
     """Yield one row per environment variable with which a launcher numbered the profiled process."""
-    options = Message(report.container.section(OPTIONS)).message(fields_of("AnalysisOptions").launch)
+    options = Message(report.container.read_section(OPTIONS)).message(fields_of("AnalysisOptions").launch)
     field = fields_of("Variable")
     for variable in options.messages(fields_of("LaunchOptions").variables):
         text = f"{variable.text(field.name) or ''}={variable.text(field.value) or ''}"
@@ -158,32 +158,34 @@ def cuda_gpu_rows(report: MachineReport) -> Iterable[Row]:
 
 def context_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per CUDA context."""
-    return (_build_row(m, _CONTEXT) for m in report.raw.trailer.iter_messages(_TRAILER.contexts))
+    return (_build_row(m, _CONTEXT) for m in report.raw_data.trailer.iter_messages(_TRAILER.contexts))
 
 
 def stream_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per CUDA stream."""
-    return (_build_row(m, _STREAM) for m in report.raw.trailer.iter_messages(_TRAILER.streams))
+    return (_build_row(m, _STREAM) for m in report.raw_data.trailer.iter_messages(_TRAILER.streams))
 
 
 def named_stream_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per CUDA stream that has an NVTX name."""
     return (
         _build_row(m, _NAMED_STREAM, _NAMED_STREAM_STRINGS)
-        for m in report.raw.trailer.iter_messages(_TRAILER.named_streams)
+        for m in report.raw_data.trailer.iter_messages(_TRAILER.named_streams)
     )
 
 
 def thread_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per named thread."""
-    return (_build_row(m, _THREAD) for m in report.raw.thread_names.iter_messages(fields_of("ThreadNames").threads))
+    return (
+        _build_row(m, _THREAD) for m in report.raw_data.thread_names.iter_messages(fields_of("ThreadNames").threads)
+    )
 
 
 def metric_name_rows(report: MachineReport) -> Iterable[Row]:
     """Yield one row per event type and GPU metric in its samples, with the name of the metric."""
-    strings = report.raw.strings
+    strings = report.raw_data.strings
     names: dict[int, str] = {}
-    for number, listed in report.metrics.items():
+    for number, listed in report.gpu_metrics.items():
         for i, metric in enumerate(listed):
             if metric.name not in names and 0 <= metric.name < len(strings):
                 names[metric.name] = strings[metric.name].as_py().decode("utf-8", "replace")
@@ -193,32 +195,33 @@ def metric_name_rows(report: MachineReport) -> Iterable[Row]:
 def component_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per hardware component whose performance counters were recorded."""
     return (
-        _build_row(m, _COMPONENT, _COMPONENT_STRINGS) for m in report.raw.trailer.iter_messages(_TRAILER.components)
+        _build_row(m, _COMPONENT, _COMPONENT_STRINGS)
+        for m in report.raw_data.trailer.iter_messages(_TRAILER.components)
     )
 
 
 def performance_metric_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per performance metric that was recorded, with its name and unit."""
-    listed = report.raw.trailer.iter_messages(_TRAILER.performance_metrics)
+    listed = report.raw_data.trailer.iter_messages(_TRAILER.performance_metrics)
     return (_build_row(m, _PERFORMANCE_METRIC, _PERFORMANCE_METRIC_STRINGS) for m in listed)
 
 
 def generic_source_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per source of generic events."""
-    return (_build_row(m, _GENERIC_SOURCE) for m in report.raw.stream.messages(_STREAM_HEADER.generic_sources))
+    return (_build_row(m, _GENERIC_SOURCE) for m in report.raw_data.stream.messages(_STREAM_HEADER.generic_sources))
 
 
 def generic_type_rows(report: MachineReport) -> Iterable[Row]:
     """Yield one row per event type of counter samples."""
-    for m in report.raw.stream.messages(_STREAM_HEADER.generic_types):
+    for m in report.raw_data.stream.messages(_STREAM_HEADER.generic_types):
         row = _build_row(m, _GENERIC_TYPE)
-        if row["typeId"] in report.counters:
+        if row["typeId"] in report.counter_fields:
             yield row | {"sourceId": int(row["typeId"]) & SOURCE_MASK}
 
 
 def generic_field_rows(report: MachineReport) -> Iterable[Row]:
     """Yield one row per field of the counter samples of each event type."""
-    for number, listed in report.counters.items():
+    for number, listed in report.counter_fields.items():
         for i, field in enumerate(listed):
             yield {"typeId": number, "fieldIdx": i, "fieldNameId": field.name}
 
@@ -257,13 +260,13 @@ def table_names(nsys_version: tuple[int, ...]) -> list[str]:
 
 
 def _time_extent(report: MachineReport) -> clocks.TimeExtent:
-    return clocks.time_extent(report.raw.header, report.container.section(CLOCKS))
+    return clocks.time_extent(report.raw_data.header, report.container.read_section(CLOCKS))
 
 
 def _property_messages(report: MachineReport, *ids: int) -> Iterator[Message]:
     """Yield the properties with one of the given ids, for all target machines."""
     field = fields_of("Property").id
-    for target in report.raw.header.messages(fields_of("CaptureHeader").targets):
+    for target in report.raw_data.header.messages(fields_of("CaptureHeader").targets):
         for properties in target.messages(fields_of("Target").properties):
             yield from (p for p in properties.messages(fields_of("Properties").properties) if p.int_value(field) in ids)
 
@@ -271,7 +274,7 @@ def _property_messages(report: MachineReport, *ids: int) -> Iterator[Message]:
 def _device_messages(report: MachineReport, field: int) -> Iterator[Message]:
     devices = fields_of("TargetDevices").devices
     targets = (
-        m for machine in report.raw.trailer.iter_messages(_TRAILER.targets) for m in machine.iter_messages(devices)
+        m for machine in report.raw_data.trailer.iter_messages(_TRAILER.targets) for m in machine.iter_messages(devices)
     )
     return (m for target in targets for m in target.iter_messages(field))
 

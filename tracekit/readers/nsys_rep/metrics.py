@@ -55,7 +55,7 @@ class Metric:
     at: int
     size: int
 
-    def values(self, words: UInt64Array) -> Int64Array:
+    def decode_values(self, words: UInt64Array) -> Int64Array:
         """Decode the value of the metric in each sample, given the 64-bit word at its offset in the sample.
 
         Reports declare all values as unsigned, but nsys exports values of 3 bytes as signed. Values of 5, 6 and 7 bytes
@@ -68,7 +68,7 @@ class Metric:
         )
 
 
-def metrics_by_type(raw: RawData) -> dict[int, list[Metric]]:
+def gpu_metrics_by_type(raw_data: RawData) -> dict[int, list[Metric]]:
     """Return the metrics in the samples of each event type, ordered by offset.
 
     Each GPU has its own event types: the lowest byte of an event type is the number of the GPU.
@@ -77,9 +77,9 @@ def metrics_by_type(raw: RawData) -> dict[int, list[Metric]]:
         Damage: Metrics overlap, or a metric has an invalid offset or size.
     """
     stream, generic_type = fields_of("StreamHeader"), fields_of("GenericType")
-    sources = {number for number, name in source_ids_and_names(raw) if name == SOURCE}
+    sources = {number for number, name in source_ids_and_names(raw_data) if name == SOURCE}
     metrics_by_id = {}
-    for listed in raw.stream.messages(stream.generic_types):
+    for listed in raw_data.stream.messages(stream.generic_types):
         number = listed.int_value(generic_type.type_id) or 0
         if number & SOURCE_MASK in sources and not number & SAMPLE_MASK:
             metrics_by_id[number] = sorted(
@@ -89,20 +89,22 @@ def metrics_by_type(raw: RawData) -> dict[int, list[Metric]]:
     return metrics_by_id
 
 
-def source_names(raw: RawData) -> dict[int, str]:
+def source_names(raw_data: RawData) -> dict[int, str]:
     """Return the names of the sources of generic events by source id, without sources that programs define."""
     return {
-        number: name.decode() for number, name in source_ids_and_names(raw) if name in SOURCES and number is not None
+        number: name.decode()
+        for number, name in source_ids_and_names(raw_data)
+        if name in SOURCES and number is not None
     }
 
 
-def source_ids_and_names(raw: RawData) -> list[tuple[int | None, bytes]]:
+def source_ids_and_names(raw_data: RawData) -> list[tuple[int | None, bytes]]:
     """Return the id and the name of each source of generic events."""
     source_id, sources = fields_of("GenericSource").source_id, fields_of("StreamHeader").generic_sources
-    return [(m.int_value(source_id), _source_name(raw, m)) for m in raw.stream.messages(sources)]
+    return [(m.int_value(source_id), _source_name(raw_data, m)) for m in raw_data.stream.messages(sources)]
 
 
-def decode_samples(
+def decode_metric_samples(
     metrics_by_id: Mapping[int, list[Metric]], selected_events: SelectedEvents, budget: Budget, skipped: Counter[str]
 ) -> dict[str, pa.Array]:
     """Decode generic events into columns with one row per sample and metric, in event order, including ``rowid``.
@@ -127,18 +129,18 @@ def _decode_rows(
     metrics_by_id: Mapping[int, list[Metric]], selected_events: SelectedEvents, budget: Budget, skipped: Counter[str]
 ) -> dict[str, pa.Array]:
     needed = (_EVENT.type_id, _EVENT.time_ns, _EVENT.data)
-    top_fields = decode(selected_events.buffer, selected_events.starts, selected_events.stops, needed)
-    skipped.update(_count_incomplete(metrics_by_id, top_fields))
-    stops = top_fields[_EVENT.data].stops if top_fields.keys() >= set(needed) else None
+    fields_by_number = decode(selected_events.buffer, selected_events.starts, selected_events.stops, needed)
+    skipped.update(_count_incomplete(metrics_by_id, fields_by_number))
+    stops = fields_by_number[_EVENT.data].stops if fields_by_number.keys() >= set(needed) else None
     if stops is None:
         return dict.fromkeys(COLUMNS, pa.array([], pa.int64()))
-    ids, times, offsets = (top_fields[f].values.view(np.int64) for f in needed)
+    ids, times, offsets = (fields_by_number[f].values.view(np.int64) for f in needed)
     complete = np.ones(len(ids), np.bool_)
-    for field in top_fields.values():
+    for field in fields_by_number.values():
         complete &= True if field.valid is None else field.valid
     samples = _Samples(selected_events.buffer, times, offsets, stops - offsets)
     groups = list(_events_by_type(ids, complete, metrics_by_id))
-    parts = [samples.decode_event_type(number, metrics_by_id[number], events, budget) for number, events in groups]
+    parts = [samples.decode_samples_of_type(number, metrics_by_id[number], events, budget) for number, events in groups]
     columns: tuple[Int64Array, ...] = parts[0] if len(parts) == 1 else ()
     if not columns:
         owners = [np.repeat(events, len(metrics_by_id[number])) for number, events in groups]
@@ -148,32 +150,32 @@ def _decode_rows(
     return dict(zip(COLUMNS, (arrays[0], *arrays), strict=True))
 
 
-def _count_incomplete(metrics_by_id: Mapping[int, list[Metric]], top_fields: Mapping[int, Field]) -> Counter[str]:
-    """Return a counter whose key ``INCOMPLETE`` has the number of samples of GPU metrics without a time or data."""
-    if _EVENT.type_id not in top_fields:
+def _count_incomplete(metrics_by_id: Mapping[int, list[Metric]], fields_by_number: Mapping[int, Field]) -> Counter[str]:
+    """Count the samples of GPU metrics without a time or data. The only key of the result is ``INCOMPLETE``."""
+    if _EVENT.type_id not in fields_by_number:
         return Counter()
-    types = top_fields[_EVENT.type_id]
+    types = fields_by_number[_EVENT.type_id]
     mine = np.isin(types.values.view(np.int64), np.array(sorted(metrics_by_id), np.int64))
     if types.valid is not None:
         mine &= types.valid
     complete = mine.copy()
     for number in (_EVENT.time_ns, _EVENT.data):
-        valid = top_fields[number].valid if number in top_fields else np.False_
+        valid = fields_by_number[number].valid if number in fields_by_number else np.False_
         complete &= True if valid is None else valid
     return +Counter({INCOMPLETE: int(np.count_nonzero(mine) - np.count_nonzero(complete))})
 
 
 def _events_by_type(
-    ids: Int64Array, complete: Mask, metrics_by_id: Mapping[int, list[Metric]]
+    event_types: Int64Array, complete_mask: Mask, metrics_by_id: Mapping[int, list[Metric]]
 ) -> Iterator[tuple[int, Int64Array]]:
     """Yield each event type of GPU metrics that occurs, and the ascending indices of its complete events.
 
-    The mask ``complete`` selects the complete events: those that have an event type, a time and data.
+    The mask ``complete_mask`` selects the complete events: those that have an event type, a time and data.
     """
-    events = np.flatnonzero(complete)
-    events = events[np.argsort(ids[events], kind="stable")]
+    events = np.flatnonzero(complete_mask)
+    events = events[np.argsort(event_types[events], kind="stable")]
     listed = np.array(sorted(metrics_by_id), np.int64)
-    firsts, lasts = (np.searchsorted(ids[events], listed, side) for side in ("left", "right"))
+    firsts, lasts = (np.searchsorted(event_types[events], listed, side) for side in ("left", "right"))
     for nth in np.flatnonzero(lasts > firsts).tolist():
         yield int(listed[nth]), events[firsts[nth] : lasts[nth]]
 
@@ -191,24 +193,27 @@ class _Samples:
     offsets: Int64Array
     sizes: Int64Array
 
-    def decode_event_type(
-        self, number: int, metrics: list[Metric], events: Int64Array, budget: Budget
+    def decode_samples_of_type(
+        self, event_type: int, metrics: list[Metric], event_indices: Int64Array, budget: Budget
     ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
         """Decode the samples of one event type.
 
         Returns:
             Times, event types, metric ids and values, as arrays with one element per sample and metric.
         """
-        if int(self.sizes[events].min()) < max((m.at + m.size for m in metrics), default=0):
+        if int(self.sizes[event_indices].min()) < max((m.at + m.size for m in metrics), default=0):
             raise Damage("a sample of GPU metrics is shorter than the metrics that its event type declares")
-        budget.reserve(len(events) * len(metrics), CELL_BYTES * len(COLUMNS), "values of GPU metrics")
-        at = self.offsets[events]
-        values = np.empty((len(events), len(metrics)), np.int64)
+        budget.reserve(len(event_indices) * len(metrics), CELL_BYTES * len(COLUMNS), "values of GPU metrics")
+        at = self.offsets[event_indices]
+        values = np.empty((len(event_indices), len(metrics)), np.int64)
         for nth, m in enumerate(metrics):
-            values[:, nth] = m.values(self.buffer.words[at + m.at])
+            values[:, nth] = m.decode_values(self.buffer.words[at + m.at])
         rows = values.size
-        times, ids = np.repeat(self.times[events], len(metrics)), np.tile(np.arange(len(metrics)), len(events))
-        return times, np.full(rows, number), ids, values.reshape(-1)
+        times, ids = (
+            np.repeat(self.times[event_indices], len(metrics)),
+            np.tile(np.arange(len(metrics)), len(event_indices)),
+        )
+        return times, np.full(rows, event_type), ids, values.reshape(-1)
 
 
 def _check_no_overlap(metrics: Sequence[Metric]) -> None:
@@ -226,6 +231,6 @@ def _parse_metric(message: Message) -> Metric:
     return Metric(name, at, size)
 
 
-def _source_name(raw: RawData, source: Message) -> bytes:
+def _source_name(raw_data: RawData, source: Message) -> bytes:
     name = source.int_value(fields_of("GenericSource").name_id)
-    return raw.strings[name].as_py() if name is not None and 0 <= name < len(raw.strings) else b""
+    return raw_data.strings[name].as_py() if name is not None and 0 <= name < len(raw_data.strings) else b""

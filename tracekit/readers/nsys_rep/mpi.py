@@ -51,28 +51,29 @@ class MpiDomains:
         return bool(self.pairs)
 
     @property
-    def fields(self) -> tuple[int, ...]:
+    def needed_fields(self) -> tuple[int, ...]:
         """Numbers of the event fields that determine whether an event is an MPI call."""
         return FIELDS
 
-    def mask(self, top_fields: Mapping[int, Field], total: int) -> Mask:
+    def event_mask(self, fields_by_number: Mapping[int, Field], event_count: int) -> Mask:
         """Return a mask of the NVTX events that are MPI calls.
 
         Args:
-            top_fields: Decoded fields of the events, by field number.
-            total: Number of events.
+            fields_by_number: Decoded fields of the events, by field number.
+            event_count: Number of events.
         """
-        ranges = np.isin(_integer_field_values(top_fields, _NVTX.event_type, total), RANGES)
+        ranges = np.isin(_integer_field_values(fields_by_number, _NVTX.event_type, event_count), RANGES)
         threads, domains = (
-            _integer_field_values(top_fields, f, total).view(np.int64) for f in (_NVTX.global_tid, _NVTX.domain_id)
+            _integer_field_values(fields_by_number, f, event_count).view(np.int64)
+            for f in (_NVTX.global_tid, _NVTX.domain_id)
         )
-        calls = np.zeros(total, np.bool_)
+        calls = np.zeros(event_count, np.bool_)
         for process, domain in self.pairs:
             calls |= (threads & PROCESS == process) & (domains == domain)
         return calls & ranges
 
 
-def find_domains(schemas: Schemas, events: Events, strings: pa.Array, budget: Budget) -> MpiDomains:
+def find_mpi_domains(schemas: Schemas, events: Events, strings: pa.Array, budget: Budget) -> MpiDomains:
     """Find the NVTX domains that the MPI wrapper of nsys created, by their name and their payload schemas.
 
     If the report has none of these schemas, the result is empty and no events are read.
@@ -100,10 +101,10 @@ def find_domains(schemas: Schemas, events: Events, strings: pa.Array, budget: Bu
 
 
 def _integer_field_values(
-    top_fields: Mapping[int, Field], number: int, total: int
+    fields_by_number: Mapping[int, Field], number: int, total: int
 ) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """Return the values of an integer field of events. The value is 0 where the field is absent."""
-    field = top_fields.get(number)
+    field = fields_by_number.get(number)
     if field is None:
         return np.zeros(total, np.uint64)
     return field.values if field.valid is None else np.where(field.valid, field.values, np.uint64(0))

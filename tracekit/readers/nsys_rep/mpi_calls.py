@@ -22,7 +22,7 @@ from tracekit.readers.nsys_rep import arrays, layout
 from tracekit.readers.nsys_rep.entries import Selection
 from tracekit.readers.nsys_rep.mpi import PROCESS
 from tracekit.readers.nsys_rep.payload_schemas import ARRAYS, FIRST_SCHEMA, FORMS, ValueFormat
-from tracekit.readers.nsys_rep.payloads import PAYLOAD_BYTES, PayloadItems, group_rows, int64_values
+from tracekit.readers.nsys_rep.payloads import PAYLOAD_BYTES, PayloadItems, group_equal_rows, int64_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,11 +104,11 @@ class _OtherEvents(NamedTuple):
     domains: MpiDomains
 
     @property
-    def fields(self) -> tuple[int, ...]:
-        return self.domains.fields
+    def needed_fields(self) -> tuple[int, ...]:
+        return self.domains.needed_fields
 
-    def mask(self, top_fields: Mapping[int, Field], total: int) -> Mask:
-        return ~self.domains.mask(top_fields, total)
+    def event_mask(self, fields_by_number: Mapping[int, Field], event_count: int) -> Mask:
+        return ~self.domains.event_mask(fields_by_number, event_count)
 
 
 @dataclass
@@ -142,9 +142,9 @@ class _Arguments:
         return col.number_array(numbers, valid & (numbers != 0) if null_if_zero else valid)
 
 
-def needed_fields(domains: MpiDomains) -> NeededFields:
+def fields_of_mpi_calls(domains: MpiDomains) -> NeededFields:
     """Return the fields of NVTX events from which MPI calls are decoded."""
-    return arrays.needed_fields(_NVTX_EVENTS, (*_COLUMNS, "binaryData"), _OtherEvents(domains))
+    return arrays.payload_fields_of_columns(_NVTX_EVENTS, (*_COLUMNS, "binaryData"), _OtherEvents(domains))
 
 
 def decode_calls(
@@ -159,10 +159,10 @@ def decode_calls(
     events = arrays.decode_columns(
         fields, fields.selected_events, _NVTX_EVENTS, _COLUMNS, budget, skipped=Counter(), exclusion=exclusion
     )
-    calls = _Payloads.decode(fields, domains, events, budget)
+    calls = _Payloads.decode_payloads(fields, domains, events, budget)
     indices = calls.table_indices()
     decoder = _CallDecoder(calls, schemas, events, budget)
-    return {name: decoder.table(name, np.flatnonzero(indices == nth)) for nth, name in enumerate(CALLS)}
+    return {name: decoder.decode_call_table(name, np.flatnonzero(indices == nth)) for nth, name in enumerate(CALLS)}
 
 
 @dataclass(frozen=True)
@@ -182,20 +182,20 @@ class _Payloads:
     stops: Int64Array
 
     @classmethod
-    def decode(
+    def decode_payloads(
         cls, fields: EventFields, domains: MpiDomains, events: Mapping[str, pa.Array], budget: Budget
     ) -> _Payloads:
-        top_fields, buffer = fields.decode(budget), fields.selected_events.buffer
+        fields_by_number, buffer = fields.decode_needed_fields(budget), fields.selected_events.buffer
         total = len(events["start"])
         keys = np.zeros((total, 3), np.int64)
         starts, stops = np.zeros(total, np.int64), np.zeros(total, np.int64)
         keys[:, 0], keys[:, 1] = int64_values(events["globalTid"]) & PROCESS, int64_values(events["domainId"])
-        field = top_fields.get(_PAYLOAD)
+        field = fields_by_number.get(_PAYLOAD)
         if field is not None:
-            field = field.take(np.flatnonzero(domains.mask(top_fields, len(fields.selected_events.starts))))
+            field = field.take(np.flatnonzero(domains.event_mask(fields_by_number, len(fields.selected_events.starts))))
             rows = field.rows()
             begins, ends = field.spans()
-            budget.check_temporary(int((ends - begins).sum()), PAYLOAD_BYTES, "bytes of NVTX payloads")
+            budget.check_temporary_memory(int((ends - begins).sum()), PAYLOAD_BYTES, "bytes of NVTX payloads")
             items = PayloadItems(buffer, np.arange(total) if rows is None else rows, begins, ends)
             first = np.flatnonzero(np.diff(items.rows, prepend=-1))
             rows = items.rows[first]
@@ -211,11 +211,13 @@ class _Payloads:
             indices[(numbers >= ids.start) & (numbers < ids.stop)] = names.index(name)
         return indices
 
-    def integers(self, rows: Int64Array, offset: int, size: int, *, signed: bool) -> tuple[Int64Array, Mask]:
+    def decode_integers(
+        self, payload_indices: Int64Array, offset: int, size: int, *, signed: bool
+    ) -> tuple[Int64Array, Mask]:
         """Decode an integer from each payload that is long enough to contain it.
 
         Args:
-            rows: Indices of the payloads.
+            payload_indices: Indices of the payloads.
             offset: Offset of the integer in each payload.
             size: Size of the integer in bytes.
             signed: Whether the integer is signed.
@@ -223,9 +225,9 @@ class _Payloads:
         Returns:
             The integers of the payloads that are long enough, and a mask of the rows with such payloads.
         """
-        long: Mask = self.stops[rows] - self.starts[rows] >= offset + size
+        long: Mask = self.stops[payload_indices] - self.starts[payload_indices] >= offset + size
         unused = 64 - 8 * size
-        shifted = self.words[self.starts[rows[long]] + offset] << np.uint64(unused)
+        shifted = self.words[self.starts[payload_indices[long]] + offset] << np.uint64(unused)
         return (shifted.view(np.int64) >> unused if signed else (shifted >> np.uint64(unused)).view(np.int64)), long
 
 
@@ -245,41 +247,41 @@ class _CallDecoder:
     events: dict[str, pa.Array]
     budget: Budget
 
-    def table(self, name: str, rows: Int64Array) -> dict[str, pa.Array]:
+    def decode_call_table(self, table_name: str, rows: Int64Array) -> dict[str, pa.Array]:
         """Return all columns of a table of calls.
 
         Args:
-            name: Name of the table.
+            table_name: Name of the table.
             rows: Indices of the calls that are rows of the table.
         """
         requests = None
-        if name == START_WAIT:
-            rows, requests = _repeat_by_request(rows, self.calls, self.schemas, self.budget)
-        self.budget.reserve(len(rows), CELL_BYTES * len(CALLS[name]), "MPI calls")
+        if table_name == START_WAIT:
+            rows, requests = _repeat_calls_by_request(rows, self.calls, self.schemas, self.budget)
+        self.budget.reserve(len(rows), CELL_BYTES * len(CALLS[table_name]), "MPI calls")
         result = {c: self.events[c].take(pa.array(rows)) for c in _EVENT}
         if requests is not None:
             return result | {"requestHandle": requests}
-        arguments = self._arguments(name, rows)
+        arguments = self._decode_arguments(table_name, rows)
         return result | {
-            c: arguments.argument_array(c, null_if_zero=(name, c) in _NULL_IF_ZERO)
-            for c in CALLS[name]
+            c: arguments.argument_array(c, null_if_zero=(table_name, c) in _NULL_IF_ZERO)
+            for c in CALLS[table_name]
             if c not in _EVENT
         }
 
-    def _arguments(self, name: str, rows: Int64Array) -> _Arguments:
+    def _decode_arguments(self, table_name: str, rows: Int64Array) -> _Arguments:
         """Decode the arguments of the calls at the given rows."""
         arguments = _Arguments(len(rows), {})
         for group, schema in _payloads_by_schema(self.calls.keys[rows], self.schemas):
             for entry in schema.entries:
-                column = _ARGUMENTS[name].get(entry.name)
+                column = _ARGUMENTS[table_name].get(entry.name)
                 size = integer_size(entry, self.schemas)
                 if column and size and not entry.flags & ARRAYS:
-                    values, long = self.calls.integers(rows[group], entry.offset, size, signed=_is_signed(entry))
+                    values, long = self.calls.decode_integers(rows[group], entry.offset, size, signed=_is_signed(entry))
                     arguments.set_argument(column, group[long], values)
         return arguments
 
 
-def _repeat_by_request(
+def _repeat_calls_by_request(
     rows: Int64Array, calls: _Payloads, schemas: Schemas, budget: Budget
 ) -> tuple[Int64Array, pa.Array]:
     """Repeat the index of each call once per MPI request that the call waits for.
@@ -294,7 +296,7 @@ def _repeat_by_request(
     for group, schema in _payloads_by_schema(calls.keys[rows], schemas):
         entries = {entry.name: entry for entry in schema.entries}
         if _REQUESTS in entries:
-            numbers, long = calls.integers(rows[group], 0, _COUNT_BYTES, signed=False)
+            numbers, long = calls.decode_integers(rows[group], 0, _COUNT_BYTES, signed=False)
             at[group] = _COUNT_BYTES
             limit = (room[group] - _COUNT_BYTES) // _REQUEST_BYTES
             declared = np.zeros(len(group), np.int64)
@@ -321,7 +323,7 @@ def _payloads_by_schema(keys: npt.NDArray[np.int64], schemas: Schemas) -> list[t
         The indices of the payloads of each group, and the schema of the group.
     """
     groups = []
-    for (process, domain, number), rows in group_rows(keys):
+    for (process, domain, number), rows in group_equal_rows(keys):
         schema = schemas.schemas.get((process, domain, number))
         if schema is not None:
             groups.append((rows, schema))
@@ -385,6 +387,6 @@ def communicator_rows(schemas: Schemas, ranks: Sequence[Mapping[str, int | None]
     return rows
 
 
-def empty_call_columns(name: str) -> dict[str, pa.Array]:
+def empty_call_columns(table_name: str) -> dict[str, pa.Array]:
     """Return the columns of an empty table of MPI calls, given the name of the table."""
-    return {c: col.null_array(0, pa.int64()) for c in (*CALLS[name], ROWID)}
+    return {c: col.null_array(0, pa.int64()) for c in (*CALLS[table_name], ROWID)}

@@ -55,26 +55,26 @@ class StepBudget:
         """Create the budget for a file, given its size in bytes."""
         self._limit = self.left = BASE_STEPS + STEPS_PER_BYTE * size
 
-    def spend(self, steps: int = 1) -> None:
-        """Subtract steps from the number of steps that are left.
+    def deduct_steps(self, steps: int = 1) -> None:
+        """Subtract a number of steps from those that are still allowed for redacting the file.
 
         Raises:
             Damage: Not enough steps are left.
         """
         self.left -= steps
         if self.left < 0:
-            raise self.exceeded_error()
+            raise self.limit_exceeded_error()
 
-    def spend_for_string(self, size: int) -> None:
-        """Subtract the number of steps for searching a string, which is computed from its size in bytes.
+    def deduct_string_steps(self, string_size: int) -> None:
+        """Subtract the steps for searching a string of a given size in bytes from those that are still allowed.
 
         Raises:
             Damage: Not enough steps are left.
         """
-        self.spend(1 + size // BYTES_PER_STEP)
+        self.deduct_steps(1 + string_size // BYTES_PER_STEP)
 
-    def exceeded_error(self) -> Damage:
-        """Return the error that reports that the budget is exceeded."""
+    def limit_exceeded_error(self) -> Damage:
+        """Return the error for a file that takes more steps to redact than are allowed."""
         return Damage(f"redacting it takes more than {self._limit} steps, which is too many for a file of its size")
 
 
@@ -96,7 +96,7 @@ class BlockEntries:
 
     @classmethod
     def parse(cls, body: bytes) -> BlockEntries:
-        """Find the entries of a decompressed block.
+        """Find the encoded events or strings of a decompressed block.
 
         Raises:
             Damage: A field extends beyond the end of the block, or there are too many entries.
@@ -109,24 +109,24 @@ class BlockEntries:
         order = np.argsort(starts, kind="stable")
         return cls(body, starts[order], stops[order], numbers[order])
 
-    def entries_at(self, offsets: Iterable[int]) -> list[int]:
-        """Return the ascending indices of the entries that contain at least one of the given offsets in the block."""
+    def entry_indices_at(self, offsets: Iterable[int]) -> list[int]:
+        """Return the ascending indices of the events or strings that contain at least one of the given offsets."""
         at = np.fromiter(offsets, np.int64)
         nth = np.searchsorted(self.starts, at, side="right") - 1
         inside = (nth >= 0) & (at < self.stops[nth]) if len(self.stops) else np.zeros(len(at), np.bool_)
         return [int(n) for n in np.unique(nth[inside])]
 
-    def __getitem__(self, nth: int) -> bytes:
-        return self.body[self.starts[nth] : self.stops[nth]]
+    def __getitem__(self, entry_index: int) -> bytes:
+        return self.body[self.starts[entry_index] : self.stops[entry_index]]
 
-    def spans_within(self, nth: int, spans: Spans) -> list[Span]:
-        """Return the intervals that start in an entry. Their offsets are relative to the start of the entry."""
-        start, stop = int(self.starts[nth]), int(self.stops[nth])
+    def spans_within_entry(self, entry_index: int, spans: Spans) -> list[Span]:
+        """Return the intervals that start in an event or string, with offsets relative to its start."""
+        start, stop = int(self.starts[entry_index]), int(self.stops[entry_index])
         first, last = (bisect_left(spans, (place, 0, 0)) for place in (start, stop))
         return [(a - start, b - start, pattern_mask) for a, b, pattern_mask in spans[first:last]]
 
     def unknown_fields(self, budget: StepBudget) -> Iterator[tuple[int, int]]:
-        """Yield the start and end offset of each length-delimited field that is not an entry.
+        """Yield the start and end offset of each length-delimited field that holds neither an event nor a string.
 
         No known release of nsys writes such fields.
         """
@@ -136,20 +136,20 @@ class BlockEntries:
         for nth in np.flatnonzero(afters - befores > room):
             at, end = int(befores[nth]), int(afters[nth])
             while at < end:
-                budget.spend()
+                budget.deduct_steps()
                 part = field_span_at(self.body, view, at)
                 if part.kind == DELIMITED and part.value_start != end:
                     yield part.value_start, part.end
                 at = part.end
 
-    def with_values(self, values: dict[int, bytes], budget: StepBudget) -> bytes:
-        """Return the bytes of the block with new values for some entries. All other bytes are unchanged.
+    def encode_with_values(self, values_by_entry: dict[int, bytes], budget: StepBudget) -> bytes:
+        """Return the bytes of the block with new values for some of its events or strings.
 
-        The argument ``values`` maps the index of an entry to its new value.
+        The argument ``values_by_entry`` maps the index of an event or string in the block to its new value.
         """
         out: list[bytes] = []
         copied = 0
-        for nth, value in sorted(values.items()):
+        for nth, value in sorted(values_by_entry.items()):
             after = int(self.stops[nth - 1]) if nth else 0
             out += (
                 self.body[copied : self._field_offset(after, int(self.starts[nth]), budget)],
@@ -158,12 +158,12 @@ class BlockEntries:
             copied = int(self.stops[nth])
         return b"".join((*out, self.body[copied:]))
 
-    def _field_offset(self, after: int, start: int, budget: StepBudget) -> int:
-        """Return the offset of the field whose value starts at ``start``, searching from the offset ``after``."""
+    def _field_offset(self, search_start: int, value_start: int, budget: StepBudget) -> int:
+        """Return the offset of the field whose value starts at a given offset, searching from an earlier offset."""
         view = memoryview(self.body)
-        while (part := field_span_at(self.body, view, after)).value_start < start:
-            budget.spend()
-            after = part.end
+        while (part := field_span_at(self.body, view, search_start)).value_start < value_start:
+            budget.deduct_steps()
+            search_start = part.end
         return part.start
 
 
@@ -179,7 +179,7 @@ class Overwriter:
         self.budget = budget
         self.matcher = matcher
 
-    def candidates(self, data: bytes) -> list[Span]:
+    def private_value_spans(self, data: bytes) -> list[Span]:
         """Return the intervals of bytes that may hold private values, each with a bit mask of patterns.
 
         Raises:
@@ -189,18 +189,18 @@ class Overwriter:
         try:
             spans = self.matcher.candidates(data, self.budget.left)
         except TooManyCandidates as e:
-            raise self.budget.exceeded_error() from e
-        self.budget.spend(self.matcher.examined - before)
+            raise self.budget.limit_exceeded_error() from e
+        self.budget.deduct_steps(self.matcher.examined - before)
         return spans
 
-    def overwrite(self, value: bytes, spans: Spans | None = None) -> bytes:
+    def overwrite_private_values(self, value: bytes, spans: Spans | None = None) -> bytes:
         """Return a copy of a message, a string or other bytes in which private values are overwritten.
 
         Args:
             value: Bytes to copy.
             spans: Intervals that may hold private values. If it is None, the bytes are searched for them.
         """
-        spans = self.candidates(value) if spans is None else spans
+        spans = self.private_value_spans(value) if spans is None else spans
         out = bytearray(value)
         for start, end, pattern_mask in innermost_fields(value, spans, self.budget):
             out[start:end] = self.overwrite_string(value[start:end], pattern_mask)
@@ -213,15 +213,15 @@ class Overwriter:
             text: String to copy.
             pattern_mask: Bit mask of the patterns that the string may contain, as for ``PrivateValueMatcher.redact``.
         """
-        self.budget.spend_for_string(len(text))
-        return self.redaction.overwrite(self.matcher, text, pattern_mask)
+        self.budget.deduct_string_steps(len(text))
+        return self.redaction.overwrite_private_values(self.matcher, text, pattern_mask)
 
     def overwrite_unknown_fields(self, entries: BlockEntries, spans: Spans) -> BlockEntries:
-        """Return a copy of a block in which private values in fields that are not entries are overwritten."""
+        """Return a copy of a block with private values overwritten in fields that hold neither events nor strings."""
         out = bytearray(entries.body)
         for start, end in entries.unknown_fields(self.budget):
             inside = [(a - start, b - start, pattern_mask) for a, b, pattern_mask in spans if start <= a < end]
-            out[start:end] = self.overwrite(entries.body[start:end], inside)
+            out[start:end] = self.overwrite_private_values(entries.body[start:end], inside)
         return dataclasses.replace(entries, body=bytes(out))
 
 
@@ -253,7 +253,7 @@ def _fields_with_intervals(value: bytes, spans: Spans, budget: StepBudget) -> li
     The result is None if the bytes are not a message, or if an interval does not lie within one field.
     """
     try:
-        budget.spend(len(spans))
+        budget.deduct_steps(len(spans))
         fields = list(_delimited_fields(value, budget))
     except _NotAMessageError:
         return None
@@ -272,13 +272,13 @@ class _NotAMessageError(Exception):
     """The exception for bytes that cannot be parsed as a message."""
 
 
-def _delimited_fields(value: bytes, budget: StepBudget) -> Iterator[FieldSpan]:
+def _delimited_fields(message: bytes, budget: StepBudget) -> Iterator[FieldSpan]:
     """Yield the length-delimited fields of a message."""
-    view, at = memoryview(value), 0
-    while at < len(value):
-        budget.spend()
+    view, at = memoryview(message), 0
+    while at < len(message):
+        budget.deduct_steps()
         try:
-            part = field_span_at(value, view, at)
+            part = field_span_at(message, view, at)
         except Damage as e:
             raise _NotAMessageError from e
         if part.kind == DELIMITED:
@@ -289,12 +289,12 @@ def _delimited_fields(value: bytes, budget: StepBudget) -> Iterator[FieldSpan]:
 def edit_entries(
     entries: BlockEntries, indices: Iterable[int], edit: Callable[[int, bytes], bytes], budget: StepBudget
 ) -> bytes:
-    """Return the bytes of a block after editing the entries with the given indices. Other bytes are unchanged."""
+    """Return the bytes of a block after editing the events or strings with the given indices."""
     values: dict[int, bytes] = {}
     for nth in indices:
-        budget.spend()
+        budget.deduct_steps()
         before = entries[nth]
         after = edit(nth, before)
         if after != before:
             values[nth] = after
-    return entries.with_values(values, budget) if values else entries.body
+    return entries.encode_with_values(values, budget) if values else entries.body

@@ -68,12 +68,12 @@ class Value:
     labels: Labels | None = None
 
     @property
-    def width(self) -> int:
+    def max_width(self) -> int:
         """Maximum number of characters of the formatted value."""
-        return NUMBER_WIDTH + ESCAPED * self.size if self.labels is None else self.labels.width
+        return NUMBER_WIDTH + ESCAPED * self.size if self.labels is None else self.labels.max_width
 
 
-Pieces: TypeAlias = "list[str | Value]"
+Fragments: TypeAlias = "list[str | Value]"
 Key: TypeAlias = tuple[int, int, int]
 
 
@@ -82,22 +82,22 @@ class Plan:
     """A plan for formatting the payloads of one schema as JSON text.
 
     Attributes:
-        pieces: Constant strings and values, in the order in which they occur in the JSON text.
+        fragments: Constant strings and values, in the order in which they occur in the JSON text.
         size: Exact size of the payloads in bytes, or None if a payload may have any size from ``min_size`` on.
     """
 
-    pieces: Pieces
+    fragments: Fragments
     size: int | None = None
 
     @property
     def min_size(self) -> int:
         """Size in bytes of the smallest payload that contains all values."""
-        return max((p.at + p.size for p in self.pieces if not isinstance(p, str)), default=0)
+        return max((p.at + p.size for p in self.fragments if not isinstance(p, str)), default=0)
 
     @functools.cached_property
-    def width(self) -> int:
+    def max_width(self) -> int:
         """Maximum number of characters of one formatted payload, not counting strings of unlimited length."""
-        return sum(len(p) if isinstance(p, str) else p.width for p in self.pieces)
+        return sum(len(p) if isinstance(p, str) else p.max_width for p in self.fragments)
 
 
 @dataclass(frozen=True)
@@ -115,15 +115,15 @@ class Labels:
     flags: Mapping[int, str]
 
     @functools.cached_property
-    def width(self) -> int:
+    def max_width(self) -> int:
         """Maximum number of characters of a formatted value of the enum."""
         return NUMBER_WIDTH + ESCAPED * sum(map(len, (*self.names.values(), *self.flags.values())))
 
-    def name_of(self, number: int) -> str:
+    def enum_value_name(self, value: int) -> str:
         """Return the name of an enum value as nsys writes it."""
-        if number in self.names:
-            return self.names[number]
-        return ", ".join(n for bit, n in self.flags.items() if number & bit) or f"{number} - not registered"
+        if value in self.names:
+            return self.names[value]
+        return ", ".join(n for bit, n in self.flags.items() if value & bit) or f"{value} - not registered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ class Schemas:
                 parsed.schemas[pid, _unsigned_number(m, schema.domain_id), _unsigned_number(m, schema.schema_id)] = (
                     _parse_schema(m)
                 )
-            parsed.instances += [_parse_instance(pid, m) for m in process.messages(fields.instances)]
+            parsed.instances += [_parse_payload_instance(pid, m) for m in process.messages(fields.instances)]
             for m in process.messages(fields.enums):
                 parsed.enums[pid, _unsigned_number(m, enum.domain_id), _unsigned_number(m, enum.enum_id)] = _parse_enum(
                     m
@@ -258,18 +258,18 @@ class Schemas:
             Damage: All schemas together have more than ``MAX_PLANNED`` values.
         """
         if schema_id < FIRST_SCHEMA:
-            return Plan(self._predefined_type_pieces(schema_id))
+            return Plan(self._predefined_type_json_fragments(schema_id))
         key = (process_id, domain_id, schema_id)
         schema = self.schemas.get(key)
         if schema is not None and key not in self._plans:
-            self._plans[key] = self._schema_plan(process_id, domain_id, schema)
+            self._plans[key] = self._plan_schema_formatting(process_id, domain_id, schema)
         return self._plans.get(key)
 
-    def _schema_plan(self, process_id: int, domain_id: int, schema: PayloadSchema) -> Plan | None:
+    def _plan_schema_formatting(self, process_id: int, domain_id: int, schema: PayloadSchema) -> Plan | None:
         """Return a plan for formatting the payloads of a schema, or None if they cannot be formatted."""
         planner = _Planner(self, process_id, domain_id)
         try:
-            pieces = planner.struct_pieces(schema, 0, 0)
+            fragments = planner.struct_json_fragments(schema, 0, 0)
         except _NoPlanError:
             return None
         finally:
@@ -277,20 +277,20 @@ class Schemas:
             if self._planned_values > MAX_PLANNED:
                 number = self._planned_values
                 raise Damage(f"its payload schemas have {number} values, but tracekit supports at most {MAX_PLANNED}")
-        named = ["{" + json_string(schema.name) + ":", *pieces, "}"] if schema.name else pieces
-        plan = Plan(list(_merge_constants(named)), schema.size or None)
-        values = sum(not isinstance(p, str) for p in plan.pieces)
-        return plan if values <= plan.min_size and plan.width <= MAX_WIDTH else None
+        named = ["{" + json_string(schema.name) + ":", *fragments, "}"] if schema.name else fragments
+        plan = Plan(list(_join_adjacent_constants(named)), schema.size or None)
+        values = sum(not isinstance(p, str) for p in plan.fragments)
+        return plan if values <= plan.min_size and plan.max_width <= MAX_WIDTH else None
 
-    def _predefined_type_pieces(self, type_id: int) -> Pieces:
-        """Return the pieces of the JSON text of payloads that have a predefined type instead of a schema.
+    def _predefined_type_json_fragments(self, type_id: int) -> Fragments:
+        """Return the fragments of the JSON text of payloads that have a predefined type instead of a schema.
 
         If a payload contains several values, only the first value is formatted.
         """
         if STRINGS.get(type_id) == 1:
             return [Value(ValueFormat.TEXT, 0, 0)]
         form, size = FORMS.get(type_id, ValueFormat.BLANK), self.sizes.get(type_id, 0)
-        return ['""'] if form is ValueFormat.BLANK or not _is_supported_size(form, size) else [Value(form, 0, size)]
+        return ['""'] if form is ValueFormat.BLANK or not _is_size_supported(form, size) else [Value(form, 0, size)]
 
 
 class _Planner:
@@ -302,8 +302,8 @@ class _Planner:
         self.alignments: dict[int, int] = {}
         self.values = 0
 
-    def struct_pieces(self, schema: PayloadSchema, offset: int, depth: int) -> Pieces:
-        """Return the pieces of the JSON text of a struct: constant strings, and values to format.
+    def struct_json_fragments(self, schema: PayloadSchema, offset: int, depth: int) -> Fragments:
+        """Return the fragments of the JSON text of a struct: constant strings, and values to format.
 
         Args:
             schema: Schema of the struct.
@@ -312,7 +312,7 @@ class _Planner:
         """
         if schema.kind != STATIC or depth > MAX_DEPTH:
             raise _NoPlanError
-        pieces: Pieces = []
+        fragments: Fragments = []
         after = 0
         for nth, entry in enumerate(schema.entries):
             self._count_values(1)
@@ -322,39 +322,42 @@ class _Planner:
             after = behind + size * _value_count(entry)
             if schema.size and start + size * _value_count(entry) > schema.size:
                 raise _NoPlanError
-            pieces_of_entry = self.entry_pieces(entry, offset + start, size, depth)
-            pieces += ["," if pieces else "", *pieces_of_entry] if pieces_of_entry else []
-        return ["{", *pieces, "}"]
+            fragments_of_entry = self.entry_json_fragments(entry, offset + start, size, depth)
+            fragments += ["," if fragments else "", *fragments_of_entry] if fragments_of_entry else []
+        return ["{", *fragments, "}"]
 
-    def entry_pieces(self, entry: SchemaEntry, offset: int, size: int, depth: int) -> Pieces:
-        """Return the pieces of the JSON text of an entry of a struct: constant strings, and values to format.
+    def entry_json_fragments(self, entry: SchemaEntry, offset: int, size: int, depth: int) -> Fragments:
+        """Return the fragments of the JSON text of an entry of a struct: constant strings, and values to format.
 
-        The pieces are concatenated in order. There are none for a union, which nsys omits.
+        The fragments are concatenated in order. There are none for a union, which nsys omits.
         """
         inner = self.report.schemas.get((*self.key, entry.type))
         if inner is not None and inner.kind in (UNION, UNION_WITH_SELECTOR):
             return []
         if not _is_array(entry):
-            return [f"{json_string(_entry_name(entry, inner))}:", *self.value_pieces(entry, inner, offset, size, depth)]
+            return [
+                f"{json_string(_entry_name(entry, inner))}:",
+                *self.value_json_fragments(entry, inner, offset, size, depth),
+            ]
         self._count_values(entry.length)
-        items = (self.value_pieces(entry, inner, offset + i * size, size, depth) for i in range(entry.length))
+        items = (self.value_json_fragments(entry, inner, offset + i * size, size, depth) for i in range(entry.length))
         return [
             f"{json_string(entry.name)}:[",
             *(p for i, item in enumerate(items) for p in ("," * (i > 0), *item)),
             "]",
         ]
 
-    def value_pieces(
-        self, entry: SchemaEntry, inner: PayloadSchema | None, offset: int, size: int, depth: int
-    ) -> Pieces:
-        """Return the pieces of the JSON text of one value of an entry: constant strings, and values to format.
+    def value_json_fragments(
+        self, entry: SchemaEntry, nested_schema: PayloadSchema | None, offset: int, size: int, depth: int
+    ) -> Fragments:
+        """Return the fragments of the JSON text of one value of an entry: constant strings, and values to format.
 
         An entry that is an array has several values.
         """
         if entry.flags & POINTER:
             return ['""']
-        if inner is not None:
-            return self.struct_pieces(inner, offset, depth + 1)
+        if nested_schema is not None:
+            return self.struct_json_fragments(nested_schema, offset, depth + 1)
         labels = self.report.enums.get((*self.key, entry.type))
         if labels is not None:
             return [Value(ValueFormat.ENUM, offset, size, labels)]
@@ -377,7 +380,7 @@ class _Planner:
             return POINTER_SIZE, POINTER_SIZE
         labels = self.report.enums.get((*self.key, entry.type))
         if labels is not None:
-            if not _is_supported_size(ValueFormat.ENUM, labels.size):
+            if not _is_size_supported(ValueFormat.ENUM, labels.size):
                 raise _NoPlanError
             return labels.size, labels.size
         inner = self.report.schemas.get((*self.key, entry.type))
@@ -387,28 +390,28 @@ class _Planner:
             unit = STRINGS[entry.type]
             return (unit * entry.length, unit) if entry.length else (POINTER_SIZE, POINTER_SIZE)
         size, form = self.report.sizes.get(entry.type, 0), FORMS.get(entry.type)
-        if not size or form is None or not _is_supported_size(form, size):
+        if not size or form is None or not _is_size_supported(form, size):
             raise _NoPlanError
         return size, size
 
-    def alignment(self, number: int, schema: PayloadSchema) -> int:
+    def alignment(self, schema_id: int, schema: PayloadSchema) -> int:
         """Return the alignment of a struct in bytes, which is the largest alignment of its entries.
 
         Raises:
             _NoPlanError: The struct contains itself, or its size is unknown.
         """
-        if number not in self.alignments:
+        if schema_id not in self.alignments:
             if len(self.alignments) == MAX_NESTED:
                 raise _NoPlanError
-            self.alignments[number] = 0
+            self.alignments[schema_id] = 0
             widest = max((self.size_and_alignment(e)[1] for e in schema.entries), default=1)
-            self.alignments[number] = min(widest, schema.pack or widest)
-        if not self.alignments[number] or not schema.size:
+            self.alignments[schema_id] = min(widest, schema.pack or widest)
+        if not self.alignments[schema_id] or not schema.size:
             raise _NoPlanError
-        return self.alignments[number]
+        return self.alignments[schema_id]
 
-    def _count_values(self, values: int) -> None:
-        self.values += values
+    def _count_values(self, count: int) -> None:
+        self.values += count
         if self.values > MAX_VALUES:
             raise _NoPlanError
 
@@ -427,7 +430,7 @@ def _parse_schema(message: Message) -> PayloadSchema:
     )
 
 
-def _parse_instance(process: int, message: Message) -> PayloadInstance:
+def _parse_payload_instance(process: int, message: Message) -> PayloadInstance:
     field = fields_of("PayloadInstance")
     domain, schema = _unsigned_number(message, field.domain_id), _unsigned_number(message, field.schema_id)
     return PayloadInstance(
@@ -468,11 +471,12 @@ def _value_count(entry: SchemaEntry) -> int:
     return entry.length if _is_array(entry) else 1
 
 
-def _is_supported_size(form: ValueFormat, size: int) -> bool:
+def _is_size_supported(value_format: ValueFormat, size: int) -> bool:
     """Return whether values of the given size in bytes can be formatted in the given format."""
     return (
-        size in {ValueFormat.REAL: (4, 8), ValueFormat.TEXT: (1,), ValueFormat.BYTE: (1,)}.get(form, (1, 2, 4, 8))
-        or form is ValueFormat.BLANK
+        size
+        in {ValueFormat.REAL: (4, 8), ValueFormat.TEXT: (1,), ValueFormat.BYTE: (1,)}.get(value_format, (1, 2, 4, 8))
+        or value_format is ValueFormat.BLANK
     )
 
 
@@ -481,12 +485,12 @@ def _align_up(offset: int, alignment: int) -> int:
     return -(-offset // max(1, alignment)) * max(1, alignment)
 
 
-def _entry_name(entry: SchemaEntry, inner: PayloadSchema | None) -> str:
+def _entry_name(entry: SchemaEntry, nested_schema: PayloadSchema | None) -> str:
     """Return the name of an entry in JSON.
 
     For a nested struct, it is preceded by the name of the schema of the struct.
     """
-    schema = "" if inner is None else inner.name
+    schema = "" if nested_schema is None else nested_schema.name
     return f"{schema}:{entry.name}" if schema and entry.name else schema or entry.name
 
 
@@ -495,14 +499,14 @@ def json_string(text: str) -> str:
     return f'"{text.translate(_ESCAPES)}"'
 
 
-def _merge_constants(pieces: Pieces) -> Iterator[str | Value]:
+def _join_adjacent_constants(fragments: Fragments) -> Iterator[str | Value]:
     """Yield the constant strings and values of a plan, with adjacent constant strings concatenated."""
     constant = ""
-    for piece in pieces:
-        if isinstance(piece, str):
-            constant += piece
+    for fragment in fragments:
+        if isinstance(fragment, str):
+            constant += fragment
         else:
             yield constant
-            yield piece
+            yield fragment
             constant = ""
     yield constant

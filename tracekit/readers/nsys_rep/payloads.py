@@ -57,9 +57,9 @@ def payload_columns(schemas: Schemas, columns: dict[str, pa.Array], budget: Budg
         Damage: A message is invalid, or the strings exceed the memory budget.
     """
     payloads = columns["binaryData"]
-    budget.check_temporary(payloads.nbytes, PAYLOAD_BYTES, "bytes of NVTX payloads")
+    budget.check_temporary_memory(payloads.nbytes, PAYLOAD_BYTES, "bytes of NVTX payloads")
     text, other = format_payloads(
-        schemas, payloads, columns["globalTid"], columns["domainId"], min(MAX_TEXT, budget.left)
+        schemas, payloads, columns["globalTid"], columns["domainId"], min(MAX_TEXT, budget.remaining_bytes)
     )
     budget.reserve(text.nbytes + other.nbytes, 1, "bytes of NVTX payloads")
     return {"jsonText": coalesce(columns["jsonText"], text), "binaryData": other}
@@ -91,11 +91,11 @@ def format_payloads(
         return pa.nulls(len(payloads), _BYTES), pa.nulls(len(payloads), _BYTES)
     processes = int64_values(threads)[items.rows] & PROCESS
     keys = np.stack([processes, int64_values(domains)[items.rows], items.schemas.view(np.int64)], 1)
-    formatted = _format_items(schemas, items, keys, MAX_TEXT if max_chars is None else max_chars)
+    formatted = _format_payloads_as_json(schemas, items, keys, MAX_TEXT if max_chars is None else max_chars)
     edges = np.append(np.flatnonzero(np.diff(items.rows, prepend=-1)), len(items.rows))
     joined, first = _join_lists(edges, formatted), edges[:-1]
     alone = pa.array((np.diff(edges) == 1) & (items.schemas[first] >= np.uint64(FIRST_SCHEMA)))
-    strings = pc.if_else(alone, joined, _concatenate_strings(b"[", joined, b"]"))
+    strings = pc.if_else(alone, joined, _concatenate_strings_by_row(b"[", joined, b"]"))
     other = pa.nulls(len(strings), _BYTES)
     if strings.null_count:
         other = pc.if_else(strings.is_null(), _join_lists(edges, items.format_hexadecimal()), pa.scalar(None, _BYTES))
@@ -128,7 +128,7 @@ class PayloadItems:
         """
         some = np.flatnonzero(stops > starts)
         some = some[buffer.data[starts[some]] == _ITEM_KEY]
-        self.rows, starts, stops = _split_items(buffer, rows[some], starts[some], stops[some])
+        self.rows, starts, stops = _split_payloads(buffer, rows[some], starts[some], stops[some])
         self.data: Bytes = buffer.data
         self.words: UInt64Array = buffer.words
         fields = decode(buffer, starts, stops, (_EXTENDED.schema_id, _EXTENDED.data))
@@ -153,7 +153,7 @@ class PayloadItems:
         sizes = self.stops - self.starts
         data = extract_strings(self.data, np.stack((self.starts, self.stops), axis=1).reshape(-1)).buffers()[2]
         digits = _DIGITS[np.frombuffer(data or b"", np.uint8)[: int(sizes.sum())]].reshape(-1)
-        return _concatenate_strings(_format_integers(self.schemas), b":", _split_bytes(digits, 2 * sizes))
+        return _concatenate_strings_by_row(_format_integers(self.schemas), b":", _split_bytes(digits, 2 * sizes))
 
 
 def _copy_messages(payloads: pa.Array) -> tuple[Buffer, Int64Array, Int64Array, Int64Array]:
@@ -175,7 +175,7 @@ def _copy_messages(payloads: pa.Array) -> tuple[Buffer, Int64Array, Int64Array, 
     return buffer, rows, ends - sizes[rows], ends
 
 
-def _split_items(
+def _split_payloads(
     buffer: Buffer, rows: Int64Array, offsets: Int64Array, stops: Int64Array
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Return the event index, start offset and end offset of each payload, ordered by event.
@@ -206,7 +206,9 @@ def _split_items(
     return of[order], starts[order], ends[order]
 
 
-def _format_items(schemas: Schemas, items: PayloadItems, keys: npt.NDArray[np.int64], max_chars: int) -> pa.Array:
+def _format_payloads_as_json(
+    schemas: Schemas, items: PayloadItems, keys: npt.NDArray[np.int64], max_chars: int
+) -> pa.Array:
     """Format payloads as JSON strings. The string is null if a payload cannot be formatted.
 
     Args:
@@ -218,7 +220,7 @@ def _format_items(schemas: Schemas, items: PayloadItems, keys: npt.NDArray[np.in
     arrays: list[pa.Array] = [pa.array([], _BYTES)]
     places = np.full(len(keys), -1)
     done = width = 0
-    for (process, domain, number), rows in group_rows(keys):
+    for (process, domain, number), rows in group_equal_rows(keys):
         plan = schemas.plan_formatting(process, domain, number)
         if plan is None:
             continue
@@ -226,7 +228,7 @@ def _format_items(schemas: Schemas, items: PayloadItems, keys: npt.NDArray[np.in
         group = rows[sizes >= plan.min_size if plan.size is None else sizes == plan.size]
         if not len(group):
             continue
-        width += plan.width * len(group)
+        width += plan.max_width * len(group)
         if width > max_chars:
             raise Damage(
                 f"the text of {len(keys)} NVTX payloads may exceed {max_chars} characters in total, "
@@ -238,32 +240,32 @@ def _format_items(schemas: Schemas, items: PayloadItems, keys: npt.NDArray[np.in
     return pa.concat_arrays(arrays).take(pa.array(places, mask=places < 0))
 
 
-def group_rows(keys: npt.NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
+def group_equal_rows(matrix: npt.NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
     """Yield each distinct row of a matrix and the ascending indices of all rows that are equal to it.
 
     The values of the distinct rows are yielded as unsigned 64-bit integers.
     """
-    if not len(keys):
+    if not len(matrix):
         return
-    varying = [nth for nth in range(keys.shape[1]) if (keys[:, nth] != keys[0, nth]).any()]
+    varying = [nth for nth in range(matrix.shape[1]) if (matrix[:, nth] != matrix[0, nth]).any()]
     if not varying:
-        yield tuple(keys[0].view(np.uint64).tolist()), np.arange(len(keys))
+        yield tuple(matrix[0].view(np.uint64).tolist()), np.arange(len(matrix))
         return
-    codes, distinct = encode_rows(*(pa.array(keys[:, nth]) for nth in varying))
+    codes, distinct = encode_rows(*(pa.array(matrix[:, nth]) for nth in varying))
     code_type = np.uint16 if len(distinct) <= np.iinfo(np.uint16).max else np.int32
     order = np.argsort(codes.to_numpy().astype(code_type), kind="stable")
     ends = np.cumsum(np.bincount(codes.to_numpy(), minlength=len(distinct)))
     first = 0
     for end in ends.tolist():
         group = order[first:end]
-        yield tuple(keys[group[0]].view(np.uint64).tolist()), group
+        yield tuple(matrix[group[0]].view(np.uint64).tolist()), group
         first = end
 
 
 def _format_by_plan(data: Bytes, starts: Int64Array, stops: Int64Array, plan: Plan) -> pa.Array:
     """Format payloads of one schema as JSON strings."""
-    parts = [p.encode() if isinstance(p, str) else _format_value(data, starts, stops, p) for p in plan.pieces]
-    return _concatenate_strings(pa.array([b""] * len(starts), _BYTES), *parts)
+    parts = [p.encode() if isinstance(p, str) else _format_value(data, starts, stops, p) for p in plan.fragments]
+    return _concatenate_strings_by_row(pa.array([b""] * len(starts), _BYTES), *parts)
 
 
 def _format_value(data: Bytes, starts: Int64Array, stops: Int64Array, value: Value) -> pa.Array:
@@ -278,23 +280,25 @@ def _format_value(data: Bytes, starts: Int64Array, stops: Int64Array, value: Val
     if value.form in (ValueFormat.ADDRESS, ValueFormat.BYTE):
         digits = _split_bytes(_DIGITS[raw[:, ::-1]].reshape(-1), np.full(len(raw), 2 * value.size)).cast(pa.string())
         shortest = pc.ascii_ltrim(digits, characters="0")
-        return _concatenate_strings(b'"0x', pc.if_else(pc.equal(shortest, ""), "0", shortest).cast(_BYTES), b'"')
+        return _concatenate_strings_by_row(b'"0x', pc.if_else(pc.equal(shortest, ""), "0", shortest).cast(_BYTES), b'"')
     numbers = raw.view(f"<{_KINDS[value.form]}{value.size}").reshape(-1)
     if value.labels is not None:
         return _enum_names(numbers, value.labels)
     return _format_floats(numbers) if value.form is ValueFormat.REAL else _format_integers(numbers)
 
 
-def _trimmed_sizes(raw: Bytes) -> Int64Array:
+def _trimmed_sizes(byte_rows: Bytes) -> Int64Array:
     """Return the number of bytes in each row, not counting trailing zero bytes."""
-    written = raw[:, ::-1] != 0
-    return np.where(written.any(axis=1), raw.shape[1] - written.argmax(axis=1), 0)
+    written = byte_rows[:, ::-1] != 0
+    return np.where(written.any(axis=1), byte_rows.shape[1] - written.argmax(axis=1), 0)
 
 
 def _enum_names(numbers: Ints, labels: Labels) -> pa.Array:
     """Return the names of enum values as JSON strings."""
     distinct, of = np.unique(numbers, return_inverse=True)
-    return pa.array([json_string(labels.name_of(n)).encode() for n in distinct.tolist()], _BYTES).take(pa.array(of))
+    return pa.array([json_string(labels.enum_value_name(n)).encode() for n in distinct.tolist()], _BYTES).take(
+        pa.array(of)
+    )
 
 
 def _format_integers(numbers: Ints) -> pa.Array:
@@ -317,10 +321,10 @@ def _quote_strings(column: pa.Array) -> pa.Array:
         column = pc.replace_substring(
             column, pattern=bytes([special]), replacement=json_string(chr(special))[1:-1].encode()
         )
-    return _concatenate_strings(b'"', column, b'"')
+    return _concatenate_strings_by_row(b'"', column, b'"')
 
 
-def _concatenate_strings(*parts: bytes | pa.Array) -> pa.Array:
+def _concatenate_strings_by_row(*parts: bytes | pa.Array) -> pa.Array:
     """Concatenate constants and columns of strings row by row. The result is null where any string is null."""
     return pc.binary_join_element_wise(*(pa.scalar(p, _BYTES) if isinstance(p, bytes) else p for p in parts), b"")
 
@@ -354,6 +358,6 @@ def int64_values(column: pa.Array) -> npt.NDArray[np.int64]:
     return np.asarray(pc.fill_null(column, 0).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _mask_or_true(valid: Mask | None) -> Mask | np.bool_:
-    """Return a mask of the messages that have a field, or true if all messages have it (``valid`` is None)."""
-    return np.True_ if valid is None else valid
+def _mask_or_true(presence: Mask | None) -> Mask | np.bool_:
+    """Return the mask of the messages that have a field, or true if ``presence`` is None: all messages have it."""
+    return np.True_ if presence is None else presence

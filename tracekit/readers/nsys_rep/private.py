@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.rewriting import edit_message, encode_varint, field_spans, message_edit
+from tracekit.readers.common.protobuf.rewriting import edit_message, encode_varint, field_spans, message_editor
 from tracekit.readers.common.protobuf.wire import DELIMITED, VARINT, Message, read_varint, to_signed
 from tracekit.readers.common.redaction import (
     ADDRESS,
@@ -36,59 +36,59 @@ _PROCESS, _LAUNCH, _VARIABLE = fields_of("Process"), fields_of("LaunchOptions"),
 _ENVIRONMENT, _HOST, _NETWORK, _FOLDERS = 610, 619, 910, (170, 173)
 
 
-def section_edits(redaction: Redaction) -> dict[str, Edit]:
+def section_editors(redaction: Redaction) -> dict[str, Edit]:
     """Return the functions that redact the sections with private values, by section name."""
     command, host, device = (
-        _replacement_edit(redaction, COMMAND),
-        _replacement_edit(redaction, HOST),
-        _device_name_edit(redaction),
+        _private_value_editor(redaction, COMMAND),
+        _private_value_editor(redaction, HOST),
+        _device_name_editor(redaction),
     )
-    variable, clock = _environment_variable_edit(redaction), redaction.replace_uuid
-    environment = message_fields_edit("Environment", variables=variable)
-    process = message_fields_edit(
+    variable, clock = _environment_variable_editor(redaction), redaction.replace_uuid
+    environment = message_fields_editor("Environment", variables=variable)
+    process = message_fields_editor(
         "LaunchedProcess", command=command, arguments=command, folder=command, environment=environment
     )
-    agent_target = message_fields_edit("AgentTarget", device_name=device, host_name=host)
-    agent = message_fields_edit(
+    agent_target = message_fields_editor("AgentTarget", device_name=device, host_name=host)
+    agent = message_fields_editor(
         "AgentActivity",
-        request=message_fields_edit(
+        request=message_fields_editor(
             "AgentRequest", target=agent_target, command_line=command, folder=command, output=command
         ),
-        launched=message_fields_edit("LaunchedProcesses", processes=process),
+        launched=message_fields_editor("LaunchedProcesses", processes=process),
     )
-    related = optional_message_edit("RelatedClock", uuid=clock)
-    conversion = message_fields_edit("Conversion", from_uuid=clock, to_uuid=clock)
+    related = optional_message_editor("RelatedClock", uuid=clock)
+    conversion = message_fields_editor("Conversion", from_uuid=clock, to_uuid=clock)
     return {
-        OPTIONS: message_fields_edit(
-            "AnalysisOptions", device_name=device, host_name=host, launch=_launch_options_edit(redaction)
+        OPTIONS: message_fields_editor(
+            "AnalysisOptions", device_name=device, host_name=host, launch=_launch_options_editor(redaction)
         ),
-        AGENTS: message_fields_edit("AgentActivities", activities=agent),
-        UI_DATA: message_fields_edit(
+        AGENTS: message_fields_editor("AgentActivities", activities=agent),
+        UI_DATA: message_fields_editor(
             "UiData",
             **dict.fromkeys(("host_name", "second_host_name", "third_host_name"), host),
             installation_folder=redaction.redact_folders,
             command_line=command,
         ),
-        CLOCKS: message_fields_edit(
+        CLOCKS: message_fields_editor(
             "TimeConversions",
-            clocks=message_fields_edit("Clocks", clocks=message_fields_edit("Clock", uuid=clock, related=related)),
-            conversions=message_fields_edit("Conversions", conversions=conversion),
+            clocks=message_fields_editor("Clocks", clocks=message_fields_editor("Clock", uuid=clock, related=related)),
+            conversions=message_fields_editor("Conversions", conversions=conversion),
         ),
     }
 
 
-def trailer_edit(redaction: Redaction) -> Edit:
+def trailer_editor(redaction: Redaction) -> Edit:
     """Return a function that replaces binary UUIDs of GPUs in the report trailer, but not textual UUIDs."""
 
     def replace_if_binary(value: bytes) -> bytes:
         return value if is_text(value) else redaction.replace_uuid(value)
 
-    gpu, cuda_device = (message_fields_edit(message, uuid=replace_if_binary) for message in ("Gpu", "CudaDevice"))
-    devices = optional_message_edit("Devices", gpus=gpu, cuda_devices=cuda_device)
-    return message_fields_edit("Trailer", targets=optional_message_edit("TargetDevices", devices=devices))
+    gpu, cuda_device = (message_fields_editor(message, uuid=replace_if_binary) for message in ("Gpu", "CudaDevice"))
+    devices = optional_message_editor("Devices", gpus=gpu, cuda_devices=cuda_device)
+    return message_fields_editor("Trailer", targets=optional_message_editor("TargetDevices", devices=devices))
 
 
-def message_fields_edit(message: str, **edits: Edit) -> Edit:
+def message_fields_editor(message: str, **edits: Edit) -> Edit:
     """Return a function that edits a message by applying the given edits to its fields.
 
     Args:
@@ -96,12 +96,12 @@ def message_fields_edit(message: str, **edits: Edit) -> Edit:
         edits: Edit of each field, by field name.
     """
     fields = fields_of(message)
-    return message_edit({getattr(fields, name): edit for name, edit in edits.items()})
+    return message_editor({getattr(fields, name): edit for name, edit in edits.items()})
 
 
-def optional_message_edit(message: str, **edits: Edit) -> Edit:
+def optional_message_editor(message: str, **edits: Edit) -> Edit:
     """Return a function that edits the fields of a message, but leaves bytes that are not a message unchanged."""
-    edit = message_fields_edit(message, **edits)
+    edit = message_fields_editor(message, **edits)
 
     def edit_if_message(data: bytes) -> bytes:
         try:
@@ -112,34 +112,34 @@ def optional_message_edit(message: str, **edits: Edit) -> Edit:
     return edit_if_message
 
 
-def _replacement_edit(redaction: Redaction, kind: str) -> Edit:
+def _private_value_editor(redaction: Redaction, kind: str) -> Edit:
     """Return a function that replaces a private value of the given kind."""
-    return lambda value: redaction.replace(kind, value)
+    return lambda value: redaction.replace_value(kind, value)
 
 
-def _device_name_edit(redaction: Redaction) -> Edit:
+def _device_name_editor(redaction: Redaction) -> Edit:
     """Return a function that replaces the name of a device, unless it denotes the local machine."""
-    return lambda value: value if is_local_device(value) else redaction.replace(HOST, value)
+    return lambda value: value if is_local_device(value) else redaction.replace_value(HOST, value)
 
 
-def _environment_variable_edit(redaction: Redaction) -> Edit:
+def _environment_variable_editor(redaction: Redaction) -> Edit:
     """Return a function that removes the name and the value of an environment variable."""
 
-    def empty_variable(data: bytes) -> bytes:
+    def clear_variable(data: bytes) -> bytes:
         name, value = (bytes(Message(memoryview(data)).bytes_value(n)) for n in (_VARIABLE.name, _VARIABLE.value))
         if name or value:
-            redaction.replace(ENVIRONMENT, name + b"=" + value + b"\0")
-        return message_fields_edit("Variable", name=_clear_value, value=_clear_value)(data)
+            redaction.replace_value(ENVIRONMENT, name + b"=" + value + b"\0")
+        return message_fields_editor("Variable", name=_clear_value, value=_clear_value)(data)
 
-    return empty_variable
+    return clear_variable
 
 
-def _launch_options_edit(redaction: Redaction) -> Edit:
+def _launch_options_editor(redaction: Redaction) -> Edit:
     """Return a function that removes environment variables from launch options.
 
     All remaining strings of the launch options are redacted as command lines.
     """
-    variable = _environment_variable_edit(redaction)
+    variable = _environment_variable_editor(redaction)
 
     def redact_field(span: FieldSpan, value: bytes) -> bytes:
         if span.kind != DELIMITED:
@@ -147,33 +147,33 @@ def _launch_options_edit(redaction: Redaction) -> Edit:
         if span.number == _LAUNCH.variables:
             return variable(value)
         private = span.number in (_LAUNCH.command, _LAUNCH.arguments, _LAUNCH.folder) or _is_only_text(value)
-        return redaction.replace(COMMAND, value) if private else value
+        return redaction.replace_value(COMMAND, value) if private else value
 
     return lambda data: edit_message(data, redact_field)
 
 
-def target_machine_edit(redaction: Redaction) -> Edit:
+def target_machine_editor(redaction: Redaction) -> Edit:
     """Return a function that redacts the description of a target machine."""
-    network = message_fields_edit(
-        "NetworkDevices", devices=lambda data: edit_message(data, _network_device_edit(redaction))
+    network = message_fields_editor(
+        "NetworkDevices", devices=lambda data: edit_message(data, _network_device_editor(redaction))
     )
     field = fields_of("Property")
     edits: dict[int, Edit] = {
-        _ENVIRONMENT: _replacement_edit(redaction, ENVIRONMENT),
-        _HOST: _replacement_edit(redaction, HOST),
+        _ENVIRONMENT: _private_value_editor(redaction, ENVIRONMENT),
+        _HOST: _private_value_editor(redaction, HOST),
         **dict.fromkeys(_FOLDERS, redaction.redact_folders),
         _NETWORK: lambda value: value if is_text(value) else network(value),
     }
 
     def redact_property(data: bytes) -> bytes:
         chosen = edits.get(Message(memoryview(data)).int_value(field.id) or 0)
-        return data if chosen is None else message_fields_edit("Property", value=chosen)(data)
+        return data if chosen is None else message_fields_editor("Property", value=chosen)(data)
 
-    properties = message_fields_edit("Properties", properties=redact_property)
-    return message_fields_edit("Target", device_name=_device_name_edit(redaction), properties=properties)
+    properties = message_fields_editor("Properties", properties=redact_property)
+    return message_fields_editor("Target", device_name=_device_name_editor(redaction), properties=properties)
 
 
-def _network_device_edit(redaction: Redaction) -> Callable[[FieldSpan, bytes], bytes]:
+def _network_device_editor(redaction: Redaction) -> Callable[[FieldSpan, bytes], bytes]:
     """Return a function that, applied to each field of a network device, clears the hardware address."""
 
     def clear_address(span: FieldSpan, value: bytes) -> bytes:
@@ -185,7 +185,7 @@ def _network_device_edit(redaction: Redaction) -> Callable[[FieldSpan, bytes], b
     return clear_address
 
 
-def process_edit(redaction: Redaction) -> Edit:
+def process_editor(redaction: Redaction) -> Edit:
     """Return a function that removes the folder and the arguments of a process, and keeps the name of its program."""
 
     def redact_process(data: bytes) -> bytes:
@@ -194,7 +194,7 @@ def process_edit(redaction: Redaction) -> Edit:
         def replace_string(span: FieldSpan, value: bytes) -> bytes:
             if span.value_start not in replaced:
                 return value
-            redaction.replace(COMMAND, value)
+            redaction.replace_value(COMMAND, value)
             return replaced[span.value_start]
 
         return edit_message(data, replace_string)
@@ -244,7 +244,7 @@ def _redacted_strings(data: bytes, fields: list[FieldSpan]) -> dict[int, bytes]:
 
 
 def _clear_value(_: bytes) -> bytes:
-    """Return empty bytes in place of any value."""
+    """Return empty bytes, which replace the value of any field."""
     return b""
 
 

@@ -31,7 +31,7 @@ from tracekit.readers.nsys_rep import private
 from tracekit.readers.nsys_rep.blocks import MAGIC, RawData, compress_block
 from tracekit.readers.nsys_rep.container import END, OFFSETS, OPTIONS, RAW, TAIL, Container
 from tracekit.readers.nsys_rep.container import MAGIC as FILE_MAGIC
-from tracekit.readers.nsys_rep.entries import count_entries
+from tracekit.readers.nsys_rep.entries import count_block_events
 from tracekit.readers.nsys_rep.fields import fields_of
 from tracekit.readers.nsys_rep.overwriting import BlockEntries, Overwriter, StepBudget, edit_entries, innermost_fields
 
@@ -140,7 +140,7 @@ class _RedactedReport:
 
     def __init__(self, container: Container, source: Source, key: bytes | None) -> None:
         self.container = container
-        self.raw = RawData(container, count_entries)
+        self.raw = RawData(container, count_block_events)
         self.budget = StepBudget(source.size)
         self.redaction = Redaction(source.path, key)
         self.lead = source.head[: min(container.offsets[n] for n, data in container.sections.items() if data)]
@@ -149,18 +149,18 @@ class _RedactedReport:
         if sum(map(len, container.sections.values())) > source.size:
             raise Damage("its sections overlap")
         self._check_string_count(source.size)
-        edits = private.section_edits(self.redaction)
+        edits = private.section_editors(self.redaction)
         small = {name: bytes(data) for name, data in container.sections.items() if name not in (RAW, OFFSETS)}
         self.small = {name: edits[name](data) if name in edits else data for name, data in small.items()}
         header, at = read_delimited(self.raw.data, len(MAGIC))
-        target, options = private.target_machine_edit(self.redaction), edits[OPTIONS]
-        self.header = private.message_fields_edit("CaptureHeader", targets=target, options=options)(bytes(header))
+        target, options = private.target_machine_editor(self.redaction), edits[OPTIONS]
+        self.header = private.message_fields_editor("CaptureHeader", targets=target, options=options)(bytes(header))
         self.stream = bytes(read_delimited(self.raw.data, at)[0])
         self.processes: dict[int, set[int]] = {}
-        self.environments = self._collect_from_events()
+        self.environments = self._collect_names_from_events()
         self.outputs: set[int] = set()
-        self.strings, self.strings_end = self._collect_from_strings()
-        self.overwriter = Overwriter(self.redaction, self.budget, self.redaction.matcher())
+        self.strings, self.strings_end = self._collect_names_from_strings()
+        self.overwriter = Overwriter(self.redaction, self.budget, self.redaction.build_matcher())
 
     def write(self, out: BinaryIO) -> None:
         """Write the whole redacted file. The section of offsets follows the raw data, which determines the offsets."""
@@ -170,25 +170,25 @@ class _RedactedReport:
         for name in self._section_names():
             at = out.tell()
             if name == RAW:
-                offsets = self._write_raw(out)
+                offsets = self._write_raw_data(out)
             else:
-                out.write(offsets if name == OFFSETS else self.overwriter.overwrite(self.small[name]))
-            contents.append(_encode_section(name, at, out.tell() - at))
+                out.write(offsets if name == OFFSETS else self.overwriter.overwrite_private_values(self.small[name]))
+            contents.append(_encode_contents_entry(name, at, out.tell() - at))
         at = out.tell()
         out.writelines(contents)
         out.write(TAIL.pack(at, END))
 
-    def _check_string_count(self, size: int) -> None:
+    def _check_string_count(self, file_size: int) -> None:
         """Check that the number of strings that the file declares is plausible for the size of the file.
 
         Raises:
             Damage: The number of strings exceeds the limit for a file of this size.
         """
         declared = self.raw.stream.int_value(_STREAM.string_count) or 0
-        if declared > BASE_STRINGS + size:
+        if declared > BASE_STRINGS + file_size:
             raise Damage(
-                f"it declares {declared} strings, but tracekit supports at most {BASE_STRINGS + size} "
-                f"in a file of {size} bytes"
+                f"it declares {declared} strings, but tracekit supports at most {BASE_STRINGS + file_size} "
+                f"in a file of {file_size} bytes"
             )
 
     def _section_names(self) -> list[str]:
@@ -203,34 +203,34 @@ class _RedactedReport:
             names.insert(names.index(RAW) + 1, OFFSETS)
         return names
 
-    def _write_raw(self, out: BinaryIO) -> bytes:
+    def _write_raw_data(self, out: BinaryIO) -> bytes:
         """Write the raw data, and return the bytes of the section that holds its offsets."""
-        raw, begin, overwritten = self.raw, out.tell() + len(MAGIC), self.overwriter.overwrite
+        raw, begin, overwritten = self.raw, out.tell() + len(MAGIC), self.overwriter.overwrite_private_values
         out.write(MAGIC + encode_delimited(overwritten(self.header)) + encode_delimited(overwritten(self.stream)))
-        event_blocks = self._search_blocks(raw.blocks, self.overwriter.candidates)
+        event_blocks = self._find_spans_in_blocks(raw.blocks, self.overwriter.private_value_spans)
         out.writelines(self._compress_if_changed(b.block, b.body, self._redact_events_block(b)) for b in event_blocks)
         moved = {_OFFSETS.strings: out.tell() - begin}
         firsts = dict(self.strings)
-        for searched in self._search_blocks(list(firsts), self.overwriter.candidates):
+        for searched in self._find_spans_in_blocks(list(firsts), self.overwriter.private_value_spans):
             edited_block = self._redact_strings_block(searched, firsts[searched.block])
             out.write(self._compress_if_changed(searched.block, searched.body, edited_block))
-        places = self.container.section(OFFSETS)
+        places = self.container.read_section(OFFSETS)
         schema = Message(places).int_value(_OFFSETS.payload_schemas)
         end = len(raw.data) if schema is None else schema + len(MAGIC)
         at = self.strings_end
-        trailer = private.trailer_edit(self.redaction)
+        trailer = private.trailer_editor(self.redaction)
         while at < end:
             message, at = read_delimited(raw.data, at)
-            self.budget.spend()
+            self.budget.deduct_steps()
             out.write(encode_delimited(overwritten(trailer(bytes(message)))))
         moved[_OFFSETS.payload_schemas] = out.tell() - begin
         if schema is not None:
-            block = raw.block(end)
+            block = raw.block_at(end)
             body = self._decompress(block)
             out.write(self._compress_if_changed(block, body, overwritten(body)))
             out.write(overwritten(bytes(raw.data[block.offset + block.packed :])))
         return edit_message(
-            bytes(places), lambda p, v: encode_varint(moved[p.number]) if _is_moved_offset(p, moved) else v
+            bytes(places), lambda p, v: encode_varint(moved[p.number]) if _holds_changed_offset(p, moved) else v
         )
 
     def _compress_if_changed(self, block: Block, body: bytes, redacted: bytes) -> bytes:
@@ -245,11 +245,11 @@ class _RedactedReport:
 
         The steps that decompression takes are deducted from the step budget.
         """
-        self.budget.spend(block.size // DECOMPRESSED_BYTES_PER_STEP)
+        self.budget.deduct_steps(block.size // DECOMPRESSED_BYTES_PER_STEP)
         return bytes(self.raw.decompress(block))
 
-    def _search_blocks(
-        self, blocks: Iterable[Block], candidates: Callable[[bytes], list[Span]]
+    def _find_spans_in_blocks(
+        self, blocks: Iterable[Block], find_spans: Callable[[bytes], list[Span]]
     ) -> Iterator[_SearchedBlock]:
         """Yield blocks with the intervals that may hold private values, searching some megabytes at a time."""
         batch: list[tuple[Block, bytes]] = []
@@ -259,11 +259,11 @@ class _RedactedReport:
             batch.append((block, body))
             size += len(body)
             if size >= BATCH_BYTES:
-                yield from _search_batch(batch, candidates)
+                yield from _search_batch_of_blocks(batch, find_spans)
                 batch, size = [], 0
-        yield from _search_batch(batch, candidates)
+        yield from _search_batch_of_blocks(batch, find_spans)
 
-    def _collect_from_events(self) -> set[int]:
+    def _collect_names_from_events(self) -> set[int]:
         """Collect private names from the environment variables in events.
 
         The indices of the events that contain processes to redact are added to the attribute ``processes``.
@@ -272,31 +272,31 @@ class _RedactedReport:
             The ids of the strings that hold the environments of processes.
         """
         environments: set[int] = set()
-        for block, body, spans in self._search_blocks(self.raw.blocks, self._environment_spans):
+        for block, body, spans in self._find_spans_in_blocks(self.raw.blocks, self._environment_spans):
             keys = list(_occurrence_offsets(body, private.PROCESS_KEY))
             if not keys and not spans:
                 continue
             entries = BlockEntries.parse(body)
-            for nth in entries.entries_at(keys):
+            for nth in entries.entry_indices_at(keys):
                 event = self._read_entry(entries, nth)
                 if entries.numbers[nth] == EVENT and private.PROCESS_KEY in event:
                     processes = private.ProcessesOfEvent.parse(event)
                     environments.update(processes.environments)
                     if processes.need_edit:
                         self.processes.setdefault(block.offset, set()).add(nth)
-            for nth in entries.entries_at(start for start, _, _ in spans):
+            for nth in entries.entry_indices_at(start for start, _, _ in spans):
                 event = self._read_entry(entries, nth)
-                for start, end, _ in innermost_fields(event, entries.spans_within(nth, spans), self.budget):
-                    self._collect_from_environment(event[start:end])
+                for start, end, _ in innermost_fields(event, entries.spans_within_entry(nth, spans), self.budget):
+                    self._collect_names_from_environment(event[start:end])
         return environments
 
-    def _read_entry(self, entries: BlockEntries, nth: int) -> bytes:
+    def _read_entry(self, entries: BlockEntries, entry_index: int) -> bytes:
         """Return the bytes of an entry. The steps that parsing them takes are deducted from the step budget."""
-        event = entries[nth]
-        self.budget.spend_for_string(MESSAGE_COST * len(event))
+        event = entries[entry_index]
+        self.budget.deduct_string_steps(MESSAGE_COST * len(event))
         return event
 
-    def _collect_from_environment(self, text: bytes) -> bool:
+    def _collect_names_from_environment(self, text: bytes) -> bool:
         """Collect private names from the environment variables in a string.
 
         Returns:
@@ -312,11 +312,11 @@ class _RedactedReport:
         try:
             starts = environment_candidates(data, self.budget.left, include_homes=include_homes)
         except TooManyCandidates as e:
-            raise self.budget.exceeded_error() from e
-        self.budget.spend(len(starts))
+            raise self.budget.limit_exceeded_error() from e
+        self.budget.deduct_steps(len(starts))
         return [(start, start + 1, 0) for start in starts]
 
-    def _collect_from_strings(self) -> tuple[list[tuple[Block, int]], int]:
+    def _collect_names_from_strings(self) -> tuple[list[tuple[Block, int]], int]:
         """Collect private names from environment variables in strings.
 
         The ids of the strings that programs printed are added to the attribute ``outputs``.
@@ -327,17 +327,17 @@ class _RedactedReport:
         blocks: list[tuple[Block, int]] = []
         at, have, string_ids = self.raw.strings_offset, 0, self.raw.stream.int_value(_STREAM.string_count) or 0
         while have < string_ids:
-            block = self.raw.block(at)
+            block = self.raw.block_at(at)
             blocks.append((block, have))
-            self.budget.spend()
+            self.budget.deduct_steps()
             entries = BlockEntries.parse(self._decompress(block))
             is_string = entries.numbers == STRING
-            self._collect_from_block(entries, np.cumsum(is_string) - 1 + have)
+            self._collect_names_from_block(entries, np.cumsum(is_string) - 1 + have)
             have += int(np.count_nonzero(is_string))
             at = block.offset + block.packed
         return blocks, at
 
-    def _collect_from_block(self, entries: BlockEntries, ids: Int64Array) -> None:
+    def _collect_names_from_block(self, entries: BlockEntries, ids: Int64Array) -> None:
         """Collect private names from a block of strings.
 
         Args:
@@ -348,78 +348,78 @@ class _RedactedReport:
             self.outputs.update(Message(memoryview(self._read_entry(entries, nth))).int_values(_CONTENT))
         zeros = np.flatnonzero(np.frombuffer(entries.body, np.uint8) == 0)
         environments = [start for start, _, _ in self._environment_spans(entries.body, include_homes=True)]
-        known = self._entries_with_ids(entries, ids, self.environments)
-        for nth in sorted({*entries.entries_at(zeros), *entries.entries_at(environments), *known}):
+        known = self._string_indices_with_ids(entries, ids, self.environments)
+        for nth in sorted({*entries.entry_indices_at(zeros), *entries.entry_indices_at(environments), *known}):
             text = entries[nth]
-            self.budget.spend_for_string(len(text))
+            self.budget.deduct_string_steps(len(text))
             if entries.numbers[nth] != STRING:
                 continue
             self.redaction.collect_names(PATH, text)
-            if self._collect_from_environment(text):
+            if self._collect_names_from_environment(text):
                 self.environments.add(int(ids[nth]))
             elif nth in known:
                 self.redaction.collect_names(ENVIRONMENT, text)
 
-    def _entries_with_ids(self, entries: BlockEntries, ids: Int64Array, string_ids: set[int]) -> set[int]:
+    def _string_indices_with_ids(self, entries: BlockEntries, entry_ids: Int64Array, string_ids: set[int]) -> set[int]:
         """Return the indices of the entries of a block that are strings with one of the given ids."""
-        if not len(ids) or not string_ids:
+        if not len(entry_ids) or not string_ids:
             return set()
-        first, last = int(ids[0]), int(ids[-1])
+        first, last = int(entry_ids[0]), int(entry_ids[-1])
         return {
             int(nth)
             for number in string_ids
             if max(first, 0) <= number <= last
-            for nth in [np.searchsorted(ids, number)]
+            for nth in [np.searchsorted(entry_ids, number)]
             if entries.numbers[nth] == STRING
         }
 
-    def _redact_strings_block(self, searched: _SearchedBlock, first: int) -> bytes:
-        """Redact a block of strings, and return its bytes. The id of the first string in the block is ``first``."""
-        _, body, spans = searched
+    def _redact_strings_block(self, searched_block: _SearchedBlock, first_string_id: int) -> bytes:
+        """Redact the strings of a block, of which the first has the given id, and return the bytes of the block."""
+        _, body, spans = searched_block
         if not spans and not self.outputs and not self.environments:
             return body
         entries = self.overwriter.overwrite_unknown_fields(BlockEntries.parse(body), spans)
-        ids = np.cumsum(entries.numbers == STRING) - 1 + first
+        ids = np.cumsum(entries.numbers == STRING) - 1 + first_string_id
         outputs, environments = (
-            self._entries_with_ids(entries, ids, string_ids) for string_ids in (self.outputs, self.environments)
+            self._string_indices_with_ids(entries, ids, string_ids) for string_ids in (self.outputs, self.environments)
         )
-        chosen = {*outputs, *environments, *entries.entries_at(start for start, _, _ in spans)}
+        chosen = {*outputs, *environments, *entries.entry_indices_at(start for start, _, _ in spans)}
 
-        def redact_string(nth: int, value: bytes) -> bytes:
-            if nth in outputs:
-                return self.redaction.replace(OUTPUT, value)
-            if nth in environments:
-                return self.redaction.replace(ENVIRONMENT, value)
-            inside = entries.spans_within(nth, spans)
-            if entries.numbers[nth] != STRING:
-                return self.overwriter.overwrite(value, inside)
+        def redact_string(entry_index: int, value: bytes) -> bytes:
+            if entry_index in outputs:
+                return self.redaction.replace_value(OUTPUT, value)
+            if entry_index in environments:
+                return self.redaction.replace_value(ENVIRONMENT, value)
+            inside = entries.spans_within_entry(entry_index, spans)
+            if entries.numbers[entry_index] != STRING:
+                return self.overwriter.overwrite_private_values(value, inside)
             pattern_mask = functools.reduce(operator.or_, (mask for _, _, mask in inside))
             return self.overwriter.overwrite_string(value, pattern_mask)
 
         return edit_entries(entries, sorted(chosen), redact_string, self.budget)
 
-    def _redact_events_block(self, searched: _SearchedBlock) -> bytes:
+    def _redact_events_block(self, searched_block: _SearchedBlock) -> bytes:
         """Redact a block of events, and return its bytes."""
-        block, body, spans = searched
+        block, body, spans = searched_block
         processes = self.processes.get(block.offset, set())
         if not processes and not spans:
             return body
         entries = self.overwriter.overwrite_unknown_fields(BlockEntries.parse(body), spans)
-        process = private.message_fields_edit("Event", process=private.process_edit(self.redaction))
+        process = private.message_fields_editor("Event", process=private.process_editor(self.redaction))
 
-        def redact_event(nth: int, value: bytes) -> bytes:
-            inside = entries.spans_within(nth, spans)
-            if nth in processes:
-                self.budget.spend_for_string(MESSAGE_COST * len(value))
+        def redact_event(entry_index: int, value: bytes) -> bytes:
+            inside = entries.spans_within_entry(entry_index, spans)
+            if entry_index in processes:
+                self.budget.deduct_string_steps(MESSAGE_COST * len(value))
                 shorter = process(value)
-                inside, value = self.overwriter.candidates(shorter), shorter
-            return self.overwriter.overwrite(value, inside)
+                inside, value = self.overwriter.private_value_spans(shorter), shorter
+            return self.overwriter.overwrite_private_values(value, inside)
 
-        chosen = processes.union(entries.entries_at(start for start, _, _ in spans))
+        chosen = processes.union(entries.entry_indices_at(start for start, _, _ in spans))
         return edit_entries(entries, sorted(chosen), redact_event, self.budget)
 
 
-def _encode_section(name: str, offset: int, size: int) -> bytes:
+def _encode_contents_entry(name: str, offset: int, size: int) -> bytes:
     """Encode the entry of a section in the table of contents."""
     fields = fields_of("Section")
     entry = (
@@ -428,11 +428,11 @@ def _encode_section(name: str, offset: int, size: int) -> bytes:
     return encode_field(fields_of("Contents").sections, entry)
 
 
-def _search_batch(
-    batch: list[tuple[Block, bytes]], candidates: Callable[[bytes], list[Span]]
+def _search_batch_of_blocks(
+    batch: list[tuple[Block, bytes]], find_spans: Callable[[bytes], list[Span]]
 ) -> Iterator[_SearchedBlock]:
     """Search several blocks at once, and yield each block with the intervals that may hold private values."""
-    spans = candidates(b"\0".join(body for _, body in batch)) if batch else []
+    spans = find_spans(b"\0".join(body for _, body in batch)) if batch else []
     start = 0
     for block, body in batch:
         end = start + len(body)
@@ -451,6 +451,6 @@ def _occurrence_offsets(data: bytes, needle: bytes) -> Iterator[int]:
         at = data.find(needle, at + 1)
 
 
-def _is_moved_offset(span: FieldSpan, moved: dict[int, int]) -> bool:
+def _holds_changed_offset(field: FieldSpan, new_offsets: dict[int, int]) -> bool:
     """Return whether a field holds one of the offsets that changed, given the new offsets by field number."""
-    return span.kind == VARINT and span.number in moved
+    return field.kind == VARINT and field.number in new_offsets

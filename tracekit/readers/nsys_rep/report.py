@@ -36,7 +36,7 @@ from tracekit.readers.nsys_rep.entries import Selection
 from tracekit.readers.nsys_rep.event_fields import EventFields, NeededFields
 from tracekit.readers.nsys_rep.events import Events
 from tracekit.readers.nsys_rep.payload_schemas import Schemas
-from tracekit.readers.nsys_rep.undecoded import find_undecoded
+from tracekit.readers.nsys_rep.undecoded import count_undecoded_events
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -73,19 +73,19 @@ class Report:
         self.path = source.path
         self.container = Container(source)
         with damage_as_error(self.path, file=self.container.file):
-            self.raw = RawData(self.container, entries.entry_counter())
+            self.raw_data = RawData(self.container, entries.block_event_counter())
         self.columns: Mapping[str, tuple[str, ...]] = self._source_columns()
-        self._ledger = Ledger(self.raw.file_bytes)
+        self._ledger = Ledger(self.raw_data.file_bytes)
         self._warned: Counter[tuple[int, str]] = Counter()
 
-    def counts(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
+    def count_rows(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
         """Return the number of rows of each table that match its filter. If a table is missing, the number is 0.
 
         All tables of events are counted in one pass over the report.
         """
         existing = [nth for nth, (table, _) in enumerate(conditions) if table in self.columns]
         counts = [0] * len(conditions)
-        for nth, rows in self.batches([_count_request(*conditions[nth]) for nth in existing]):
+        for nth, rows in self.read_batches([_request_for_row_count(*conditions[nth]) for nth in existing]):
             counts[existing[nth]] += rows
         return counts
 
@@ -96,11 +96,11 @@ class Report:
         read.
         """
         if table in GENERIC_TABLES:
-            listed = self.metrics if table == SAMPLES else self.counters
-            return self.raw.event_count * max(map(len, listed.values()), default=0)
-        return self.raw.event_count if table in layout.TABLES and not layout.TABLES[table].nested_message else 0
+            listed = self.gpu_metrics if table == SAMPLES else self.counter_fields
+            return self.raw_data.event_count * max(map(len, listed.values()), default=0)
+        return self.raw_data.event_count if table in layout.TABLES and not layout.TABLES[table].nested_message else 0
 
-    def batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
+    def read_batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
         """Read columns of several tables in batches. All tables of events are read in one pass over the blocks.
 
         A pass reads some megabytes of the report at a time, in several threads. A column that the report lacks is null.
@@ -121,7 +121,10 @@ class Report:
                     damage_as_error(self.path, request.table, self.container.file),
                     self._memory_budget(request) as budget,
                 ):
-                    yield nth, self._convert_batch(request, self._small_table(request.table, budget), repaired, budget)
+                    yield (
+                        nth,
+                        self._convert_batch(request, self._build_small_table(request.table, budget), repaired, budget),
+                    )
         if of_events:
             event_requests = [requests[nth] for nth in of_events]
             with damage_as_error(
@@ -168,10 +171,10 @@ class Report:
             return done
 
         totals: list[Counter[str]] = [Counter() for _ in requests]
-        shared = _shared_selections([self._event_selection(r) for r in requests])
+        shared = _merge_selections_by_payload([self._event_selection(r) for r in requests])
         needed = dict.fromkeys(shared, NeededFields())
         for request, selection in zip(requests, shared, strict=True):
-            needed[selection] |= self._needed_fields(request)
+            needed[selection] |= self._payload_fields_of_request(request)
         with contextlib.ExitStack() as stack:
             budgets = [stack.enter_context(self._memory_budget(request)) for request in requests]
             yield from self.events.map_batches(shared, decode_batch)
@@ -183,7 +186,7 @@ class Report:
 
         Events that an earlier warning counted are not counted again.
         """
-        known = unknown_events.unknown_types(self.events.counts_by_kind())
+        known = unknown_events.unknown_event_types(self.events.counts_by_kind())
         unknown = skipped | Counter({(payload, name): n for payload, n, name in known if payload in payloads})
         for (payload, name), number in (unknown - self._warned).items():
             tables = unknown_events.TABLES[payload]
@@ -205,12 +208,12 @@ class Report:
             repaired.update({(request.table, name): broken} if broken else {})
         return request.convert(pa.table(columns))
 
-    def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
+    def find_rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
         """Return the ``rowid`` of the row at ``index`` among the rows that match a filter.
 
         The result is None if fewer rows match. Indices are counted from 0, and ``rowid`` from 1.
         """
-        for _, rows in self.batches([Request(table, {ROWID: pa.int64()}, where, lambda batch: batch[ROWID])]):
+        for _, rows in self.read_batches([Request(table, {ROWID: pa.int64()}, where, lambda batch: batch[ROWID])]):
             if index < len(rows):
                 return int(rows[index].as_py())
             index -= len(rows)
@@ -223,41 +226,41 @@ class Report:
             Damage: A stack is invalid, or the frames take more memory than tracekit allows for a report of this size.
         """
         number = layout.TABLES[table].columns[FRAMES].path[0]
-        return frames.decode_stacks(stacks, number, Budget(self.raw.file_bytes))
+        return frames.decode_stacks(stacks, number, Budget(self.raw_data.file_bytes))
 
     @functools.cached_property
     def undecoded(self) -> dict[str, Undecoded]:
         """Number and size in bytes of the events that no declared table contains, by class of event."""
         with damage_as_error(self.path, file=self.container.file):
-            return find_undecoded(self)
+            return count_undecoded_events(self)
 
     @functools.cached_property
     def events(self) -> Events:
         """The events of the report."""
-        return Events(self.raw)
+        return Events(self.raw_data)
 
     @functools.cached_property
     def payload_schemas(self) -> Schemas:
         """The schemas of NVTX payloads in the report."""
-        return Schemas.parse(self.raw.schemas)
+        return Schemas.parse(self.raw_data.schemas)
 
     @functools.cached_property
-    def mpi(self) -> mpi.MpiDomains:
+    def mpi_domains(self) -> mpi.MpiDomains:
         """The NVTX domains of the MPI wrapper of nsys, whose ranges are MPI calls."""
         with self._ledger.budget_for_read(("MPI",), BYTES_PER_BYTE) as budget:
-            return mpi.find_domains(self.payload_schemas, self.events, self.raw.strings, budget)
+            return mpi.find_mpi_domains(self.payload_schemas, self.events, self.raw_data.strings, budget)
 
     @functools.cached_property
-    def metrics(self) -> dict[int, list[Metric]]:
+    def gpu_metrics(self) -> dict[int, list[Metric]]:
         """The GPU metrics in the samples of each event type."""
         with damage_as_error(self.path, file=self.container.file):
-            return metrics.metrics_by_type(self.raw)
+            return metrics.gpu_metrics_by_type(self.raw_data)
 
     @functools.cached_property
-    def counters(self) -> dict[int, list[CounterField]]:
+    def counter_fields(self) -> dict[int, list[CounterField]]:
         """The fields of the counter samples of each event type."""
         with damage_as_error(self.path, file=self.container.file):
-            return counters.fields_by_type(self.raw)
+            return counters.counter_fields_by_type(self.raw_data)
 
     def close(self) -> None:
         """Close the file."""
@@ -298,22 +301,22 @@ class Report:
         if request.table in GENERIC_TABLES:
             return Selection(entries.GENERIC)
         if request.table in mpi_calls.CALLS:
-            return Selection(layout.NVTX) if self.mpi else NO_EVENTS
+            return Selection(layout.NVTX) if self.mpi_domains else NO_EVENTS
         table, where = layout.TABLES[request.table], request.where
-        if table.payload == layout.NVTX and self.mpi:
+        if table.payload == layout.NVTX and self.mpi_domains:
             return Selection(table.payload)
         return Selection(
             table.payload, where.values if where and where.column == table.event_type_column else table.event_types
         )
 
-    def _needed_fields(self, request: Request[Result]) -> NeededFields:
+    def _payload_fields_of_request(self, request: Request[Result]) -> NeededFields:
         """Return the payload fields that a request needs."""
         if request.table in GENERIC_TABLES:
             return NeededFields()
         if request.table in mpi_calls.CALLS:
-            return mpi_calls.needed_fields(self.mpi) if self.mpi else NeededFields()
+            return mpi_calls.fields_of_mpi_calls(self.mpi_domains) if self.mpi_domains else NeededFields()
         table = layout.TABLES[request.table]
-        return arrays.needed_fields(table, self._columns_to_decode(request), self._exclusion_filter(table))
+        return arrays.payload_fields_of_columns(table, self._columns_to_decode(request), self._exclusion_filter(table))
 
     def _columns_to_decode(self, request: Request[Result]) -> list[str]:
         """Return the names of the columns to decode for a request. The list has at least one name."""
@@ -325,7 +328,7 @@ class Report:
 
     def _exclusion_filter(self, table: EventTable) -> EventFilter | None:
         """Return the filter that selects events to exclude from a table, or None to exclude no events."""
-        return self.mpi if table.payload == layout.NVTX and self.mpi else None
+        return self.mpi_domains if table.payload == layout.NVTX and self.mpi_domains else None
 
     def _decode_request(
         self,
@@ -339,9 +342,9 @@ class Report:
         if request.table in mpi_calls.CALLS:
             return self._decode_calls(request.table, fields, selected_events, budget)
         if request.table == SAMPLES:
-            return metrics.decode_samples(self.metrics, selected_events, budget, skipped)
+            return metrics.decode_metric_samples(self.gpu_metrics, selected_events, budget, skipped)
         if request.table == counters.TABLE:
-            return counters.decode_values(self.counters, selected_events, budget, skipped)
+            return counters.decode_counter_samples(self.counter_fields, selected_events, budget, skipped)
         table, names = layout.TABLES[request.table], self._columns_to_decode(request)
         types = self._event_selection(request).types
         columns = arrays.decode_columns(
@@ -358,38 +361,38 @@ class Report:
         self, table: str, fields: EventFields, selected_events: SelectedEvents, budget: Budget
     ) -> dict[str, pa.Array]:
         """Decode a table of MPI calls from the NVTX events of a batch. All tables of MPI calls are decoded together."""
-        if not self.mpi:
+        if not self.mpi_domains:
             return mpi_calls.empty_call_columns(table)
         if not fields.mpi_calls:
-            fields.mpi_calls = mpi_calls.decode_calls(self.payload_schemas, self.mpi, fields, budget)
+            fields.mpi_calls = mpi_calls.decode_calls(self.payload_schemas, self.mpi_domains, fields, budget)
         columns = fields.mpi_calls[table]
         rows = len(columns["start"])
         before = selected_events.prefix_totals({ROWID: rows})[ROWID]
         return columns | {ROWID: col.number_array(np.arange(before + 1, before + rows + 1))}
 
-    def _small_table(self, table: str, budget: Budget) -> dict[str, pa.Array]:
+    def _build_small_table(self, table: str, budget: Budget) -> dict[str, pa.Array]:
         """Return all columns of a table that is built as a whole instead of from batches of events."""
         if table == STRINGS:
-            ids = np.arange(len(self.raw.strings))
-            return {ROWID: col.number_array(ids + 1), "id": col.number_array(ids), "value": self.raw.strings}
-        rows = list(budget.reserve_each(self._small_rows(table, budget), f"rows of {table}"))
+            ids = np.arange(len(self.raw_data.strings))
+            return {ROWID: col.number_array(ids + 1), "id": col.number_array(ids), "value": self.raw_data.strings}
+        rows = list(budget.reserve_each(self._rows_of_small_table(table, budget), f"rows of {table}"))
         for row in rows:
             budget.reserve(sum(len(v) for v in row.values() if isinstance(v, str)), 1, f"bytes of strings of {table}")
         listed = {c: _value_array([r[c] for r in rows]) for c in self.columns[table]}
         return {ROWID: col.number_array(np.arange(1, len(rows) + 1)), **listed}
 
-    def _small_rows(self, table: str, budget: Budget) -> Iterable[Mapping[str, int | str | None]]:
+    def _rows_of_small_table(self, table: str, budget: Budget) -> Iterable[Mapping[str, int | str | None]]:
         """Return the rows of a table that has few rows."""
         if table == PAYLOAD_SCHEMAS:
             return ({"name": schema.name} for schema in self.payload_schemas.schemas.values())
         if table not in mpi_calls.SMALL:
             return machine.TABLES[table][1](self)
-        ranks = mpi_calls.rank_rows(self.mpi, self.events, self.raw.strings, budget)
+        ranks = mpi_calls.rank_rows(self.mpi_domains, self.events, self.raw_data.strings, budget)
         return ranks if table == mpi_calls.RANKS else mpi_calls.communicator_rows(self.payload_schemas, ranks)
 
 
-def _shared_selections(selections: Sequence[Selection]) -> list[Selection]:
-    """Replace each selection with the union of all given selections that have the same payload field."""
+def _merge_selections_by_payload(selections: Sequence[Selection]) -> list[Selection]:
+    """Return, for each selection, the union of all given selections that have the same payload field."""
     types_by_payload: dict[int, set[int]] = {}
     for payload, types in selections:
         types_by_payload.setdefault(payload, set()).update(types)
@@ -404,7 +407,7 @@ def _payload_field_of_table(table: str) -> int:
     return entries.GENERIC if table in GENERIC_TABLES else layout.TABLES[table].payload
 
 
-def _count_request(table: str, where: Where | None) -> Request[int]:
+def _request_for_row_count(table: str, where: Where | None) -> Request[int]:
     """Return the request that counts the rows of a table that match a filter."""
     return Request(table, {ROWID: pa.int64()}, where, lambda batch: int(batch.num_rows))
 

@@ -39,17 +39,17 @@ class EventsReport(Protocol):
         ...
 
     @property
-    def metrics(self) -> Mapping[int, Sequence[Metric]]:
+    def gpu_metrics(self) -> Mapping[int, Sequence[Metric]]:
         """The GPU metrics in the samples of each event type."""
         ...
 
     @property
-    def counters(self) -> Mapping[int, Sequence[CounterField]]:
+    def counter_fields(self) -> Mapping[int, Sequence[CounterField]]:
         """The fields of the counter samples of each event type."""
         ...
 
     @property
-    def raw(self) -> RawData:
+    def raw_data(self) -> RawData:
         """The section of the report that contains the events."""
         ...
 
@@ -69,7 +69,7 @@ class _FieldCheck(NamedTuple):
     name: Callable[[int], str]
 
 
-def _identifying_fields_check(table: str) -> _FieldCheck:
+def _identifying_fields_condition(table: str) -> _FieldCheck:
     """Return a check for the events of a table, which need at least one of the identifying fields of the table."""
     declared = layout.TABLES[table]
     return _FieldCheck(
@@ -81,11 +81,11 @@ def _identifying_fields_check(table: str) -> _FieldCheck:
 
 _CHECKS = (
     _FieldCheck(Selection(layout.GPU), layout.ACTIVITIES, names.activity_name),
-    *map(_identifying_fields_check, ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS", "PROCESSES")),
+    *map(_identifying_fields_condition, ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS", "PROCESSES")),
 )
 
 
-def find_undecoded(report: EventsReport) -> dict[str, Undecoded]:
+def count_undecoded_events(report: EventsReport) -> dict[str, Undecoded]:
     """Return the number and size in bytes of the events that no declared table contains, by class of event.
 
     The class with the most events comes first.
@@ -93,7 +93,7 @@ def find_undecoded(report: EventsReport) -> dict[str, Undecoded]:
     Raises:
         Damage: An event is invalid.
     """
-    sources = source_names(report.raw)
+    sources = source_names(report.raw_data)
     counts: Counter[str] = Counter()
     totals: Counter[str] = Counter()
     call_types = tuple(layout.CLASSES_BY_TYPE)
@@ -102,9 +102,9 @@ def find_undecoded(report: EventsReport) -> dict[str, Undecoded]:
 
     def sizes_of_batch(batch: list[SelectedEvents]) -> list[Size]:
         generic, calls, checked = batch[0], batch[1 : len(call_types) + 1], batch[len(call_types) + 1 :]
-        sizes = list(_generic_sizes(generic, {*report.metrics, *report.counters}, sources))
+        sizes = list(_sizes_of_generic_events(generic, {*report.gpu_metrics, *report.counter_fields}, sources))
         for event_type, selected_events in zip(call_types, calls, strict=True):
-            sizes += _call_sizes(selected_events, event_type)
+            sizes += _sizes_of_calls(selected_events, event_type)
         for check, selected_events in zip(_CHECKS, checked, strict=True):
             sizes += _sizes_without_fields(selected_events, check)
         return sizes
@@ -119,19 +119,19 @@ def find_undecoded(report: EventsReport) -> dict[str, Undecoded]:
     return {name: Undecoded(number, totals[name]) for name, number in counts.most_common() if number}
 
 
-def _generic_sizes(
-    selected_events: SelectedEvents, decoded: Collection[int], sources: Mapping[int, str]
+def _sizes_of_generic_events(
+    selected_events: SelectedEvents, decoded_types: Collection[int], sources: Mapping[int, str]
 ) -> Iterator[Size]:
     """Yield the class, the number and the total size in bytes of the generic events of each event type.
 
-    The class is None for the event types in ``decoded``, whose events are rows of declared tables.
+    The class is None for the event types in ``decoded_types``, whose events are rows of declared tables.
     """
     for number, count, size in _sizes_by_value(selected_events, np.arange(len(selected_events.starts)), _GENERIC_TYPE):
         source = sources.get(-1 if number is None else number & SOURCE_MASK)
-        yield None if number in decoded else names.generic_event_name(source), count, size
+        yield None if number in decoded_types else names.generic_event_name(source), count, size
 
 
-def _call_sizes(selected_events: SelectedEvents, event_type: int) -> Iterator[Size]:
+def _sizes_of_calls(selected_events: SelectedEvents, event_type: int) -> Iterator[Size]:
     """Yield the class, the number and the total size in bytes of the function calls of one event type.
 
     One item is yielded per event class. Its first element is None if declared tables contain the calls of the class.
@@ -147,7 +147,7 @@ def _call_sizes(selected_events: SelectedEvents, event_type: int) -> Iterator[Si
             for field in _nested_message_fields(selected_events, rows):
                 decoded |= _presence_mask(field, len(rows))
             rest = rows[~decoded]
-            yield names.call_class_name(event_class), len(rest), int(_event_sizes(selected_events, rest).sum())
+            yield names.call_class_name(event_class), len(rest), int(_payload_sizes(selected_events, rest).sum())
 
 
 def _sizes_without_fields(selected_events: SelectedEvents, check: _FieldCheck) -> Iterator[Size]:
@@ -162,27 +162,27 @@ def _sizes_without_fields(selected_events: SelectedEvents, check: _FieldCheck) -
     types = selected_events.types(rest)
     for event_type in np.unique(types).tolist():
         rows = rest[types == event_type]
-        yield check.name(event_type), len(rows), int(_event_sizes(selected_events, rows).sum())
+        yield check.name(event_type), len(rows), int(_payload_sizes(selected_events, rows).sum())
 
 
 def _sizes_by_value(
-    selected_events: SelectedEvents, rows: Int64Array, number: int
+    selected_events: SelectedEvents, rows: Int64Array, field_number: int
 ) -> Iterator[tuple[int | None, int, int]]:
     """Yield each value of a field, and the number and total size in bytes of the given events that have this value.
 
     The value None stands for the events without the field.
     """
-    field = decode(selected_events.buffer, selected_events.starts[rows], selected_events.stops[rows], (number,)).get(
-        number
-    )
+    field = decode(
+        selected_events.buffer, selected_events.starts[rows], selected_events.stops[rows], (field_number,)
+    ).get(field_number)
     present = _presence_mask(field, len(rows))
     missing = rows[~present]
     if len(missing):
-        yield None, len(missing), int(_event_sizes(selected_events, missing).sum())
+        yield None, len(missing), int(_payload_sizes(selected_events, missing).sum())
     if field is not None:
         values, inverse, counts = np.unique(field.values[present], return_inverse=True, return_counts=True)
         totals = np.zeros(len(values), np.int64)
-        np.add.at(totals, inverse, _event_sizes(selected_events, rows[present]))
+        np.add.at(totals, inverse, _payload_sizes(selected_events, rows[present]))
         yield from zip(values.tolist(), counts.tolist(), totals.tolist(), strict=True)
 
 
@@ -206,13 +206,13 @@ def _nested_message_fields(selected_events: SelectedEvents, rows: Int64Array) ->
     return [nested_fields(selected_events.buffer, outer.get(part[0]), {part[1:]})[part[1:]] for part in parts]
 
 
-def _presence_mask(field: Field | None, events: int) -> Mask:
+def _presence_mask(field: Field | None, event_count: int) -> Mask:
     """Return a mask of the events that have a field, given the number of events."""
     if field is None:
-        return np.zeros(events, np.bool_)
-    return np.ones(events, np.bool_) if field.valid is None else field.valid
+        return np.zeros(event_count, np.bool_)
+    return np.ones(event_count, np.bool_) if field.valid is None else field.valid
 
 
-def _event_sizes(selected_events: SelectedEvents, rows: Int64Array) -> Int64Array:
+def _payload_sizes(selected_events: SelectedEvents, rows: Int64Array) -> Int64Array:
     """Return the sizes in bytes of the payloads of the events at the given indices."""
     return selected_events.stops[rows] - selected_events.starts[rows]

@@ -49,7 +49,7 @@ def count_unknown_calls(classes: Field | None, rows: Int64Array) -> Counter[str]
 
 
 def count_unknown_activities(
-    selected_events: SelectedEvents, top_fields: Mapping[int, Field], table: EventTable, rows: Int64Array
+    selected_events: SelectedEvents, fields_by_number: Mapping[int, Field], table: EventTable, rows: Int64Array
 ) -> Counter[str]:
     """Return the number of GPU activities whose kind is unknown, by name of the event type.
 
@@ -58,7 +58,7 @@ def count_unknown_activities(
 
     Args:
         selected_events: Events that were read for a table.
-        top_fields: Decoded fields of the events, by field number: the identifying and sibling fields of the table.
+        fields_by_number: The decoded identifying and sibling fields of the table, by field number.
         table: Source table that was read.
         rows: Indices of the events that are not rows of the table.
     """
@@ -66,7 +66,7 @@ def count_unknown_activities(
         return Counter()
     types = selected_events.types(rows)
     expected, unknown = np.isin(types, table.expected_types), ~np.isin(types, names.GPU_TYPES)
-    empty = _mask_without_fields(top_fields, table.sibling_fields, rows) & expected
+    empty = _mask_without_fields(fields_by_number, table.sibling_fields, rows) & expected
     if unknown.any():
         some = rows[unknown]
         parts = decode(
@@ -87,12 +87,12 @@ def _mask_without_fields(fields: Mapping[int, Field], numbers: Sequence[int], ro
     return empty
 
 
-def unknown_types(counts: Mapping[int, int]) -> Iterator[tuple[int, int, str]]:
+def unknown_event_types(counts_by_kind: Mapping[int, int]) -> Iterator[tuple[int, int, str]]:
     """Yield the payload field, the number of events and the name of each unknown event type of calls and NVTX events.
 
-    The argument ``counts`` maps each kind of events, as ``event_kind`` computes it, to the number of its events.
+    The argument ``counts_by_kind`` maps the number that ``event_kind`` computes to the number of events of this kind.
     """
-    for kind, number in counts.items():
+    for kind, number in counts_by_kind.items():
         if kind in (entries.GENERIC, entries.UNKNOWN):
             continue
         payload, event_type = entries.split_event_kind(kind)

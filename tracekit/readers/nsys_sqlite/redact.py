@@ -93,7 +93,7 @@ def write_redacted(source: Source, target: Path, key: bytes | None = None) -> di
         UnsupportedVersionError: The strings of the export are not UTF-8.
         TracekitError: The export contains SQL that would run during redaction, or the file changed while it was read.
     """
-    with _convert_errors(source), _copy_to_temporary_database(source) as (db, version):
+    with _convert_sqlite_errors(source), _copy_to_temporary_database(source) as (db, version):
         counts = _RedactedExport(db, source, key).redact()
         db.execute("VACUUM INTO ?", (target.absolute().as_uri(),))
         with _writable_database(target.absolute().as_uri() + "?mode=rw") as copy:
@@ -109,7 +109,7 @@ def count_private_values(source: Source) -> dict[str, int]:
         UnsupportedVersionError: The strings of the export are not UTF-8.
         TracekitError: The export contains SQL that would run during redaction, or the file changed while it was read.
     """
-    with _convert_errors(source), _copy_to_temporary_database(source) as (db, _):
+    with _convert_sqlite_errors(source), _copy_to_temporary_database(source) as (db, _):
         return _RedactedExport(db, source, None).redact()
 
 
@@ -148,7 +148,7 @@ def _writable_database(uri: str) -> Iterator[sqlite3.Connection]:
 
 
 @contextlib.contextmanager
-def _convert_errors(source: Source) -> Iterator[None]:
+def _convert_sqlite_errors(source: Source) -> Iterator[None]:
     """Return a context manager that converts errors of SQLite to errors of tracekit or the operating system.
 
     An error becomes an ``OSError`` if the copy cannot be written, and a ``CorruptTraceError`` about the export
@@ -186,13 +186,13 @@ class _RedactedExport:
             self._redact_settings(table)
         self._redact_properties()
         self._redact_devices()
-        self._redact_infiniband()
+        self._redact_infiniband_devices()
         self._redact_environments()
         self._redact_outputs()
         self._redact_processes()
         self._redact_paths()
-        self.strings.collect_names()
-        self.strings.overwrite(self.redaction.matcher())
+        self.strings.collect_private_names()
+        self.strings.overwrite_private_values(self.redaction.build_matcher())
         if self.db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'").fetchone():
             self.db.execute("DELETE FROM sqlite_stat4")
         self.db.execute("COMMIT")
@@ -236,7 +236,7 @@ class _RedactedExport:
             named = "name = CAST(? AS TEXT)"
             if name == b"DEVICE_ID":
                 self._update_column(table, "value", named, self._redact_device, (name,))
-            elif kind := _setting_kind((name or b"").decode("utf-8", "replace")):
+            elif kind := _private_kind_of_setting((name or b"").decode("utf-8", "replace")):
                 self._redact_column(kind, table, "value", named, (name,))
 
     def _redact_properties(self) -> None:
@@ -263,7 +263,7 @@ class _RedactedExport:
             if self._has_columns(table, column):
                 self._update_column(table, column, "TRUE", self._redact_device)
 
-    def _redact_infiniband(self) -> None:
+    def _redact_infiniband_devices(self) -> None:
         """Replace the names and globally unique ids of InfiniBand devices. Equal ids get equal replacements."""
         for column in _NETWORK_NAMES:
             if self._has_columns("NET_IB_DEVICE_INFO", column):
@@ -285,7 +285,7 @@ class _RedactedExport:
             self.redaction.counts[ADDRESS] += done.rowcount
 
     def _redact_device(self, name: bytes) -> bytes:
-        return name if is_local_device(name) else self.redaction.replace(HOST, name)
+        return name if is_local_device(name) else self.redaction.replace_value(HOST, name)
 
     def _redact_environments(self) -> None:
         """Replace the strings that contain the environment variables of processes with empty strings."""
@@ -293,7 +293,7 @@ class _RedactedExport:
             self._update_column("StringIds", "value", "instr(value, '=')", self._redact_environment)
 
     def _redact_environment(self, text: bytes) -> bytes:
-        return self.redaction.replace(ENVIRONMENT, text) if is_environment(text) else text
+        return self.redaction.replace_value(ENVIRONMENT, text) if is_environment(text) else text
 
     def _redact_outputs(self) -> None:
         """Replace the recorded output of the profiled programs with empty strings."""
@@ -311,7 +311,7 @@ class _RedactedExport:
     def _shorten_name(self, name: bytes) -> bytes:
         shortened = program_name(name)
         if shortened != name:
-            self.redaction.replace(COMMAND, name)
+            self.redaction.replace_value(COMMAND, name)
         return shortened
 
     def _redact_paths(self) -> None:
@@ -322,7 +322,7 @@ class _RedactedExport:
 
     def _redact_column(self, kind: str, table: str, column: str, where: str, parameters: Sequence[bytes] = ()) -> None:
         """Replace the values of a column, which are private values of one kind, in rows that match a SQL condition."""
-        self._update_column(table, column, where, lambda value: self.redaction.replace(kind, value), parameters)
+        self._update_column(table, column, where, lambda value: self.redaction.replace_value(kind, value), parameters)
 
     def _update_column(
         self, table: str, column: str, where: str, change: Callable[[bytes], bytes], parameters: Sequence[bytes] = ()
@@ -338,6 +338,6 @@ class _RedactedExport:
         )
 
 
-def _setting_kind(name: str) -> str | None:
+def _private_kind_of_setting(name: str) -> str | None:
     """Return the kind of private values that a setting holds, or None if its values are not private."""
     return next((kind for kind, pattern in _SETTINGS if re.search(pattern, name)), None)

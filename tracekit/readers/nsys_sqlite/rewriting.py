@@ -78,19 +78,19 @@ class StringColumns:
         self._max_values = self._values_left = MIN_VALUES + VALUES_PER_BYTE * size
         self.tables = [self._searched_table(name) for name in self.columns]
 
-    def collect_names(self) -> None:
+    def collect_private_names(self) -> None:
         """Collect private names from environment variables and paths of home folders in all strings."""
         for table in self.tables:
             for column in table.columns:
                 for batch in self._string_batches(table, column):
-                    offsets = environment_candidates(_join_batch(batch), include_homes=True)
+                    offsets = environment_candidates(_join_values_of_batch(batch), include_homes=True)
                     for _, text, _ in _values_at_offsets(batch, ((offset, 0) for offset in offsets)):
                         self.redaction.collect_names(PATH, text)
                         start = environment_start(text)
                         if start is not None:
                             self.redaction.collect_names(ENVIRONMENT, text[start:])
 
-    def overwrite(self, matcher: PrivateValueMatcher) -> None:
+    def overwrite_private_values(self, matcher: PrivateValueMatcher) -> None:
         """Overwrite private names, and values in private formats, such as UUIDs, in all strings."""
         for table in self.tables:
             for column in table.columns:
@@ -98,9 +98,12 @@ class StringColumns:
                     self._overwrite_row_by_row(table, column, matcher)
                     continue
                 for batch in self._string_batches(table, column):
-                    spans = matcher.candidates(_join_batch(batch))
+                    spans = matcher.candidates(_join_values_of_batch(batch))
                     chosen = _values_at_offsets(batch, ((start, bits) for start, _, bits in spans))
-                    changed = ((row, text, self.redaction.overwrite(matcher, text, bits)) for row, text, bits in chosen)
+                    changed = (
+                        (row, text, self.redaction.overwrite_private_values(matcher, text, bits))
+                        for row, text, bits in chosen
+                    )
                     self._update_column(table, column, [(row, after) for row, text, after in changed if after != text])
 
     def _update_column(self, table: _SearchedTable, column: str, values: list[_Value]) -> None:
@@ -114,7 +117,7 @@ class StringColumns:
 
     def _overwrite_row_by_row(self, table: _SearchedTable, column: str, matcher: PrivateValueMatcher) -> None:
         """Overwrite the private values in a column of a table without rowids, one string at a time."""
-        self.db.create_function("changed", 1, lambda value: self.redaction.overwrite(matcher, value))
+        self.db.create_function("changed", 1, lambda value: self.redaction.overwrite_private_values(matcher, value))
         name = quote_identifier(column)
         self.db.execute(
             f"""UPDATE {quote_identifier(table.name)} SET {name} = CASE typeof({name})
@@ -140,10 +143,10 @@ class StringColumns:
             batch.append(row)
             size += len(row[1])
             if size >= BATCH:
-                self._deduct_bytes(size)
+                self._deduct_searched_bytes(size)
                 yield batch
                 batch, size = [], 0
-        self._deduct_bytes(size)
+        self._deduct_searched_bytes(size)
         if batch:
             yield batch
 
@@ -167,7 +170,7 @@ class StringColumns:
         has_value_columns = "".join(f", max(+{quote_identifier(c)} COLLATE BINARY > '')" for c in self.columns[name])
         sql = f"SELECT count(*){has_value_columns} FROM {quote_identifier(name)} NOT INDEXED"  # noqa: S608 - quoted
         rows, *has_values = self.db.execute(sql).fetchone()
-        self._deduct_values(rows * len(has_values))
+        self._deduct_searched_values(rows * len(has_values))
         listed = self.db.execute("SELECT name FROM pragma_table_xinfo(?)", (name,))
         used_names = {c.decode().lower() for (c,) in listed}
         free = (n for n in ("rowid", "_rowid_", "oid") if n not in used_names)
@@ -184,7 +187,7 @@ class StringColumns:
             return False
         return True
 
-    def _deduct_values(self, values: int) -> None:
+    def _deduct_searched_values(self, count: int) -> None:
         """Subtract from the number of values that may still be searched.
 
         The number is limited because a row of many nulls takes only a few bytes of the file.
@@ -192,7 +195,7 @@ class StringColumns:
         Raises:
             CorruptTraceError: The limit is exceeded.
         """
-        self._values_left -= values
+        self._values_left -= count
         if self._values_left < 0:
             raise CorruptTraceError(
                 f"cannot be redacted: its columns that may hold strings have more than {self._max_values} values in "
@@ -201,7 +204,7 @@ class StringColumns:
                 hint=EXPORT_AGAIN,
             )
 
-    def _deduct_bytes(self, size: int) -> None:
+    def _deduct_searched_bytes(self, size: int) -> None:
         self._bytes_left -= size
         if self._bytes_left < 0:
             raise CorruptTraceError(
@@ -251,7 +254,7 @@ def _is_allowed_statement(sql: bytes) -> bool:
     return b"||" not in body and b"->" not in body and calls <= _ALLOWED_WORDS
 
 
-def _join_batch(batch: list[_Value]) -> bytes:
+def _join_values_of_batch(batch: list[_Value]) -> bytes:
     """Return all strings and blobs of a batch in one byte string, separated by zero bytes."""
     return b"\0".join([text for _, text in batch])
 
@@ -263,7 +266,7 @@ def _values_at_offsets(batch: list[_Value], offsets: Iterable[tuple[int, int]]) 
 
     Args:
         batch: The values.
-        offsets: Ascending offsets in the result of ``_join_batch``, each with a bit mask.
+        offsets: Ascending offsets in the result of ``_join_values_of_batch``, each with a bit mask.
     """
     bits_by_value: dict[int, int] = {}
     ends: list[int] = []

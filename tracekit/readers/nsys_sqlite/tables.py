@@ -22,7 +22,7 @@ class ExportTables(Database):
 
     chunked_columns = frozenset({"jsonText", blobs.COLUMN})
 
-    def batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
+    def read_batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
         """Read columns of several tables, with one batch per request.
 
         Yields:

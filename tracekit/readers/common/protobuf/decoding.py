@@ -128,8 +128,8 @@ def decode(
     rows = max(1, min(MAX_ROWS, SCRATCH_BYTES // (_MESSAGE_BYTES + _FIELD_BYTES * len(numbers))))
     for first in range(0, len(starts), rows):
         part = slice(first, min(first + rows, len(starts)))
-        collector.add(part, _DecodedBatch(buffer, numbers, starts[part], stops[part], span_field))
-    return collector.fields()
+        collector.add_batch(part, _DecodedBatch(buffer, numbers, starts[part], stops[part], span_field))
+    return collector.decoded_fields()
 
 
 def decode_varints(buffer: Buffer, offsets: Int64Array) -> tuple[UInt64Array, Int64Array]:
@@ -191,7 +191,7 @@ class _FieldCollector:
         self._fields: dict[int, Field] = {}
         self._counts = [0] * len(numbers)
 
-    def add(self, rows: slice, batch: _DecodedBatch) -> None:
+    def add_batch(self, rows: slice, batch: _DecodedBatch) -> None:
         """Copy the fields of a decoded batch into the arrays of all messages.
 
         Args:
@@ -201,7 +201,7 @@ class _FieldCollector:
         kinds = batch.kinds.tolist()
         for slot, count in enumerate(batch.counts.tolist()):
             if count:
-                field = self._field_of_slot(slot, kinds[slot])
+                field = self._field_at_index(slot, kinds[slot])
                 present = batch.present[slot]
                 everywhere = count == len(present)
                 field.values[rows] = (
@@ -213,28 +213,28 @@ class _FieldCollector:
                     field.valid[rows] = present
                 self._counts[slot] += count
 
-    def fields(self) -> dict[int, Field]:
+    def decoded_fields(self) -> dict[int, Field]:
         """Return the fields that occur in any message, by field number."""
         for slot, number in enumerate(self._numbers):
             if self._counts[slot] == self._rows:
                 self._fields[number].valid = None
         return self._fields
 
-    def _field_of_slot(self, slot: int, kinds: int) -> Field:
-        """Return the field with a given index in ``numbers``. The first call allocates its arrays.
+    def _field_at_index(self, index: int, wire_types: int) -> Field:
+        """Return the field whose number has a given index among the requested numbers, allocating its arrays if needed.
 
         Args:
-            slot: Index of the field number in ``numbers``.
-            kinds: Bit mask of the wire types with which the field occurs in a batch.
+            index: Index of the field number among the requested numbers.
+            wire_types: Bit mask of the wire types with which the field occurs in a batch.
         """
-        number = self._numbers[slot]
-        delimited = kinds == 1 << DELIMITED
+        number = self._numbers[index]
+        delimited = wire_types == 1 << DELIMITED
         field = self._fields.get(number)
         if field is None:
             stops = np.zeros(self._rows, np.int64) if delimited else None
             field = Field(np.zeros(self._rows, np.uint64), stops, np.zeros(self._rows, np.bool_))
             self._fields[number] = field
-        if (field.stops is not None) != delimited or (kinds >> DELIMITED & 1) != delimited:
+        if (field.stops is not None) != delimited or (wire_types >> DELIMITED & 1) != delimited:
             raise Damage(f"field {number} holds both numbers and bytes")
         return field
 

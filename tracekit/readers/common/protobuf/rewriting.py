@@ -103,7 +103,7 @@ def field_span_at(data: bytes, view: memoryview, offset: int) -> FieldSpan:
     return FieldSpan(key >> 3, kind, offset, start, stop)
 
 
-def message_edit(edits: Mapping[int, Edit]) -> Edit:
+def message_editor(edits: Mapping[int, Edit]) -> Edit:
     """Return a function that edits length-delimited fields of an encoded message.
 
     Args:

@@ -121,7 +121,7 @@ class PrivateValueMatcher:
         Raises:
             TooManyCandidates: There are more possible matches than the maximum.
         """
-        starts = self._all_search_strings.find_starts(data)
+        starts = self._all_search_strings.find_string_starts(data)
         _check_candidate_count(len(starts), max_candidates)
         prefiltered = list(_prefilter_candidates(data, max_candidates))
         escaped = [match.span() for match in _limit_matches(_ESCAPE.finditer(data), max_candidates)]
@@ -177,7 +177,7 @@ class PrivateValueMatcher:
         for start in self._literal_starts(low):
             if start < after:
                 continue
-            for literal in self._literal_strings.matches_at(low, start):
+            for literal in self._literal_strings.strings_at_offset(low, start):
                 end, is_name = start + len(literal), literal not in self._values
                 if len(literal) >= min_length and _is_separate_word(text, start, end, is_name, letters):
                     out[start:end] = FILL * (end - start)
@@ -185,12 +185,12 @@ class PrivateValueMatcher:
                     break
         return bytes(out)
 
-    def _literal_starts(self, low: bytes) -> list[int]:
+    def _literal_starts(self, lower_text: bytes) -> list[int]:
         """Return the ascending offsets in a lower-case string at which a name or value may begin."""
-        data = np.frombuffer(low, np.uint8)
+        data = np.frombuffer(lower_text, np.uint8)
         pairs = data[:-1].astype(np.uint16) << 8 | data[1:]
         starts: list[int] = np.flatnonzero(self._pairs[pairs]).tolist()
-        return starts if len(starts) <= _MANY_STARTS else self._literal_strings.find_starts(low)
+        return starts if len(starts) <= _MANY_STARTS else self._literal_strings.find_string_starts(lower_text)
 
     def _redact_printable(self, run: bytes, kinds: set[str]) -> bytes:
         """Overwrite private values in consecutive printable bytes of binary data.
@@ -232,7 +232,7 @@ class PrivateValueMatcher:
         pattern_bits = self._all_search_strings.pattern_bits
         for start in starts:
             held, end = 0, start
-            for string in self._all_search_strings.matches_at(low, start):
+            for string in self._all_search_strings.strings_at_offset(low, start):
                 confirmed = _confirmed_patterns(pattern_bits[string], data, start)
                 if confirmed:
                     held, end = held | confirmed, max(end, start + len(string))
@@ -254,9 +254,9 @@ class PrivateValueMatcher:
                 yield start, end, ALL_PATTERNS
 
     def _contains_candidate(self, data: bytes) -> bool:
-        """Return whether a short byte string contains a search string or a match of a prefilter."""
+        """Return whether a short byte string contains a search string, or a match of the prefilter of a pattern."""
         low = data.lower()
-        has_string = any(self._all_search_strings.matches_at(low, start) for start in range(len(low)))
+        has_string = any(self._all_search_strings.strings_at_offset(low, start) for start in range(len(low)))
         return has_string or any(prefilter.search(data) for prefilter, _ in PREFILTERS)
 
 
@@ -294,7 +294,7 @@ def environment_candidates(data: bytes, max_candidates: int | None = None, *, in
     """
     if not include_homes and not any(name in data for name in environments.ALMOST_ALWAYS_SET):
         return []
-    starts = _environment_search_strings(include_homes=include_homes).find_starts(data)
+    starts = _environment_search_strings(include_homes=include_homes).find_string_starts(data)
     _check_candidate_count(len(starts), max_candidates)
     return starts
 
@@ -394,7 +394,7 @@ def _lower_case_spellings(name: bytes) -> Iterator[bytes]:
 
 
 def _interleave_zeros(text: bytes) -> bytes:
-    """Return an ASCII string with a zero byte between its characters.
+    """Return an ASCII string with a zero byte between its characters, as it occurs in UTF-16.
 
     Both byte orders of UTF-16 contain these bytes, with a further zero byte before or after them.
     """

@@ -77,25 +77,25 @@ class Pattern:
         return self.expression.sub(lambda match: self.overwrite(match, pseudonyms), text)
 
 
-def overwrite_text(text: bytes) -> bytes:
+def overwrite_with_x(text: bytes) -> bytes:
     """Return a string of the same length that consists of the letter ``x``."""
     return FILL * len(text)
 
 
-def _overwrite_match(match: re.Match[bytes], _: Pseudonyms) -> bytes:
-    return overwrite_text(match[0])
+def _overwrite_match(match: re.Match[bytes], _pseudonyms: Pseudonyms) -> bytes:
+    return overwrite_with_x(match[0])
 
 
-def _overwrite_words(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+def _overwrite_words(match: re.Match[bytes], _pseudonyms: Pseudonyms) -> bytes:
     """Replace each letter and digit of a match with ``x``, but leave the separators between them unchanged."""
     return re.sub(rb"[\w\x80-\xff]", FILL, match[0])
 
 
-def _overwrite_last_group(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+def _overwrite_last_group(match: re.Match[bytes], _pseudonyms: Pseudonyms) -> bytes:
     """Replace each byte of the last capture group of a match with ``x``, and leave all other bytes unchanged."""
     group = match.lastindex or 0
     start, end = (place - match.start() for place in match.span(group))
-    return match[0][:start] + overwrite_text(match[group]) + match[0][end:]
+    return match[0][:start] + overwrite_with_x(match[group]) + match[0][end:]
 
 
 _HEX = re.compile(rb"[0-9A-Fa-f]")
@@ -150,7 +150,7 @@ _ASSIGNMENTS = Pattern(
 _CREDENTIALS = Pattern(
     SECRET,
     re.compile(rb"://[^\s/@:\"'<>]{1,256}(?::[^\s/@\"'<>]{0,1024})?@"),
-    lambda match, _: b"://" + overwrite_text(match[0][3:-1]) + b"@",
+    lambda match, _: b"://" + overwrite_with_x(match[0][3:-1]) + b"@",
     prefilters=((b":", rb"//[^\s/@\"'<>]{1,1281}@"),),
 )
 
@@ -179,7 +179,7 @@ _PORT_AFTER = re.compile(rb":\d{1,5}(?!\d)|/\d{1,2}(?!\d)|%\w")
 _LARGE_OCTET, _LARGE_OCTETS = 100, 2
 
 
-def _overwrite_ipv4(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+def _overwrite_ipv4(match: re.Match[bytes], _pseudonyms: Pseudonyms) -> bytes:
     """Overwrite an IPv4 address, unless it is special, such as 127.0.0.1, or may be a version number, such as 1.2.3.4.
 
     Addresses and version numbers are distinguished by the size of the numbers and by the bytes around them.
@@ -201,7 +201,7 @@ _IPV4 = Pattern(
 _IPV6_GROUPS = 8
 
 
-def _overwrite_ipv6(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+def _overwrite_ipv6(match: re.Match[bytes], _pseudonyms: Pseudonyms) -> bytes:
     """Overwrite the digits of an IPv6 address. A match with too few groups, such as a time, is returned unchanged."""
     is_complete = b"::" in match[0] or match[0].count(b":") == _IPV6_GROUPS - 1
     return _HEX.sub(FILL, match[0]) if is_complete else match[0]
@@ -216,7 +216,7 @@ _IPV6 = Pattern(
 )
 
 
-def _overwrite_hardware_address(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+def _overwrite_hardware_address(match: re.Match[bytes], _pseudonyms: Pseudonyms) -> bytes:
     """Overwrite the digits of a hardware address.
 
     An address that consists only of ``0`` or only of ``f``, and decimal digits with hyphens, are returned unchanged.
@@ -238,13 +238,13 @@ _HARDWARE = Pattern(
 _PCI = Pattern(
     BUS,
     re.compile(rb"(?<![0-9a-f:])(?:[0-9a-f]{4}){1,2}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](?![0-9a-f])", re.IGNORECASE),
-    lambda match, pseudonyms: pseudonyms.pci_address(match[0]),
+    lambda match, pseudonyms: pseudonyms.pci_address_pseudonym(match[0]),
     prefilters=((b":", _PAIR + rb":" + _PAIR + rb"\.[0-7]"),),
 )
 _UUIDS = Pattern(
     IDENTIFIER,
     re.compile(rb"(?<![0-9a-f])[0-9a-f]{8}([-_])(?:[0-9a-f]{4}\1){3}[0-9a-f]{12}(?![0-9a-f])", re.IGNORECASE),
-    lambda match, pseudonyms: pseudonyms.uuid(match[0]),
+    lambda match, pseudonyms: pseudonyms.uuid_pseudonym(match[0]),
     prefilters=((b"-", (_FOUR + rb"-") * 3), (b"_", (_FOUR + rb"_") * 3)),
 )
 _CONTAINERS = Pattern(
@@ -275,7 +275,7 @@ _HOMES = Pattern(
 
 def _overwrite_account(name: bytes) -> bytes:
     """Overwrite the name of a user account, unless it is common, such as ``root``."""
-    return name if name.lower() in COMMON else overwrite_text(name)
+    return name if name.lower() in COMMON else overwrite_with_x(name)
 
 
 _ROOTS = (
@@ -302,7 +302,7 @@ def overwrite_private_folders(path: bytes, separators: bytes = b"/") -> bytes:
     for at in range(0, len(parts), 2):
         is_file = at == last and (_FILE_NAME.fullmatch(parts[at]) or before in _PROGRAM_FOLDERS)
         if len(parts[at]) > 1 and not is_file and not is_known_folder(parts[at]):
-            parts[at] = overwrite_text(parts[at])
+            parts[at] = overwrite_with_x(parts[at])
     return b"".join(parts)
 
 
@@ -340,10 +340,10 @@ _WINDOWS_PATHS = Pattern(
 # Environments
 
 
-def _overwrite_environment(match: re.Match[bytes], _: Pseudonyms) -> bytes:
-    """Overwrite a match from the offset at which a process environment starts in it."""
+def _overwrite_environment(match: re.Match[bytes], _pseudonyms: Pseudonyms) -> bytes:
+    """Overwrite the part of a match from the start of the process environment in it to the end of the match."""
     start = environments.environment_start(match[0])
-    return match[0] if start is None else match[0][:start] + overwrite_text(match[0][start:])
+    return match[0] if start is None else match[0][:start] + overwrite_with_x(match[0][start:])
 
 
 _ENVIRONMENTS = Pattern(
@@ -360,7 +360,7 @@ HOME_FOLDER, HOME_SEARCH_STRINGS = _HOMES.expression, _HOMES.search_strings
 
 
 def _join_prefilters() -> tuple[tuple[re.Pattern[bytes], int], ...]:
-    """Join the prefilters that begin with the same byte into one regular expression per byte.
+    """Join the prefilters of all patterns that begin with the same byte into one regular expression per byte.
 
     A search for a joined expression is fast, because the regular expression engine first looks for the fixed byte.
 

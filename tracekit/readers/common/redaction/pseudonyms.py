@@ -31,7 +31,7 @@ class Pseudonyms:
         self._key = hashlib.blake2b(key).digest() if key else secrets.token_bytes(64)
         self._devices: dict[bytes, int] = {}
 
-    def host(self, name: bytes) -> bytes:
+    def host_pseudonym(self, name: bytes) -> bytes:
         """Return the pseudonym of a host name: ``redacted-`` and 12 hexadecimal digits.
 
         An empty name or a pseudonym is returned unchanged.
@@ -40,17 +40,17 @@ class Pseudonyms:
             return name
         return _HOST_START + self._keyed_hash(b"host", name.lower())[:6].hex().encode()
 
-    def uuid(self, text: bytes) -> bytes:
+    def uuid_pseudonym(self, text: bytes) -> bytes:
         """Return the pseudonym of a UUID that is written with hyphens or underscores.
 
         The nil UUID is returned unchanged.
         """
-        value = self.pseudonymous_uuid(bytes.fromhex(re.sub(rb"[-_]", b"", text).decode()))
+        value = self.binary_uuid_pseudonym(bytes.fromhex(re.sub(rb"[-_]", b"", text).decode()))
         digits = iter(value.hex())
         pseudonym = "".join(chr(c) if c in b"-_" else next(digits) for c in text).encode()
         return pseudonym.upper() if text.isupper() else pseudonym
 
-    def pseudonymous_uuid(self, value: bytes) -> bytes:
+    def binary_uuid_pseudonym(self, value: bytes) -> bytes:
         """Return the pseudonym of a UUID that is given as 16 bytes.
 
         The pseudonym is a UUID of version 8 that begins with six zero bytes. A value that already begins with six zero
@@ -63,27 +63,27 @@ class Pseudonyms:
         pseudonym[8] = 0x80 | pseudonym[8] & 0x3F
         return bytes(pseudonym)
 
-    def pci_address(self, location: bytes) -> bytes:
+    def pci_address_pseudonym(self, address: bytes) -> bytes:
         """Return the pseudonym of a PCI address.
 
         All digits of the PCI domain are replaced with ``f``, the bus and device numbers are replaced with other
         numbers, and the function number is unchanged.
         """
-        parts = _BUS.fullmatch(location)
+        parts = _BUS.fullmatch(address)
         if parts is None or not parts[1].strip(b"fF"):
-            return location
-        number = self._device_number(b":".join((parts[1].lstrip(b"0"), *parts.group(2, 3))).lower())
+            return address
+        number = self._pseudonymous_device_number(b":".join((parts[1].lstrip(b"0"), *parts.group(2, 3))).lower())
         return b"%b:%02x:%02x.%b" % (b"f" * len(parts[1]), number >> 5, number & 31, parts[4])
 
-    def _device_number(self, location: bytes) -> int:
+    def _pseudonymous_device_number(self, device: bytes) -> int:
         """Return the number that replaces the bus and device of a PCI address. Each device gets a different number."""
-        if location not in self._devices:
-            number = int.from_bytes(self._keyed_hash(b"bus", location)[:2], "big") % _DEVICES
+        if device not in self._devices:
+            number = int.from_bytes(self._keyed_hash(b"bus", device)[:2], "big") % _DEVICES
             used = set(self._devices.values())
             while number in used and len(used) < _DEVICES:
                 number = (number + 1) % _DEVICES
-            self._devices[location] = number
-        return self._devices[location]
+            self._devices[device] = number
+        return self._devices[device]
 
     def _keyed_hash(self, purpose: bytes, value: bytes) -> bytes:
         return hashlib.blake2b(value, key=self._key, person=purpose).digest()

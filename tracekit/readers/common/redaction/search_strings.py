@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 _TO_ASCII = bytes(range(0x80)) + b"\1" * 0x80
 _MAX_SEARCHED_BYTES = 32
-"""Maximum number of leading bytes of a string to search for. ``matches_at`` compares the remaining bytes."""
+"""Maximum number of leading bytes of a string to search for. ``strings_at_offset`` compares the remaining bytes."""
 
 
 class SearchStrings:
@@ -40,11 +40,11 @@ class SearchStrings:
             {string[:_MAX_SEARCHED_BYTES].translate(_TO_ASCII).decode("ascii") for string in pattern_bits}
         )
 
-    def find_starts(self, data: bytes) -> list[int]:
+    def find_string_starts(self, data: bytes) -> list[int]:
         """Return the ascending offsets in data at which one of the strings may begin, ignoring case.
 
-        Only the leading bytes of the strings are compared, and all non-ASCII bytes are treated as equal. ``matches_at``
-        compares whole strings.
+        Only the leading bytes of the strings are compared, and all non-ASCII bytes are treated as equal.
+        ``strings_at_offset`` compares whole strings.
         """
         import polars as pl
 
@@ -52,9 +52,9 @@ class SearchStrings:
         offsets = text.str.find_many(self._patterns, ascii_case_insensitive=True, overlapping=True)
         return [] if not len(offsets[0]) else sorted(set(offsets[0].to_list()))
 
-    def matches_at(self, low: bytes, start: int) -> list[bytes]:
+    def strings_at_offset(self, lower_data: bytes, offset: int) -> list[bytes]:
         """Return the strings that occur at an offset of lower-case data, longest first."""
-        data = low[start : start + self._longest]
+        data = lower_data[offset : offset + self._longest]
         i = bisect_right(self._ordered, data) - 1
         string = self._ordered[i] if i >= 0 else None
         matches: list[bytes] = []

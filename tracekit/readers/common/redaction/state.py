@@ -86,13 +86,13 @@ class Redaction:
         self._values: set[bytes] = set()
         self._variables = 0
 
-    def replace(self, kind: str, value: bytes) -> bytes:
+    def replace_value(self, kind: str, value: bytes) -> bytes:
         """Return the replacement of a private value. The value is counted, and the names in it are collected.
 
         The replacement of a host name is a pseudonym. All other values are replaced with empty bytes. A value that was
         already replaced is returned unchanged and is not counted.
         """
-        replacement = self.pseudonyms.host(value) if kind == HOST else b""
+        replacement = self.pseudonyms.host_pseudonym(value) if kind == HOST else b""
         if replacement == value:
             return value
         self.collect_names(kind, value)
@@ -104,7 +104,7 @@ class Redaction:
 
         A value with another length, or a value that is already a pseudonym, is returned unchanged and is not counted.
         """
-        replacement = self.pseudonyms.pseudonymous_uuid(value)
+        replacement = self.pseudonyms.binary_uuid_pseudonym(value)
         self.counts[IDENTIFIER] += replacement != value
         return replacement
 
@@ -130,13 +130,13 @@ class Redaction:
         elif kind == USER:
             self._collect_user(value)
         elif kind == ENVIRONMENT:
-            self._collect_from_environment(value)
+            self._collect_names_from_environment(value)
         elif kind == COMMAND:
-            self._collect_from_command(value)
+            self._collect_names_from_command(value)
         elif kind == PATH:
             self._collect_home_users(value)
 
-    def matcher(self) -> PrivateValueMatcher:
+    def build_matcher(self) -> PrivateValueMatcher:
         """Return a matcher for the names and values collected so far.
 
         Raises:
@@ -151,7 +151,9 @@ class Redaction:
             )
         return matcher
 
-    def overwrite(self, matcher: PrivateValueMatcher, text: bytes, pattern_mask: int = ALL_PATTERNS) -> bytes:
+    def overwrite_private_values(
+        self, matcher: PrivateValueMatcher, text: bytes, pattern_mask: int = ALL_PATTERNS
+    ) -> bytes:
         """Return a string or binary data in which the private values are overwritten.
 
         For each kind of private value in the string, the count of the kind is increased by 1.
@@ -165,7 +167,7 @@ class Redaction:
         self.counts.update(kinds)
         return redacted
 
-    def _collect_from_environment(self, text: bytes) -> None:
+    def _collect_names_from_environment(self, text: bytes) -> None:
         for name, value in environments.environment_variables(text):
             self._variables += 1
             if self._variables > MAX_VARIABLES:
@@ -183,9 +185,9 @@ class Redaction:
             elif _SECRET_VARIABLE.search(name):
                 self._collect_secret(value)
             elif not _SOFTWARE_VARIABLE.fullmatch(name):
-                self._collect_from_variable(value)
+                self._collect_names_from_variable(value)
 
-    def _collect_from_variable(self, value: bytes) -> None:
+    def _collect_names_from_variable(self, value: bytes) -> None:
         """Collect private values from the value of an environment variable.
 
         The value may be a list, as in ``PATH``. An element that is an absolute path is collected if it has private
@@ -200,9 +202,9 @@ class Redaction:
                 and not _COMMON_VALUE.fullmatch(part)
                 and not _has_only_technical_words(part)
             ):
-                self._collect_value(part)
+                self._collect_private_value(part)
 
-    def _collect_from_command(self, value: bytes) -> None:
+    def _collect_names_from_command(self, value: bytes) -> None:
         self._collect_home_users(value)
         for secret in _SECRET_ARGUMENT.findall(value):
             self._collect_secret(secret)
@@ -215,7 +217,7 @@ class Redaction:
         parts = [p for p in path.strip(b"/").split(b"/") if p]
         is_common = _SYSTEM_FOLDER.match(path) or all(is_known_folder(p) for p in parts)
         if len(parts) >= _MANY_PARTS and not is_common:
-            self._collect_value(path.rstrip(b"/"))
+            self._collect_private_value(path.rstrip(b"/"))
 
     def _collect_home_users(self, value: bytes) -> None:
         for match in HOME_FOLDER.finditer(value):
@@ -248,9 +250,9 @@ class Redaction:
         value = value.strip()
         number = value.isdigit() and len(value) < _SHORTEST_VALUE
         if len(value) >= _SHORTEST_SECRET and not number and not _has_only_technical_words(value):
-            self._collect_value(value)
+            self._collect_private_value(value)
 
-    def _collect_value(self, value: bytes) -> None:
+    def _collect_private_value(self, value: bytes) -> None:
         value = value.strip()[:_LONGEST_VALUE]
         if value.strip(b"xX"):
             self._values.add(value)

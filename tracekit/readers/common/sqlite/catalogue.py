@@ -105,10 +105,10 @@ def read_schema(file: PageFile) -> Schema:
     entries: list[Entry] = []
     overflow: list[int] = []
     size = 0
-    for run in trees.split_runs(tree, file.page_size):
+    for run in trees.split_into_page_runs(tree, file.page_size):
         block = file.read(run.pages)
         cells = trees.find_cells(file, block, run)
-        size += trees.summarize_run(file, block, cells, run).payload
+        size += trees.summarize_page_run(file, block, cells, run).payload
         if size > MAX_BYTES or len(entries) + len(cells.rowids) > MAX_ENTRIES:
             raise Damage(
                 f"its schema has more than {MAX_BYTES} bytes or {MAX_ENTRIES} entries, which tracekit does not support"
@@ -126,17 +126,17 @@ def read_schema(file: PageFile) -> Schema:
     return Schema(entries, tree, np.array(overflow, np.int64))
 
 
-def _assemble_record(file: PageFile, local: bytes, size: int, on_leaf: int) -> tuple[bytes, list[int]]:
+def _assemble_record(file: PageFile, leaf_bytes: bytes, size: int, leaf_size: int) -> tuple[bytes, list[int]]:
     """Return the bytes of a record that begins on a leaf page, and the numbers of its overflow pages.
 
     Args:
         file: The pages of the file.
-        local: Bytes of the record on its leaf page, followed by the number of the first overflow page.
+        leaf_bytes: Bytes of the record on its leaf page, followed by the number of the first overflow page.
         size: Size of the whole record in bytes.
-        on_leaf: Number of bytes of the record that are on its leaf page.
+        leaf_size: Number of bytes of the record that are on its leaf page.
     """
-    parts, pages = [local[:on_leaf]], []
-    page, left = int.from_bytes(local[on_leaf : on_leaf + _NEXT_PAGE_BYTES], "big"), size - on_leaf
+    parts, pages = [leaf_bytes[:leaf_size]], []
+    page, left = int.from_bytes(leaf_bytes[leaf_size : leaf_size + _NEXT_PAGE_BYTES], "big"), size - leaf_size
     while left:
         if not 1 < page <= file.count:
             raise Damage(f"its schema refers to page {page}, but the file has only the pages 1 to {file.count}")

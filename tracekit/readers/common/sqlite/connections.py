@@ -116,7 +116,7 @@ class ConnectionPool:
         connection.text_factory = lambda b: b.decode("utf-8", "replace")
         connection.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, MAX_COLUMNS)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(self._size + _SPARE_BYTES, _MOST_BYTES))
-        connection.set_progress_handler(self._limit.deduct, _STEPS_AT_A_TIME)
+        connection.set_progress_handler(self._limit.deduct_executed_instructions, _STEPS_AT_A_TIME)
         self._limit.left = STEPS
         for setting in _SETTINGS:
             connection.execute(f"PRAGMA {setting}")
@@ -162,7 +162,7 @@ class _InstructionLimit:
     def __init__(self) -> None:
         self.left = 0
 
-    def deduct(self) -> int:
+    def deduct_executed_instructions(self) -> int:
         """Subtract the number of instructions since the last call from ``left``. Return 1 if none are left, or 0.
 
         SQLite calls this method each time that the query has executed ``_STEPS_AT_A_TIME`` instructions. It interrupts

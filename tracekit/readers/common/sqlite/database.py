@@ -111,15 +111,15 @@ class Database:
             self._infos = self._column_infos()
         self.columns: Mapping[str, tuple[str, ...]] = {t: tuple(c.name for c in cs) for t, cs in self._infos.items()}
 
-    def count(self, table: str, where: Condition | None = None) -> int:
+    def count_table_rows(self, table: str, where: Condition | None = None) -> int:
         """Return the number of rows of a table that match a filter. The result is 0 if the table is missing.
 
         Raises:
             CorruptTraceError: The table is damaged.
         """
-        return self.counts([(table, where)])[0]
+        return self.count_rows([(table, where)])[0]
 
-    def counts(self, requests: Sequence[tuple[str, Condition | None]]) -> list[int]:
+    def count_rows(self, requests: Sequence[tuple[str, Condition | None]]) -> list[int]:
         """Return the number of matching rows for each pair of a table and a filter. It is 0 for a missing table.
 
         Raises:
@@ -131,7 +131,7 @@ class Database:
             totals |= zip(numbers, self._count_rows(table, [requests[n][1] for n in numbers]), strict=True)
         return list(totals.values())
 
-    def rowid(self, table: str, index: int, where: Condition | None = None) -> int | None:
+    def find_rowid(self, table: str, index: int, where: Condition | None = None) -> int | None:
         """Return the rowid of the row with a given index, counted from 0, among the rows that match a filter.
 
         Return None if fewer rows match.
@@ -148,7 +148,7 @@ class Database:
         The mapping is empty if the table has no rows.
         """
         with self._checked_reading(table):
-            opened = self._table(table)
+            opened = self._checked_table(table)
             opened.check_columns(columns)
             select = ", ".join(map(quote_identifier, columns))
             sql = f"SELECT {select} FROM {quote_identifier(table)} NOT INDEXED ORDER BY {opened.rowid} LIMIT 1"  # noqa: S608 - quoted
@@ -215,13 +215,13 @@ class Database:
             CorruptTraceError: The table is damaged.
         """
         with self._checked_reading(table):
-            opened = self._table(table)
+            opened = self._checked_table(table)
             opened.check_columns([c for c in columns if c != ROWID] + ([] if where is None else [where.column]))
 
-        def read_run(nth: int) -> list[T]:
+        def read_run(run_index: int) -> list[T]:
             with (
                 self._checked_reading(table),
-                contextlib.closing(self._read_run(opened, nth, columns, where)) as batches,
+                contextlib.closing(self._read_page_run(opened, run_index, columns, where)) as batches,
             ):
                 return [convert(batch) for batch in batches]
 
@@ -233,13 +233,13 @@ class Database:
         Only large tables are decoded.
         """
         with self._checked_reading(table):
-            opened = self._table(table)
+            opened = self._checked_table(table)
             return len(opened.runs) > LARGE_RUNS and (column == ROWID or column in opened.decodable)
 
     def max_rows(self, table: str) -> int:
         """Return an upper limit for the number of rows of a table."""
         with self._checked_reading(table):
-            return self._table(table).max_rows()
+            return self._checked_table(table).max_rows()
 
     def wrong_type_error(self, table: str, column: str, expected: str) -> CorruptTraceError:
         """Return the error for a column that holds a value of an unexpected type.
@@ -252,7 +252,7 @@ class Database:
             expected: The expected type, ``integer`` or ``number``.
         """
         with self._checked_reading(table):
-            opened, name, kinds = self._table(table), quote_identifier(column), _EXPECTED[expected]
+            opened, name, kinds = self._checked_table(table), quote_identifier(column), _EXPECTED[expected]
             condition = f"typeof({name}) NOT IN ({kinds}) ORDER BY {opened.rowid} LIMIT 1"
             source = f"{quote_identifier(table)} NOT INDEXED WHERE {condition}"
             rows = self._query_checked_table(opened, f"SELECT {opened.rowid}, typeof({name}) FROM {source}")  # noqa: S608 - quoted
@@ -287,7 +287,7 @@ class Database:
     def _query_checked_table(self, table: SqliteTable, sql: str) -> list[tuple[Any, ...]]:
         """Run a query with a small result on a table, after checking all pages of the table."""
         for nth in range(len(table.runs)):
-            table.summary(nth)
+            table.run_summary(nth)
         return self._connections.query(sql)
 
     def _corrupt_error(self, error: Exception, table: str | None = None) -> CorruptTraceError:
@@ -320,7 +320,7 @@ class Database:
         entries = schema.tables()
         for name in (n for n in entries if n.lower() in catalogue.STATISTICS):
             statistics = SqliteTable(self._file, self._used_pages, entries[name], [])
-            size = sum(statistics.summary(nth).payload for nth in range(len(statistics.runs)))
+            size = sum(statistics.run_summary(nth).payload for nth in range(len(statistics.runs)))
             if size > catalogue.MAX_STATISTICS_BYTES:
                 raise Damage(
                     f"its table {name} has {size} bytes, but tracekit supports at most {catalogue.MAX_STATISTICS_BYTES}"
@@ -339,7 +339,7 @@ class Database:
                 infos.setdefault(table, []).append(ColumnInfo(*info))
         return infos
 
-    def _table(self, name: str) -> SqliteTable:
+    def _checked_table(self, name: str) -> SqliteTable:
         """Return the table with the given name.
 
         The first call checks the inner pages of the table. If they are damaged, every call raises the error.
@@ -360,67 +360,72 @@ class Database:
     def _count_rows(self, table: str, conditions: Sequence[Condition | None]) -> list[int]:
         """Return the number of rows of a table that match each of several filters."""
         with self._checked_reading(table):
-            opened = self._table(table)
+            opened = self._checked_table(table)
             opened.check_columns([w.column for w in conditions if w is not None])
             count = functools.partial(self._count_matching, opened, conditions=conditions)
             return [sum(runs) for runs in zip(*map_in_order(count, range(len(opened.runs))), strict=True)]
 
-    def _count_matching(self, table: SqliteTable, nth: int, conditions: Sequence[Condition | None]) -> list[int]:
+    def _count_matching(self, table: SqliteTable, run_index: int, conditions: Sequence[Condition | None]) -> list[int]:
         """Return the number of rows of one run of leaf pages that match each of several filters."""
-        unknown = [w for w in conditions if w is not None and table.match_count(nth, _filter_key(w)) is None]
+        unknown = [
+            w for w in conditions if w is not None and table.recorded_match_count(run_index, _filter_key(w)) is None
+        ]
         columns = list(dict.fromkeys(w.column for w in unknown))
-        values = self._decode_columns(table, nth, columns) if unknown else None
+        values = self._decode_columns(table, run_index, columns) if unknown else None
         for w in unknown:
             if values is None:
-                rows = self._count_run(table, nth, w)
+                rows = self._count_rows_of_page_run(table, run_index, w)
             else:
                 rows = pc.sum(_filter_mask(values[columns.index(w.column)], w)).as_py() or 0
-            table.record_match_count(nth, _filter_key(w), rows)
-        all_rows = table.summary(nth).rows
-        return [all_rows if w is None else table.match_count(nth, _filter_key(w)) or 0 for w in conditions]
+            table.record_match_count(run_index, _filter_key(w), rows)
+        all_rows = table.run_summary(run_index).rows
+        return [
+            all_rows if w is None else table.recorded_match_count(run_index, _filter_key(w)) or 0 for w in conditions
+        ]
 
-    def _count_run(self, table: SqliteTable, nth: int, where: Condition) -> int:
+    def _count_rows_of_page_run(self, table: SqliteTable, run_index: int, where: Condition) -> int:
         """Return the number of rows of one run of leaf pages that match a filter, counted by SQLite."""
-        table.summary(nth)
-        run, (condition, values) = table.runs[nth], _sql_condition(where)
-        source = f"{quote_identifier(table.name)} NOT INDEXED WHERE {table.rowid} BETWEEN {run.low} AND {run.high}"
+        table.run_summary(run_index)
+        run, (condition, values) = table.runs[run_index], _sql_condition(where)
+        rowids = f"{table.rowid} BETWEEN {run.min_rowid} AND {run.max_rowid}"
+        source = f"{quote_identifier(table.name)} NOT INDEXED WHERE {rowids}"
         return int(self._connections.query(f"SELECT count(*) FROM {source} AND {condition}", values)[0][0])  # noqa: S608
 
-    def _decode_columns(self, table: SqliteTable, nth: int, columns: Sequence[str]) -> list[pa.Array] | None:
+    def _decode_columns(self, table: SqliteTable, run_index: int, columns: Sequence[str]) -> list[pa.Array] | None:
         """Decode columns from one run of leaf pages. Return None if SQLite has to read the columns."""
         numbers = [records.ROWID if c == ROWID else table.decodable.get(c) for c in columns]
         if None in numbers:
             return None
-        values = table.decode(nth, [n for n in numbers if n is not None])
+        values = table.decode_columns(run_index, [n for n in numbers if n is not None])
         return None if values is None else [pa.array(v, mask=None if valid is None else ~valid) for v, valid in values]
 
-    def _read_run(
-        self, table: SqliteTable, nth: int, columns: Sequence[str], where: Condition | None
+    def _read_page_run(
+        self, table: SqliteTable, run_index: int, columns: Sequence[str], where: Condition | None
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows of one run of leaf pages as record batches.
 
         The rows are decoded from the pages if possible. Otherwise, SQLite reads them.
         """
         needed = list(columns) if where is None else [*columns, where.column]
-        arrays = self._decode_columns(table, nth, needed) if len(table.runs) > LARGE_RUNS else None
+        arrays = self._decode_columns(table, run_index, needed) if len(table.runs) > LARGE_RUNS else None
         if arrays is None:
-            yield from self._fetch_run(table, nth, columns, where)
+            yield from self._fetch_page_run(table, run_index, columns, where)
             return
         batch = pa.RecordBatch.from_arrays(arrays[: len(columns)], list(columns))
         if where is not None:
             batch = batch.filter(_filter_mask(arrays[-1], where))
-            table.record_match_count(nth, _filter_key(where), batch.num_rows)
+            table.record_match_count(run_index, _filter_key(where), batch.num_rows)
         yield batch
 
-    def _fetch_run(
-        self, table: SqliteTable, nth: int, columns: Sequence[str], where: Condition | None
+    def _fetch_page_run(
+        self, table: SqliteTable, run_index: int, columns: Sequence[str], where: Condition | None
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one run of leaf pages as record batches that SQLite reads.
 
         Raises:
             Damage: SQLite returns another number of rows than the pages hold.
         """
-        (expected,), rows = self._count_matching(table, nth, [where]), 0
+        (expected,), rows = self._count_matching(table, run_index, [where]), 0
         if not expected:
             yield pa.RecordBatch.from_arrays([pa.nulls(0, pa.int64()) for _ in columns], list(columns))
             return
@@ -428,16 +433,17 @@ class Database:
         select = ", ".join(
             f"{table.rowid if c == ROWID else quote_identifier(c)} AS {quote_identifier(c)}" for c in columns
         )
-        for low, high in table.summary(nth).ranges:
+        for low, high in table.run_summary(run_index).ranges:
             limits = f"{table.rowid} BETWEEN {low} AND {high} AND {condition} ORDER BY {table.rowid}"
             sql = f"SELECT {select} FROM {quote_identifier(table.name)} NOT INDEXED WHERE {limits} LIMIT {expected + 1}"  # noqa: S608
             for batch in self._connections.fetch(sql, values, expected):
                 rows += batch.num_rows
                 yield batch
         if rows != expected:
-            run = table.runs[nth]
+            run = table.runs[run_index]
             raise Damage(
-                f"SQLite returned {rows} rows with rowids from {run.low} to {run.high}, but their pages hold {expected}"
+                f"SQLite returned {rows} rows with rowids from {run.min_rowid} to {run.max_rowid}, "
+                f"but their pages hold {expected}"
             )
 
 

@@ -89,7 +89,7 @@ class PageFile:
         """
         self.state.check(self.path)
 
-    def read(self, numbers: Ints) -> PageBlock:
+    def read(self, page_numbers: Ints) -> PageBlock:
         """Read pages by number. Consecutive pages are read in one call.
 
         Raises:
@@ -97,21 +97,22 @@ class PageFile:
             TracekitError: The file changed.
         """
         size = self.page_size
-        data = np.empty(len(numbers) * size + PAD, np.uint8)
+        data = np.empty(len(page_numbers) * size + PAD, np.uint8)
         data[-PAD:] = 0
         try:
             with os.fdopen(open_regular(self.path), "rb", buffering=0) as f:
                 complete = all(
-                    f.seek((int(numbers[a]) - 1) * size) >= 0 and _read_until_full(f, data.data[a * size : b * size])
-                    for a, b in _consecutive_ranges(numbers)
+                    f.seek((int(page_numbers[a]) - 1) * size) >= 0
+                    and _read_until_full(f, data.data[a * size : b * size])
+                    for a, b in _consecutive_ranges(page_numbers)
                 )
         except OSError as e:
             self.check_unchanged()
             raise TracekitError(f"cannot be read: {e.strerror or e}", path=self.path, hint=COPY_HINT) from e
         self.check_unchanged()
         if not complete:
-            raise Damage(f"the file ends before page {int(numbers.max())}")
-        return PageBlock(data, numbers, size)
+            raise Damage(f"the file ends before page {int(page_numbers.max())}")
+        return PageBlock(data, page_numbers, size)
 
 
 class PageBlock:
@@ -207,7 +208,7 @@ def _increase_malloc_threshold() -> None:
     np.empty(_FREED_BLOCK_BYTES, np.uint8)
 
 
-def _consecutive_ranges(numbers: Ints) -> Iterator[tuple[int, int]]:
+def _consecutive_ranges(page_numbers: Ints) -> Iterator[tuple[int, int]]:
     """Yield the start and end index of each range of consecutive page numbers."""
-    cuts = (np.flatnonzero(np.diff(numbers) != 1) + 1).tolist()
-    yield from zip([0, *cuts], [*cuts, len(numbers)], strict=True)
+    cuts = (np.flatnonzero(np.diff(page_numbers) != 1) + 1).tolist()
+    yield from zip([0, *cuts], [*cuts, len(page_numbers)], strict=True)

@@ -77,25 +77,27 @@ def decodable_columns(sql: str, columns: Sequence[ColumnInfo]) -> dict[str, int]
     return decodable
 
 
-def decode_integers(block: PageBlock, cells: Cells, columns: Sequence[int]) -> list[DecodedColumn] | None:
+def decode_integers(block: PageBlock, cells: Cells, column_numbers: Sequence[int]) -> list[DecodedColumn] | None:
     """Decode the integers of some columns from leaf pages.
 
     Args:
         block: The leaf pages.
         cells: The rows on the pages.
-        columns: Column numbers, counted from 0. :data:`ROWID` selects the rowid.
+        column_numbers: Column numbers, counted from 0. :data:`ROWID` selects the rowid.
 
     Returns:
-        The decoded columns in the order of ``columns``, or None if SQLite has to read these rows.
+        The decoded columns in the order of ``column_numbers``, or None if SQLite has to read these rows.
     """
-    numbers = {c for c in columns if c != ROWID}
+    numbers = {c for c in column_numbers if c != ROWID}
     try:
         has_values = numbers and len(cells.rowids)
-        values = _RecordDecoder.from_cells(block, cells, max(numbers)).columns(numbers) if has_values else {}
+        values = (
+            _RecordDecoder.for_columns_up_to(block, cells, max(numbers)).decode_columns(numbers) if has_values else {}
+        )
     except (UnsupportedRecordError, OutsideError):
         return None
     empty = np.empty(0, np.int64)
-    return [(cells.rowids, None) if c == ROWID else values.get(c, (empty, None)) for c in columns]
+    return [(cells.rowids, None) if c == ROWID else values.get(c, (empty, None)) for c in column_numbers]
 
 
 class _Cursor:
@@ -107,34 +109,35 @@ class _Cursor:
         self.offset = 0
         self._window: tuple[int, Bytes] | None = None
 
-    def position(self) -> Ints:
+    def current_positions(self) -> Ints:
         """Return an array with the current position in each record."""
         return self.at + self.offset if self.offset else self.at
 
-    def window(self, size: int) -> tuple[Bytes, int, bool]:
-        """Return an array that contains the next ``size`` bytes of each record.
+    def next_bytes(self, size: int) -> tuple[Bytes, int, bool]:
+        """Return the next ``size`` bytes of each record, within a two-dimensional array that several calls may share.
 
         Returns:
             An array with one row of bytes per record; the index of the array column at which the next ``size`` bytes
-            begin; and whether the array is new. It is not new if the array of an earlier call contains these bytes.
+            begin; and whether this call read the array. If the array of an earlier call contains the bytes, it is
+            returned again.
         """
         if self._window is not None:
             index = self.offset - self._window[0]
             if index + size <= self._window[1].shape[1]:
                 return self._window[1], index, False
-        self._window = self.offset, self.block.gather_bytes(self.position(), PAD)
+        self._window = self.offset, self.block.gather_bytes(self.current_positions(), PAD)
         return self._window[1], 0, True
 
-    def skip(self, size: int | Ints) -> None:
-        """Advance all positions by a number of bytes, or each position by the number at its index in an array."""
+    def skip_bytes(self, size: int | Ints) -> None:
+        """Advance the position in each record by a number of bytes: one for all records, or an array of numbers."""
         if isinstance(size, int):
             self.offset += size
         else:
-            self.move(self.at + size, self.offset)
+            self.set_positions(self.at + size, self.offset)
 
-    def move(self, at: Ints, offset: int) -> None:
-        """Replace the positions and the common offset."""
-        self.at, self.offset, self._window = at, offset, None
+    def set_positions(self, positions: Ints, offset: int) -> None:
+        """Set the position in each record to the element of ``positions`` for this record plus ``offset``."""
+        self.at, self.offset, self._window = positions, offset, None
 
 
 class _RecordDecoder:
@@ -148,33 +151,35 @@ class _RecordDecoder:
         self._bits: tuple[Bytes, Bytes] = (np.empty(0, np.uint8), np.empty(0, np.uint8))
 
     @classmethod
-    def from_cells(cls, block: PageBlock, cells: Cells, last: int) -> _RecordDecoder:
-        """Create a decoder for the columns up to the column number ``last``.
+    def for_columns_up_to(cls, block: PageBlock, cells: Cells, last_column: int) -> _RecordDecoder:
+        """Create a decoder for the columns from number 0 to number ``last_column``.
 
         Raises:
             UnsupportedRecordError: The header of a record cannot hold the serial types of these columns.
         """
         length, at = block.varints_at(cells.starts)
-        if _is_any_outside(length, last + 2):
+        if _is_any_length_invalid(length, last_column + 2):
             raise UnsupportedRecordError
         content = cells.starts + length
         if (content > cells.ends).any():
             raise UnsupportedRecordError
         return cls(block, at, content, cells.ends)
 
-    def columns(self, numbers: set[int]) -> dict[int, DecodedColumn]:
+    def decode_columns(self, column_numbers: set[int]) -> dict[int, DecodedColumn]:
         """Decode some columns, given their numbers. Return the decoded columns by number.
 
         Raises:
             UnsupportedRecordError: A column has other values than integers and nulls, or a length is invalid.
         """
         decoded: dict[int, DecodedColumn] = {}
-        for column in range(max(numbers) + 1):
+        for column in range(max(column_numbers) + 1):
             types = self._next_types()
-            if column in numbers:
+            if column in column_numbers:
                 decoded[column] = self._decode_uniform(types) if isinstance(types, int) else self._decode_mixed(types)
-            self._content.skip(_value_sizes(types))
-        if (self._header.position() > self._header_end).any() or (self._content.position() > self._end).any():
+            self._content.skip_bytes(_value_sizes(types))
+        if (self._header.current_positions() > self._header_end).any() or (
+            self._content.current_positions() > self._end
+        ).any():
             raise UnsupportedRecordError
         return decoded
 
@@ -183,76 +188,76 @@ class _RecordDecoder:
 
         The result is one number if all rows have the same serial type, otherwise an array with one number per row.
         """
-        rows, index, fresh = self._header.window(1)
+        rows, index, fresh = self._header.next_bytes(1)
         if fresh:
-            self._bits = _combine_rows(rows, np.bitwise_and), _combine_rows(rows, np.bitwise_or)
+            self._bits = _combine_byte_rows(rows, np.bitwise_and), _combine_byte_rows(rows, np.bitwise_or)
         common, some = (int(b[index]) for b in self._bits)
         if some < _MORE:
-            self._header.skip(1)
+            self._header.skip_bytes(1)
             return common if common == some else rows[:, index].copy()
-        types, end = self._header.block.varints_at(self._header.position())
-        if _is_any_outside(types, 0):
+        types, end = self._header.block.varints_at(self._header.current_positions())
+        if _is_any_length_invalid(types, 0):
             raise UnsupportedRecordError
-        self._header.move(end, 0)
+        self._header.set_positions(end, 0)
         return types
 
-    def _decode_uniform(self, kind: int) -> DecodedColumn:
+    def _decode_uniform(self, serial_type: int) -> DecodedColumn:
         """Decode a column whose rows all have the same serial type."""
         n = len(self._end)
-        if kind > _HIGHEST_INTEGER or kind == _REAL:
+        if serial_type > _HIGHEST_INTEGER or serial_type == _REAL:
             raise UnsupportedRecordError
-        if not _SIZES[kind]:
-            return np.full(n, kind == _ONE, np.int64), None if kind else np.zeros(n, np.bool_)
-        dtype, shift = _READ[kind]
+        if not _SIZES[serial_type]:
+            return np.full(n, serial_type == _ONE, np.int64), None if serial_type else np.zeros(n, np.bool_)
+        dtype, shift = _READ[serial_type]
         values = self._read_values(dtype)
         if shift:
             values >>= shift
         return values, None
 
-    def _decode_mixed(self, types: Ints | Bytes) -> DecodedColumn:
+    def _decode_mixed(self, serial_types: Ints | Bytes) -> DecodedColumn:
         """Decode a column whose rows have different serial types."""
-        low, high = int(types.min()), int(types.max())
-        if high > _HIGHEST_INTEGER or (low <= _REAL <= high and (types == _REAL).any()):
+        low, high = int(serial_types.min()), int(serial_types.max())
+        if high > _HIGHEST_INTEGER or (low <= _REAL <= high and (serial_types == _REAL).any()):
             raise UnsupportedRecordError
         values = self._read_values(">i8")
-        values >>= _SHIFTS.take(types)
+        values >>= _SHIFTS.take(serial_types)
         if low == 0 or high > _REAL:
-            values &= _MASKS.take(types)
-            values |= types == _ONE
-        return values, types != 0 if low == 0 else None
+            values &= _MASKS.take(serial_types)
+            values |= serial_types == _ONE
+        return values, serial_types != 0 if low == 0 else None
 
     def _read_values(self, dtype: str) -> Ints:
         """Return the next value of each record, which has the given numpy type."""
-        rows, index, _ = self._content.window(8)
+        rows, index, _ = self._content.next_bytes(8)
         return np.ndarray((len(rows),), dtype, rows, index, (rows.shape[1],)).astype(np.int64)
 
 
-def _value_sizes(types: int | Ints | Bytes) -> int | Ints:
+def _value_sizes(serial_types: int | Ints | Bytes) -> int | Ints:
     """Return the size in bytes of a value with a given serial type, or an array of sizes for an array of types."""
-    if isinstance(types, int):
-        return int(_SIZES[types])
-    if types.dtype == np.uint8:
-        return _SIZES.take(types)
-    return np.where(types < _MORE, _SIZES.take(types, mode="clip"), (types - _FIRST_BLOB) >> 1)
+    if isinstance(serial_types, int):
+        return int(_SIZES[serial_types])
+    if serial_types.dtype == np.uint8:
+        return _SIZES.take(serial_types)
+    return np.where(serial_types < _MORE, _SIZES.take(serial_types, mode="clip"), (serial_types - _FIRST_BLOB) >> 1)
 
 
-def _combine_rows(rows: Bytes, operation: np.ufunc) -> Bytes:
+def _combine_byte_rows(rows: Bytes, bitwise_operation: np.ufunc) -> Bytes:
     """Combine all rows of a two-dimensional array of bytes into one row with a bitwise operation."""
     words = rows.view(np.uint64)
     while len(words) > 1:
         half = (len(words) + 1) // 2  # the middle row of an odd number is in both halves
-        words = operation(words[:half], words[-half:])
+        words = bitwise_operation(words[:half], words[-half:])
     folded: Bytes = words.view(np.uint8)[0]
     return folded
 
 
-def _is_any_outside(values: Ints, minimum: int) -> bool:
-    """Return whether any value is less than a minimum, or is not less than ``_MAX_LENGTH``."""
-    return bool(len(values)) and not (minimum <= int(values.min()) and int(values.max()) < _MAX_LENGTH)
+def _is_any_length_invalid(lengths: Ints, minimum: int) -> bool:
+    """Return whether any length is less than a minimum, or so large that it cannot be valid."""
+    return bool(len(lengths)) and not (minimum <= int(lengths.min()) and int(lengths.max()) < _MAX_LENGTH)
 
 
-def _has_real_affinity(kind: str) -> bool:
+def _has_real_affinity(declared_type: str) -> bool:
     """Return whether a column with a given declared type has real affinity in SQLite."""
-    if re.search("INT|CHAR|CLOB|TEXT|BLOB", kind, re.IGNORECASE):
+    if re.search("INT|CHAR|CLOB|TEXT|BLOB", declared_type, re.IGNORECASE):
         return False
-    return re.search("REAL|FLOA|DOUB", kind, re.IGNORECASE) is not None
+    return re.search("REAL|FLOA|DOUB", declared_type, re.IGNORECASE) is not None

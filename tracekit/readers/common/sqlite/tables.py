@@ -73,7 +73,7 @@ class SqliteTable:
         self._used_pages = used_pages
         tree = trees.read_tree(file, entry.root)
         used_pages.mark_used(np.append(tree.inner, tree.leaves))
-        self.runs: list[Run] = trees.split_runs(tree, file.page_size, RUN_BYTES)
+        self.runs: list[Run] = trees.split_into_page_runs(tree, file.page_size, RUN_BYTES)
         self._summaries: list[RunSummary | None] = [None] * len(self.runs)
         self._matches: dict[tuple[int, Hashable], int] = {}
         self._overflowing = 0
@@ -113,23 +113,23 @@ class SqliteTable:
                     f"tracekit supports at most {MAX_DEFAULT}"
                 )
 
-    def summary(self, nth: int) -> RunSummary:
+    def run_summary(self, run_index: int) -> RunSummary:
         """Return the totals of one run of leaf pages. The first call checks the pages.
 
         Raises:
             Damage: A page is damaged.
         """
-        summary = self._summaries[nth]
+        summary = self._summaries[run_index]
         if summary is None:
-            summary, _, _ = self._read_run(nth)
+            summary, _, _ = self._read_page_run(run_index)
         return summary
 
-    def decode(self, nth: int, columns: Sequence[int]) -> list[DecodedColumn] | None:
+    def decode_columns(self, run_index: int, column_numbers: Sequence[int]) -> list[DecodedColumn] | None:
         """Decode columns from one run of leaf pages, after checking the pages.
 
         Args:
-            nth: Index of the run.
-            columns: Column numbers.
+            run_index: Index of the run.
+            column_numbers: Column numbers.
 
         Returns:
             The decoded columns, or None if SQLite has to read them.
@@ -137,26 +137,26 @@ class SqliteTable:
         Raises:
             Damage: A page is damaged.
         """
-        _, block, cells = self._read_run(nth)
-        return records.decode_integers(block, cells, columns)
+        _, block, cells = self._read_page_run(run_index)
+        return records.decode_integers(block, cells, column_numbers)
 
-    def record_match_count(self, nth: int, condition: Hashable, rows: int) -> None:
+    def record_match_count(self, run_index: int, condition: Hashable, rows: int) -> None:
         """Record the number of rows of one run of leaf pages that match a condition.
 
         Raises:
             Damage: A different number was recorded for the run and the condition.
         """
-        recorded = self._matches.setdefault((nth, condition), rows)
+        recorded = self._matches.setdefault((run_index, condition), rows)
         if recorded != rows:
-            low, high = self.runs[nth].low, self.runs[nth].high
+            low, high = self.runs[run_index].min_rowid, self.runs[run_index].max_rowid
             raise Damage(
                 f"two reads of the rows with rowids {low} to {high} disagree: {recorded} rows matched a condition at "
                 f"first, but {rows} matched it later"
             )
 
-    def match_count(self, nth: int, condition: Hashable) -> int | None:
+    def recorded_match_count(self, run_index: int, condition: Hashable) -> int | None:
         """Return the recorded number of matching rows of a run of leaf pages, or None if no number was recorded."""
-        return self._matches.get((nth, condition))
+        return self._matches.get((run_index, condition))
 
     def max_rows(self) -> int:
         """Return an upper limit for the number of rows, computed from the first and last rowid of the table.
@@ -164,11 +164,13 @@ class SqliteTable:
         The number is exact if the table has only one run of leaf pages.
         """
         if len(self.runs) == 1:
-            return self.summary(0).rows
+            return self.run_summary(0).rows
         first, last = self.runs[0], self.runs[-1]
-        low = self._first_and_last_rowid(first._replace(pages=first.pages[:1], highs=first.highs[:1]))[0]
-        start = int(last.highs[-2]) + 1 if len(last.highs) > 1 else last.low
-        high = self._first_and_last_rowid(last._replace(pages=last.pages[-1:], highs=last.highs[-1:], low=start))[-1]
+        low = self._first_and_last_rowid(first._replace(pages=first.pages[:1], max_rowids=first.max_rowids[:1]))[0]
+        start = int(last.max_rowids[-2]) + 1 if len(last.max_rowids) > 1 else last.min_rowid
+        high = self._first_and_last_rowid(
+            last._replace(pages=last.pages[-1:], max_rowids=last.max_rowids[-1:], min_rowid=start)
+        )[-1]
         fitting = sum(len(r.pages) for r in self.runs) * (self._file.page_size // _LEAST_ROW_BYTES)
         return max(0, min(high - low + 1, fitting))
 
@@ -177,20 +179,22 @@ class SqliteTable:
         rowids = trees.find_cells(self._file, self._file.read(run.pages), run).rowids
         return (int(rowids[0]), int(rowids[-1])) if len(rowids) else (0, -1)
 
-    def _read_run(self, nth: int) -> tuple[RunSummary, PageBlock, Cells]:
-        run = self.runs[nth]
+    def _read_page_run(self, run_index: int) -> tuple[RunSummary, PageBlock, Cells]:
+        run = self.runs[run_index]
         block = self._file.read(run.pages)
         cells = trees.find_cells(self._file, block, run)
-        summary = self._summaries[nth] or self._store_summary(nth, trees.summarize_run(self._file, block, cells, run))
+        summary = self._summaries[run_index] or self._store_summary(
+            run_index, trees.summarize_page_run(self._file, block, cells, run)
+        )
         return summary, block, cells
 
-    def _store_summary(self, nth: int, summary: RunSummary) -> RunSummary:
-        """Store and return the totals of one run of leaf pages, and mark its overflow pages as used.
+    def _store_summary(self, run_index: int, summary: RunSummary) -> RunSummary:
+        """Store the totals of one run of leaf pages, mark its overflow pages as used, and return the totals.
 
         If another thread has already stored the totals of the run, return these instead and change nothing.
         """
         with self._lock:
-            stored = self._summaries[nth]
+            stored = self._summaries[run_index]
             if stored is not None:
                 return stored
             total = self._overflowing + summary.overflowing
@@ -198,5 +202,5 @@ class SqliteTable:
                 raise Damage(f"its rows declare {total} bytes on overflow pages, more than the file has")
             self._used_pages.mark_used(summary.overflow_pages)
             self._overflowing = total
-            self._summaries[nth] = summary._replace(overflow_pages=summary.overflow_pages[:0])
+            self._summaries[run_index] = summary._replace(overflow_pages=summary.overflow_pages[:0])
             return summary

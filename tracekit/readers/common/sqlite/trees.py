@@ -37,12 +37,12 @@ class Tree(NamedTuple):
 
     Attributes:
         leaves: Numbers of the leaf pages, in rowid order.
-        highs: Highest allowed rowid of each leaf page, ascending.
+        max_rowids: Highest allowed rowid of each leaf page, ascending.
         inner: Numbers of the inner pages.
     """
 
     leaves: Ints
-    highs: Ints
+    max_rowids: Ints
     inner: Ints
 
 
@@ -51,20 +51,20 @@ class Run(NamedTuple):
 
     Attributes:
         pages: Page numbers.
-        low: Lowest allowed rowid of the first page.
-        highs: Highest allowed rowid of each page.
+        min_rowid: Lowest allowed rowid of the first page.
+        max_rowids: Highest allowed rowid of each page.
         is_root: Whether the table has only one page. Only in this case may a page have no rows.
     """
 
     pages: Ints
-    low: int
-    highs: Ints
+    min_rowid: int
+    max_rowids: Ints
     is_root: bool
 
     @property
-    def high(self) -> int:
-        """The highest allowed rowid of the last page."""
-        return int(self.highs[-1])
+    def max_rowid(self) -> int:
+        """Highest allowed rowid of the last page of the run."""
+        return int(self.max_rowids[-1])
 
 
 class Cells(NamedTuple):
@@ -118,19 +118,19 @@ def read_tree(file: PageFile, root: int) -> Tree:
             return Tree(pages, highs, np.concatenate(levels[:-1]) if len(levels) > 1 else pages[:0])
         if first.kinds[0] in INDEX_PAGES:
             raise Damage(f"page {pages[0]} belongs to an index or a WITHOUT ROWID table")
-        pages, highs = _next_level(file, pages, highs)
+        pages, highs = _pages_of_next_level(file, pages, highs)
         levels.append(pages)
         _check_page_numbers(file, np.concatenate(levels), lowest=1 if root == 1 else 2)
     raise Damage(f"the B-tree with the root page {root} has more than {MAX_DEPTH} levels")
 
 
-def split_runs(tree: Tree, page_size: int, size: int = RUN_BYTES) -> list[Run]:
-    """Split the leaf pages of a table into runs of about ``size`` bytes, with adjacent rowid ranges."""
-    step = max(1, size // page_size)
+def split_into_page_runs(tree: Tree, page_size: int, run_bytes: int = RUN_BYTES) -> list[Run]:
+    """Split the leaf pages of a table into runs of about ``run_bytes`` bytes with adjacent rowid ranges."""
+    step = max(1, run_bytes // page_size)
     cuts = range(0, len(tree.leaves), step)
-    lows = [LOWEST, *(int(h) + 1 for h in tree.highs[step - 1 : -1 : step])]
+    lows = [LOWEST, *(int(h) + 1 for h in tree.max_rowids[step - 1 : -1 : step])]
     return [
-        Run(tree.leaves[a : a + step], low, tree.highs[a : a + step], len(tree.leaves) == 1)
+        Run(tree.leaves[a : a + step], low, tree.max_rowids[a : a + step], len(tree.leaves) == 1)
         for a, low in zip(cuts, lows, strict=True)
     ]
 
@@ -154,12 +154,12 @@ def find_cells(file: PageFile, block: PageBlock, run: Run) -> Cells:
         )
     on_leaf = _bytes_on_leaf(file, payload)
     cells = Cells(rowids, payload, on_leaf, starts, starts + on_leaf)
-    _check_extents(file, block, at, cells)
-    _check_order(block, rowids, run)
+    _check_row_extents(file, block, at, cells)
+    _check_rowid_order(block, rowids, run)
     return cells
 
 
-def summarize_run(file: PageFile, block: PageBlock, cells: Cells, run: Run) -> RunSummary:
+def summarize_page_run(file: PageFile, block: PageBlock, cells: Cells, run: Run) -> RunSummary:
     """Return the totals of one run of leaf pages.
 
     Raises:
@@ -176,7 +176,7 @@ def summarize_run(file: PageFile, block: PageBlock, cells: Cells, run: Run) -> R
         payload=total,
         overflowing=total - int(cells.on_leaf.sum()) if len(overflowing) else 0,
         overflow_pages=block.read_page_numbers(cells.ends[overflowing]),
-        ranges=_rowid_ranges(cells, run) if total > BATCH_BYTES else ((run.low, run.high),),
+        ranges=_rowid_ranges(cells, run) if total > BATCH_BYTES else ((run.min_rowid, run.max_rowid),),
     )
 
 
@@ -184,17 +184,17 @@ def _rowid_ranges(cells: Cells, run: Run) -> tuple[tuple[int, int], ...]:
     """Split a run of leaf pages into rowid ranges with about ``BATCH_BYTES`` of records each."""
     before = np.cumsum(cells.payload) - cells.payload
     cuts = np.flatnonzero(np.diff(before // BATCH_BYTES))
-    highs = [*cells.rowids[cuts].tolist(), run.high]
-    return tuple(zip([run.low, *(h + 1 for h in highs[:-1])], highs, strict=True))
+    highs = [*cells.rowids[cuts].tolist(), run.max_rowid]
+    return tuple(zip([run.min_rowid, *(h + 1 for h in highs[:-1])], highs, strict=True))
 
 
-def _next_level(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
+def _pages_of_next_level(file: PageFile, pages: Ints, max_rowids: Ints) -> tuple[Ints, Ints]:
     """Return the child pages of inner pages in rowid order, and the highest allowed rowid of each child page."""
     step = max(1, RUN_BYTES // file.page_size)
     parts: list[tuple[Ints, Ints]] = []
     total = 0
     for a in range(0, len(pages), step):
-        parts.append(_child_pages(file, pages[a : a + step], highs[a : a + step]))
+        parts.append(_child_pages(file, pages[a : a + step], max_rowids[a : a + step]))
         total += len(parts[-1][0])
         if total > file.count:
             raise Damage(f"a B-tree has {total} pages, but the file has only {file.count}")
@@ -205,7 +205,7 @@ def _next_level(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
     return children, keys
 
 
-def _child_pages(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
+def _child_pages(file: PageFile, pages: Ints, max_rowids: Ints) -> tuple[Ints, Ints]:
     """Return the child pages of one batch of inner pages, and the highest allowed rowid of each child page."""
     block = file.read(pages)
     _raise_for_invalid_page(block, block.kinds != INNER, "is not an inner page of a table")
@@ -218,7 +218,7 @@ def _child_pages(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
     )
     last = block.read_page_numbers(block.starts + block.head + 8)
     after = np.cumsum(block.counts)
-    return np.insert(left, after, last), np.insert(keys, after, highs)
+    return np.insert(left, after, last), np.insert(keys, after, max_rowids)
 
 
 def _cell_offsets(file: PageFile, block: PageBlock, head_bytes: int) -> Ints:
@@ -240,38 +240,42 @@ def _cell_offsets(file: PageFile, block: PageBlock, head_bytes: int) -> Ints:
     return at
 
 
-def _bytes_on_leaf(file: PageFile, payload: Ints) -> Ints:
+def _bytes_on_leaf(file: PageFile, record_sizes: Ints) -> Ints:
     """Return the number of bytes of each record that are on its leaf page rather than on overflow pages."""
     most = file.usable - 35
-    if not len(payload) or payload.max() <= most:
-        return payload
+    if not len(record_sizes) or record_sizes.max() <= most:
+        return record_sizes
     least = (file.usable - 12) * 32 // 255 - 23
-    remainder = least + (payload - least) % (file.usable - 4)
-    return np.where(payload <= most, payload, np.where(remainder <= most, remainder, least))
+    remainder = least + (record_sizes - least) % (file.usable - 4)
+    return np.where(record_sizes <= most, record_sizes, np.where(remainder <= most, remainder, least))
 
 
-def _check_extents(file: PageFile, block: PageBlock, at: Ints, cells: Cells) -> None:
+def _check_row_extents(file: PageFile, block: PageBlock, cell_offsets: Ints, cells: Cells) -> None:
     """Check that no row extends beyond its page or overlaps another row."""
     ends = cells.ends
     if cells.on_leaf is not cells.payload:
         ends = ends + _PAGE_NUMBER_BYTES * (cells.payload > cells.on_leaf)
     _raise_for_invalid_cell(
-        block, ends > (at & -file.page_size) + file.usable, "has a row that extends beyond the end of the page"
+        block,
+        ends > (cell_offsets & -file.page_size) + file.usable,
+        "has a row that extends beyond the end of the page",
     )
-    overlapping = ends[1:] > at[:-1]  # rows are written from the end of a page towards its beginning
+    overlapping = ends[1:] > cell_offsets[:-1]  # rows are written from the end of a page towards its beginning
     overlapping[np.cumsum(block.counts)[:-1] - 1] = False  # the following row is on the next page
     if overlapping.any():
-        order = np.argsort(at, kind="stable")
-        _raise_for_invalid_cell(block, np.append(ends[order][:-1] > at[order][1:], False), "has rows that overlap")
+        order = np.argsort(cell_offsets, kind="stable")
+        _raise_for_invalid_cell(
+            block, np.append(ends[order][:-1] > cell_offsets[order][1:], False), "has rows that overlap"
+        )
 
 
-def _check_order(block: PageBlock, rowids: Ints, run: Run) -> None:
+def _check_rowid_order(block: PageBlock, rowids: Ints, run: Run) -> None:
     """Check that rowids ascend, and that each page holds only rowids in the range that its parent pages declare."""
     if not len(rowids):
         return
     ends = np.cumsum(block.counts)
-    lows = np.append(run.low, run.highs[:-1] + 1)
-    outside = (rowids[ends - 1] > run.highs) | (rowids[ends - block.counts] < lows)
+    lows = np.append(run.min_rowid, run.max_rowids[:-1] + 1)
+    outside = (rowids[ends - 1] > run.max_rowids) | (rowids[ends - block.counts] < lows)
     _raise_for_invalid_page(block, outside, "has rowids outside the range that its parent pages declare")
     _raise_for_invalid_cell(block, np.append(rowids[1:] <= rowids[:-1], False), "has rowids that are not in order")
 
