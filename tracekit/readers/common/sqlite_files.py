@@ -40,9 +40,11 @@ class Header(NamedTuple):
     encoding: str
 
     @classmethod
-    def parse(cls, head: bytes) -> Self:
+    def parse(cls, header_bytes: bytes) -> Self:
         """Parse the first 100 bytes of a SQLite file. Missing bytes are treated as zeros."""
-        _, size, reserved, changes, pages, encoding, valid_for = _HEADER.unpack_from(head.ljust(HEADER_BYTES, b"\0"))
+        _, size, reserved, changes, pages, encoding, valid_for = _HEADER.unpack_from(
+            header_bytes.ljust(HEADER_BYTES, b"\0")
+        )
         is_known = changes == valid_for
         return cls(
             page_size=1 << 16 if size == 1 else size,

@@ -181,12 +181,12 @@ def store_defined_names(capture: Lookups, definition: NameDefinition, source_row
 def replace_name_keys(capture: Lookups, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
     """Return columns in which keys of domains and categories are replaced with the names that were stored for them."""
     return {
-        c: _resolve_keys(data, capture.defined_names[c]) if c in capture.defined_names else data
+        c: _names_of_keys(data, capture.defined_names[c]) if c in capture.defined_names else data
         for c, data in columns.items()
     }
 
 
-def _resolve_keys(keys: pa.Array | pa.ChunkedArray, names: Mapping[str, str]) -> pa.Array:
+def _names_of_keys(keys: pa.Array | pa.ChunkedArray, names: Mapping[str, str]) -> pa.Array:
     """Return the name of each key, or null for a key without a name."""
     encoded = col.single_array(keys)
     return col.dictionary_array(

@@ -296,25 +296,25 @@ class _StackCollector:
         if len(new):
             added = column.dictionary.take(pa.array(new))
             nodes[new] = self._add_stacks(added)
-            self._cache_nodes(added, nodes[new])
+            self._cache_nodes_of_stacks(added, nodes[new])
         self._stacks.append(nodes[column.indices.drop_null().to_numpy()])
         self._ids.append(ids.to_numpy(zero_copy_only=False)[rows].astype(np.int64))
 
-    def _add_stacks(self, encoded: pa.BinaryArray) -> UInt32Array:
+    def _add_stacks(self, encoded_stacks: pa.BinaryArray) -> UInt32Array:
         """Add encoded stacks to the trie, and return the node of each stack."""
         with damage_as_error(self._path, self.table):
-            stacks = self._tables.decode_stacks(self.table, encoded)
+            stacks = self._tables.decode_stacks(self.table, encoded_stacks)
             frames = stacks.values
             numbers = self.frames.add_frames({c: frames.dictionary.field(c) for c in CHAIN_TABLES[self.table]})
             return self.trie.add_sequences(
                 stacks.offsets.to_numpy().astype(np.int64), numbers[frames.indices.to_numpy()]
             )
 
-    def _cache_nodes(self, encoded: pa.BinaryArray, nodes: UInt32Array) -> None:
+    def _cache_nodes_of_stacks(self, encoded_stacks: pa.BinaryArray, nodes: UInt32Array) -> None:
         """Cache encoded stacks and their nodes, so that equal stacks of later batches are not decoded."""
-        if self._known.nbytes + encoded.nbytes <= MAX_KNOWN_BYTES:
-            self._known = pa.concat_arrays([self._known, encoded])
-            self._known_nodes = np.concatenate((self._known_nodes[: len(self._known) - len(encoded)], nodes))
+        if self._known.nbytes + encoded_stacks.nbytes <= MAX_KNOWN_BYTES:
+            self._known = pa.concat_arrays([self._known, encoded_stacks])
+            self._known_nodes = np.concatenate((self._known_nodes[: len(self._known) - len(encoded_stacks)], nodes))
 
     def call_chains(self) -> Chains:
         """Return the call chains of all batches."""

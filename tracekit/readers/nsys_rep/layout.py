@@ -85,7 +85,7 @@ class EventTable:
     sibling_fields: tuple[int, ...] = ()
 
 
-def _column(
+def _define_column(
     message: str,
     field: str,
     kind: ValueKind = ValueKind.INT,
@@ -100,12 +100,12 @@ def _column(
     return SourceColumn(field_path(message, field), kind, fallback_paths, default, since, first_chain)
 
 
-def _columns(message: str, *names: str, inside: str = "") -> dict[str, SourceColumn]:
+def _define_integer_columns(message: str, *names: str, inside: str = "") -> dict[str, SourceColumn]:
     """Return the definitions of integer columns by column name. Each field is named like its column, in snake case.
 
     The argument ``inside`` is the path of the message that contains the fields, followed by a dot.
     """
-    return {name: _column(message, inside + snake_case(name)) for name in names}
+    return {name: _define_column(message, inside + snake_case(name)) for name in names}
 
 
 _EVENT, _CALL, _ACTIVITY = fields_of("Event"), fields_of("ApiCall"), fields_of("GpuActivity")
@@ -127,21 +127,23 @@ OPENMP_CLASSES = (78,)
 SYSTEM_CALL, GRAPH_NODE_CREATION, GRAPH_CHANGES = 147, 113, (131, 132, 133)
 _MEMORY_TYPES = (80, 142)
 
-_CALL_COLUMNS = _columns("ApiCall", "start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue")
-_LIBRARY_COLUMNS = _columns("ApiCall", "start", "end", "eventClass", "globalTid", "nameId")
-_ORIGIN_COLUMNS = _columns(
+_CALL_COLUMNS = _define_integer_columns(
+    "ApiCall", "start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue"
+)
+_LIBRARY_COLUMNS = _define_integer_columns("ApiCall", "start", "end", "eventClass", "globalTid", "nameId")
+_ORIGIN_COLUMNS = _define_integer_columns(
     "GpuActivity", "deviceId", "contextId", "greenContextId", "streamId", "correlationId", "globalPid"
 )
-_ACTIVITY_COLUMNS = {**_columns("GpuActivity", "start", "end"), **_ORIGIN_COLUMNS}
+_ACTIVITY_COLUMNS = {**_define_integer_columns("GpuActivity", "start", "end"), **_ORIGIN_COLUMNS}
 _OPENMP_COLUMNS = {
-    **_columns("ApiCall", "start", "end", "eventClass", "globalTid", "correlationId", "nameId"),
-    **_columns("ApiCall", "eventKind", inside="openmp."),
+    **_define_integer_columns("ApiCall", "start", "end", "eventClass", "globalTid", "correlationId", "nameId"),
+    **_define_integer_columns("ApiCall", "eventKind", inside="openmp."),
 }
 
 
 def _openmp_table(nested_message: str, *columns: str) -> EventTable:
     """Return the definition of a table of OpenMP events, whose rows have the given message inside the payload."""
-    inner = _columns("ApiCall", *columns, inside=f"openmp.{nested_message}.")
+    inner = _define_integer_columns("ApiCall", *columns, inside=f"openmp.{nested_message}.")
     return EventTable(
         API,
         {**_OPENMP_COLUMNS, **inner},
@@ -175,7 +177,7 @@ _OPENMP_TABLES = {
 TABLES: dict[str, EventTable] = {
     "CUPTI_ACTIVITY_KIND_RUNTIME": EventTable(
         API,
-        {**_CALL_COLUMNS, "callchainId": _column("ApiCall", "call_chain", ValueKind.CHAIN, first_chain=0)},
+        {**_CALL_COLUMNS, "callchainId": _define_column("ApiCall", "call_chain", ValueKind.CHAIN, first_chain=0)},
         event_types=(CALL,),
         event_classes=RUNTIME_CLASSES,
     ),
@@ -183,8 +185,8 @@ TABLES: dict[str, EventTable] = {
         API,
         {
             **_CALL_COLUMNS,
-            **_columns("ApiCall", "nestingLevel"),
-            "callchainId": _column("ApiCall", "call_chain", ValueKind.CHAIN, default=0),
+            **_define_integer_columns("ApiCall", "nestingLevel"),
+            "callchainId": _define_column("ApiCall", "call_chain", ValueKind.CHAIN, default=0),
         },
         event_types=(CALL, CALL_MARK),
         event_classes=OSRT_CLASSES,
@@ -193,7 +195,7 @@ TABLES: dict[str, EventTable] = {
         GPU,
         {
             **_ACTIVITY_COLUMNS,
-            **_columns(
+            **_define_integer_columns(
                 "GpuActivity",
                 *("demangledName", "shortName", "mangledName", "launchType", "cacheConfig"),
                 *("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registersPerThread"),
@@ -211,9 +213,9 @@ TABLES: dict[str, EventTable] = {
         GPU,
         {
             **_ACTIVITY_COLUMNS,
-            "bytes": _column("GpuActivity", "memory_copy.bytes", default=0),
-            "copyKind": _column("GpuActivity", "memory_copy.copy_kind", default=0),
-            **_columns(
+            "bytes": _define_column("GpuActivity", "memory_copy.bytes", default=0),
+            "copyKind": _define_column("GpuActivity", "memory_copy.copy_kind", default=0),
+            **_define_integer_columns(
                 "GpuActivity",
                 *("srcKind", "dstKind", "srcDeviceId", "srcContextId", "dstDeviceId", "dstContextId"),
                 *("migrationCause", "graphNodeId", "virtualAddress", "copyCount"),
@@ -228,9 +230,9 @@ TABLES: dict[str, EventTable] = {
         GPU,
         {
             **_ACTIVITY_COLUMNS,
-            "bytes": _column("GpuActivity", "memory_set.bytes", default=0),
-            "value": _column("GpuActivity", "memory_set.value", default=0),
-            **_columns("GpuActivity", "graphNodeId", "memKind", inside="memory_set."),
+            "bytes": _define_column("GpuActivity", "memory_set.bytes", default=0),
+            "value": _define_column("GpuActivity", "memory_set.value", default=0),
+            **_define_integer_columns("GpuActivity", "graphNodeId", "memKind", inside="memory_set."),
         },
         identifying_fields=(_ACTIVITY.memory_set,),
         expected_types=_MEMORY_TYPES,
@@ -240,13 +242,13 @@ TABLES: dict[str, EventTable] = {
         GPU,
         {
             **_ACTIVITY_COLUMNS,
-            "syncType": _column(
+            "syncType": _define_column(
                 "GpuActivity",
                 "synchronization.sync_type",
                 fallbacks=("synchronization.deprecated_sync_type",),
                 default=0,
             ),
-            **_columns("GpuActivity", "eventId", "eventSyncId", inside="synchronization."),
+            **_define_integer_columns("GpuActivity", "eventId", "eventSyncId", inside="synchronization."),
         },
         identifying_fields=(_ACTIVITY.synchronization,),
         expected_types=(106,),
@@ -254,60 +256,63 @@ TABLES: dict[str, EventTable] = {
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": EventTable(
         GPU,
         {
-            "timestamp": _column("GpuActivity", "start", since=(2025, 5)),
+            "timestamp": _define_column("GpuActivity", "start", since=(2025, 5)),
             **_ORIGIN_COLUMNS,
-            **_columns("GpuActivity", "eventId", "eventSyncId", inside="cuda_event."),
+            **_define_integer_columns("GpuActivity", "eventId", "eventSyncId", inside="cuda_event."),
         },
         identifying_fields=(_ACTIVITY.cuda_event,),
         expected_types=(127,),
     ),
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": EventTable(
         GPU,
-        {**_ACTIVITY_COLUMNS, **_columns("GpuActivity", "graphId", "graphExecId", inside="graph_launch.")},
+        {
+            **_ACTIVITY_COLUMNS,
+            **_define_integer_columns("GpuActivity", "graphId", "graphExecId", inside="graph_launch."),
+        },
         identifying_fields=(_ACTIVITY.graph_launch,),
         expected_types=(130,),
     ),
     "NVTX_EVENTS": EventTable(
         NVTX,
         {
-            **_columns("NvtxEvent", "eventType", "start", "end", "rangeId", "category", "color"),
-            **_columns("NvtxEvent", "globalTid", "endGlobalTid", "textId", "domainId"),
-            "text": _column("NvtxEvent", "text", ValueKind.NAME),
-            **_columns(
+            **_define_integer_columns("NvtxEvent", "eventType", "start", "end", "rangeId", "category", "color"),
+            **_define_integer_columns("NvtxEvent", "globalTid", "endGlobalTid", "textId", "domainId"),
+            "text": _define_column("NvtxEvent", "text", ValueKind.NAME),
+            **_define_integer_columns(
                 "NvtxEvent",
                 *("uint64Value", "int64Value", "uint32Value", "int32Value", "jsonTextId"),
                 inside="payload.",
             ),
-            "doubleValue": _column("NvtxEvent", "payload.double_value", ValueKind.DOUBLE),
-            "floatValue": _column("NvtxEvent", "payload.float_value", ValueKind.FLOAT),
-            "jsonText": _column("NvtxEvent", "payload.json_text", ValueKind.BYTES),
-            "binaryData": _column("NvtxEvent", "payload", ValueKind.BYTES),
+            "doubleValue": _define_column("NvtxEvent", "payload.double_value", ValueKind.DOUBLE),
+            "floatValue": _define_column("NvtxEvent", "payload.float_value", ValueKind.FLOAT),
+            "jsonText": _define_column("NvtxEvent", "payload.json_text", ValueKind.BYTES),
+            "binaryData": _define_column("NvtxEvent", "payload", ValueKind.BYTES),
         },
         event_type_column="eventType",
     ),
     "COMPOSITE_EVENTS": EventTable(
         CPU_SAMPLE,
         {
-            "id": _column("CpuSample", "start", ValueKind.ROW),
-            **_columns("CpuSample", "start", "cpu", "threadState", "globalTid"),
-            "cpuCycles": _column("CpuSample", "counter.cpu_cycles"),
+            "id": _define_column("CpuSample", "start", ValueKind.ROW),
+            **_define_integer_columns("CpuSample", "start", "cpu", "threadState", "globalTid"),
+            "cpuCycles": _define_column("CpuSample", "counter.cpu_cycles"),
         },
         event_types=(31,),
     ),
     "SCHED_EVENTS": EventTable(
         CPU_SWITCH,
         {
-            **_columns("CpuSwitch", "start", "cpu", "isSchedIn", "globalTid"),
-            "threadState": _column("CpuSwitch", "thread_state", since=(2024, 5)),
-            "threadBlock": _column("CpuSwitch", "thread_block", since=(2024, 5)),
+            **_define_integer_columns("CpuSwitch", "start", "cpu", "isSchedIn", "globalTid"),
+            "threadState": _define_column("CpuSwitch", "thread_state", since=(2024, 5)),
+            "threadBlock": _define_column("CpuSwitch", "thread_block", since=(2024, 5)),
         },
         event_types=(41,),
     ),
     "PROFILER_OVERHEAD": EventTable(
         API,
         {
-            **_columns("ApiCall", "start", "end", "globalTid", "nameId"),
-            "overheadType": _column("ApiCall", "return_value"),
+            **_define_integer_columns("ApiCall", "start", "end", "globalTid", "nameId"),
+            "overheadType": _define_column("ApiCall", "return_value"),
         },
         event_types=(CALL,),
         event_classes=(3,),
@@ -315,8 +320,8 @@ TABLES: dict[str, EventTable] = {
     "CUPTI_ACTIVITY_KIND_OVERHEAD": EventTable(
         API,
         {
-            **_columns("ApiCall", "start", "end", "eventClass", "globalTid", "correlationId", "nameId"),
-            "overheadType": _column("ApiCall", "return_value"),
+            **_define_integer_columns("ApiCall", "start", "end", "eventClass", "globalTid", "correlationId", "nameId"),
+            "overheadType": _define_column("ApiCall", "return_value"),
         },
         event_types=(CALL,),
         event_classes=(103,),
@@ -324,14 +329,14 @@ TABLES: dict[str, EventTable] = {
     "CUPTI_ACTIVITY_KIND_JIT": EventTable(
         API,
         {
-            **_columns("ApiCall", "start", "end", "eventClass", "globalTid", "correlationId", "nameId"),
-            "overheadType": _column("ApiCall", "return_value"),
-            **_columns(
+            **_define_integer_columns("ApiCall", "start", "end", "eventClass", "globalTid", "correlationId", "nameId"),
+            "overheadType": _define_column("ApiCall", "return_value"),
+            **_define_integer_columns(
                 "ApiCall",
                 *("jitEntryType", "jitOperationType", "deviceId", "jitOperationCorrelationId", "cacheSize"),
                 inside="jit_operation.",
             ),
-            "cachePath": _column("ApiCall", "jit_operation.cache_path", ValueKind.NAME),
+            "cachePath": _define_column("ApiCall", "jit_operation.cache_path", ValueKind.NAME),
         },
         event_types=(CALL,),
         event_classes=(102,),
@@ -340,7 +345,7 @@ TABLES: dict[str, EventTable] = {
     "CUBLAS_EVENTS": EventTable(API, _LIBRARY_COLUMNS, event_types=(CALL, CALL_MARK), event_classes=(29, 35, 36)),
     "SYSCALL": EventTable(
         API,
-        _columns("ApiCall", "start", "end", "eventClass", "globalTid", "nameId", "returnValue"),
+        _define_integer_columns("ApiCall", "start", "end", "eventClass", "globalTid", "nameId", "returnValue"),
         event_types=(CALL, SYSTEM_CALL),
         event_classes=(107,),
     ),
@@ -348,7 +353,7 @@ TABLES: dict[str, EventTable] = {
         API,
         {
             **_LIBRARY_COLUMNS,
-            **_columns("ApiCall", "graphNodeId", "originalGraphNodeId", inside="graph_node_creation."),
+            **_define_integer_columns("ApiCall", "graphNodeId", "originalGraphNodeId", inside="graph_node_creation."),
         },
         event_types=(GRAPH_NODE_CREATION,),
         identifying_fields=(_CALL.graph_node_creation,),
@@ -357,13 +362,13 @@ TABLES: dict[str, EventTable] = {
         API,
         {
             **_LIBRARY_COLUMNS,
-            "graphId": _column(
+            "graphId": _define_column(
                 "ApiCall",
                 "graph_creation.graph_id",
                 fallbacks=("graph_clone.graph_id", "graph_instantiation.graph_id"),
             ),
-            "originalGraphId": _column("ApiCall", "graph_clone.original_graph_id"),
-            "graphExecId": _column("ApiCall", "graph_instantiation.graph_exec_id"),
+            "originalGraphId": _define_column("ApiCall", "graph_clone.original_graph_id"),
+            "graphExecId": _define_column("ApiCall", "graph_instantiation.graph_exec_id"),
         },
         event_types=GRAPH_CHANGES,
         identifying_fields=(_CALL.graph_creation, _CALL.graph_clone, _CALL.graph_instantiation),
@@ -371,75 +376,80 @@ TABLES: dict[str, EventTable] = {
     "CUDA_GPU_MEMORY_USAGE_EVENTS": EventTable(
         MEMORY_USAGE,
         {
-            **_columns(
+            **_define_integer_columns(
                 "MemoryUsage",
                 *("start", "globalPid", "deviceId", "contextId", "address", "pc", "bytes", "memKind"),
                 *("memoryOperationType", "correlationId", "streamId"),
             ),
-            "name": _column("MemoryUsage", "name", ValueKind.NAME),
-            "localMemoryPoolAddress": _column("MemoryUsage", "local_memory_pool.address"),
-            "localMemoryPoolReleaseThreshold": _column("MemoryUsage", "local_memory_pool.release_threshold"),
-            "localMemoryPoolSize": _column("MemoryUsage", "local_memory_pool.size"),
-            "localMemoryPoolUtilizedSize": _column("MemoryUsage", "local_memory_pool.utilized_size"),
+            "name": _define_column("MemoryUsage", "name", ValueKind.NAME),
+            "localMemoryPoolAddress": _define_column("MemoryUsage", "local_memory_pool.address"),
+            "localMemoryPoolReleaseThreshold": _define_column("MemoryUsage", "local_memory_pool.release_threshold"),
+            "localMemoryPoolSize": _define_column("MemoryUsage", "local_memory_pool.size"),
+            "localMemoryPoolUtilizedSize": _define_column("MemoryUsage", "local_memory_pool.utilized_size"),
         },
     ),
     "CUDA_GPU_MEMORY_POOL_EVENTS": EventTable(
         MEMORY_POOL,
         {
-            **_columns(
+            **_define_integer_columns(
                 "MemoryPoolEvent",
                 *("start", "globalPid", "deviceId", "address", "operationType", "poolType", "correlationId"),
                 "minBytesToKeep",
             ),
-            "localMemoryPoolReleaseThreshold": _column("MemoryPoolEvent", "local_memory_pool.release_threshold"),
-            "localMemoryPoolSize": _column("MemoryPoolEvent", "local_memory_pool.size"),
-            "localMemoryPoolUtilizedSize": _column("MemoryPoolEvent", "local_memory_pool.utilized_size"),
+            "localMemoryPoolReleaseThreshold": _define_column("MemoryPoolEvent", "local_memory_pool.release_threshold"),
+            "localMemoryPoolSize": _define_column("MemoryPoolEvent", "local_memory_pool.size"),
+            "localMemoryPoolUtilizedSize": _define_column("MemoryPoolEvent", "local_memory_pool.utilized_size"),
         },
     ),
     "CUDA_UM_CPU_PAGE_FAULT_EVENTS": EventTable(
         CPU_PAGE_FAULT,
         {
-            **_columns("CpuPageFault", "start", "globalPid", "address"),
-            **_columns("CpuPageFault", "originalFaultPc", "module", "sourceFile", "sourceLine", inside="instruction."),
-            "CpuInstruction": _column("CpuPageFault", "instruction.symbol"),
-            "unresolvedFaultPc": _column("CpuPageFault", "instruction.unresolved"),
+            **_define_integer_columns("CpuPageFault", "start", "globalPid", "address"),
+            **_define_integer_columns(
+                "CpuPageFault", "originalFaultPc", "module", "sourceFile", "sourceLine", inside="instruction."
+            ),
+            "CpuInstruction": _define_column("CpuPageFault", "instruction.symbol"),
+            "unresolvedFaultPc": _define_column("CpuPageFault", "instruction.unresolved"),
         },
     ),
     "CUDA_UM_GPU_PAGE_FAULT_EVENTS": EventTable(
         GPU_PAGE_FAULT,
-        _columns(
+        _define_integer_columns(
             "GpuPageFault",
             *("start", "end", "globalPid", "deviceId", "address", "numberOfPageFaults", "faultAccessType"),
         ),
     ),
     "PERF_EVENT_SOC_OR_CPU_RAW_EVENT": EventTable(
-        PERFORMANCE_COUNTER, _columns("PerformanceCounter", "start", "end", "vmId", "componentId", "eventId", "count")
+        PERFORMANCE_COUNTER,
+        _define_integer_columns("PerformanceCounter", "start", "end", "vmId", "componentId", "eventId", "count"),
     ),
     "DIAGNOSTIC_EVENT": EventTable(
         DIAGNOSTIC,
         {
-            **_columns("Diagnostic", "timestamp", "timestampType", inside="time."),
-            **_columns("Diagnostic", "source", "severity", "globalPid"),
-            "text": _column("Diagnostic", "text", ValueKind.NAME),
+            **_define_integer_columns("Diagnostic", "timestamp", "timestampType", inside="time."),
+            **_define_integer_columns("Diagnostic", "source", "severity", "globalPid"),
+            "text": _define_column("Diagnostic", "text", ValueKind.NAME),
         },
     ),
     "GPU_CONTEXT_SWITCH_EVENTS": EventTable(
         CONTEXT_SWITCH,
-        _columns("ContextSwitch", "tag", "vmId", "seqNo", "contextId", "timestamp", "globalPid", "gpuId"),
+        _define_integer_columns(
+            "ContextSwitch", "tag", "vmId", "seqNo", "contextId", "timestamp", "globalPid", "gpuId"
+        ),
     ),
     "SAMPLING_CALLCHAINS": EventTable(
         CPU_SAMPLE,
         {
-            "id": _column("CpuSample", "start", ValueKind.ROW),
-            FRAMES: _column("CpuSample", "frames", ValueKind.FRAMES),
+            "id": _define_column("CpuSample", "start", ValueKind.ROW),
+            FRAMES: _define_column("CpuSample", "frames", ValueKind.FRAMES),
         },
         event_types=(31,),
     ),
     "OSRT_CALLCHAINS": EventTable(
         API,
         {
-            "id": _column("ApiCall", "call_chain", ValueKind.CHAIN),
-            FRAMES: _column("ApiCall", "call_chain", ValueKind.FRAMES),
+            "id": _define_column("ApiCall", "call_chain", ValueKind.CHAIN),
+            FRAMES: _define_column("ApiCall", "call_chain", ValueKind.FRAMES),
         },
         event_types=(CALL, CALL_MARK),
         event_classes=OSRT_CLASSES,
@@ -447,8 +457,8 @@ TABLES: dict[str, EventTable] = {
     "CUDA_CALLCHAINS": EventTable(
         API,
         {
-            "id": _column("ApiCall", "call_chain", ValueKind.CHAIN, first_chain=0),
-            FRAMES: _column("ApiCall", "call_chain", ValueKind.FRAMES),
+            "id": _define_column("ApiCall", "call_chain", ValueKind.CHAIN, first_chain=0),
+            FRAMES: _define_column("ApiCall", "call_chain", ValueKind.FRAMES),
         },
         event_types=(CALL,),
         event_classes=RUNTIME_CLASSES,
@@ -456,8 +466,8 @@ TABLES: dict[str, EventTable] = {
     "PROCESSES": EventTable(
         PROCESS,
         {
-            "globalPid": _column("Process", "global_pid"),
-            "name": _column("Process", "name", ValueKind.BYTES, fallbacks=("command",)),
+            "globalPid": _define_column("Process", "global_pid"),
+            "name": _define_column("Process", "name", ValueKind.BYTES, fallbacks=("command",)),
         },
         event_types=(27,),
         identifying_fields=(fields_of("Process").command, fields_of("Process").name),

@@ -95,19 +95,19 @@ class BlockEntries:
     numbers: Int64Array
 
     @classmethod
-    def parse(cls, body: bytes) -> BlockEntries:
+    def parse(cls, block_data: bytes) -> BlockEntries:
         """Find the encoded events or strings of a decompressed block.
 
         Raises:
             Damage: A field extends beyond the end of the block, or there are too many entries.
         """
-        buffer = Buffer(len(body))
-        buffer.data[: len(body)] = np.frombuffer(body, np.uint8)
-        parts = find_occurrences(buffer, np.zeros(1, np.int64), np.full(1, len(body)), _ENTRY_FIELDS, MAX_ENTRIES)
+        buffer = Buffer(len(block_data))
+        buffer.data[: len(block_data)] = np.frombuffer(block_data, np.uint8)
+        parts = find_occurrences(buffer, np.zeros(1, np.int64), np.full(1, len(block_data)), _ENTRY_FIELDS, MAX_ENTRIES)
         starts, stops = (np.concatenate(x) for x in zip(*((p.starts, p.stops) for p in parts), strict=True))
         numbers = np.repeat(_ENTRY_FIELDS, [len(p) for p in parts])
         order = np.argsort(starts, kind="stable")
-        return cls(body, starts[order], stops[order], numbers[order])
+        return cls(block_data, starts[order], stops[order], numbers[order])
 
     def entry_indices_at(self, offsets: Iterable[int]) -> list[int]:
         """Return the ascending indices of the events or strings that contain at least one of the given offsets."""

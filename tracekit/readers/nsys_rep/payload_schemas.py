@@ -224,14 +224,14 @@ class Schemas:
     _planned_values: int = 0
 
     @classmethod
-    def parse(cls, block: Message) -> Schemas:
+    def parse(cls, message: Message) -> Schemas:
         """Parse the message with the payload schemas of a report."""
         parsed = cls()
         types, schema, enum = fields_of("PredefinedType"), fields_of("PayloadSchema"), fields_of("PayloadEnum")
-        listed = enumerate(block.messages(fields_of("PayloadSchemas").types), 1)
+        listed = enumerate(message.messages(fields_of("PayloadSchemas").types), 1)
         parsed.sizes |= {n: m.int_value(types.size) or 0 for n, m in listed if m.int_value(types.size)}
         fields = fields_of("ProcessSchemas")
-        for process in block.messages(fields_of("PayloadSchemas").processes):
+        for process in message.messages(fields_of("PayloadSchemas").processes):
             pid = _unsigned_number(process, fields.global_pid)
             for m in process.messages(fields.schemas):
                 parsed.schemas[pid, _unsigned_number(m, schema.domain_id), _unsigned_number(m, schema.schema_id)] = (

@@ -243,7 +243,7 @@ def _redacted_strings(data: bytes, fields: list[FieldSpan]) -> dict[int, bytes]:
     return replaced
 
 
-def _clear_value(_: bytes) -> bytes:
+def _clear_value(_value: bytes) -> bytes:
     """Return empty bytes, which replace the value of any field."""
     return b""
 

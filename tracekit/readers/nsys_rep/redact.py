@@ -119,7 +119,7 @@ class _NullFile(io.RawIOBase):
         self._length += size
         return size
 
-    def seek(self, _: int, __: int = io.SEEK_SET) -> int:
+    def seek(self, _offset: int, _whence: int = io.SEEK_SET) -> int:
         """Return the size of the file. The arguments are ignored, because the position is always at the end."""
         return self._length
 

@@ -132,7 +132,7 @@ class Report:
             ):
                 for results in self._read_events(event_requests, repaired, skipped):
                     yield from zip(of_events, results, strict=True)
-            self._warn_skipped(skipped, {_payload_field_of_table(r.table) for r in event_requests})
+            self._warn_about_skipped_events(skipped, {_payload_field_of_table(r.table) for r in event_requests})
         for (table, name), number in repaired.items():
             warn(f"{number} strings of {table}.{name} are not UTF-8: invalid bytes are replaced", path=self.path)
 
@@ -181,13 +181,13 @@ class Report:
         for request, total in zip(requests, totals, strict=True):
             skipped |= Counter({(_payload_field_of_table(request.table), name): n for name, n in total.items()})
 
-    def _warn_skipped(self, skipped: Counter[tuple[int, str]], payloads: Collection[int]) -> None:
+    def _warn_about_skipped_events(self, skipped: Counter[tuple[int, str]], payload_fields: Collection[int]) -> None:
         """Warn about skipped events of unknown types, which may be rows of the tables that were read.
 
         Events that an earlier warning counted are not counted again.
         """
         known = unknown_events.unknown_event_types(self.events.counts_by_kind())
-        unknown = skipped | Counter({(payload, name): n for payload, n, name in known if payload in payloads})
+        unknown = skipped | Counter({(payload, name): n for payload, n, name in known if payload in payload_fields})
         for (payload, name), number in (unknown - self._warned).items():
             tables = unknown_events.TABLES[payload]
             warn(f"{number} events of unknown types were skipped, but may belong to {tables}: {name}", path=self.path)

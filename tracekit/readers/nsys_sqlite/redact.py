@@ -306,9 +306,9 @@ class _RedactedExport:
     def _redact_processes(self) -> None:
         """Remove the folders from the names of processes that are paths of programs."""
         if self._has_columns("PROCESSES", "name"):
-            self._update_column("PROCESSES", "name", "TRUE", self._shorten_name)
+            self._update_column("PROCESSES", "name", "TRUE", self._remove_folder_from_name)
 
-    def _shorten_name(self, name: bytes) -> bytes:
+    def _remove_folder_from_name(self, name: bytes) -> bytes:
         shortened = program_name(name)
         if shortened != name:
             self.redaction.replace_value(COMMAND, name)

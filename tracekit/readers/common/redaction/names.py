@@ -192,13 +192,13 @@ class PrivateValueMatcher:
         starts: list[int] = np.flatnonzero(self._pairs[pairs]).tolist()
         return starts if len(starts) <= _MANY_STARTS else self._literal_strings.find_string_starts(lower_text)
 
-    def _redact_printable(self, run: bytes, kinds: set[str]) -> bytes:
+    def _redact_printable(self, printable_bytes: bytes, kinds: set[str]) -> bytes:
         """Overwrite private values in consecutive printable bytes of binary data.
 
         The first byte may be a length prefix that happens to be printable. Therefore, the bytes after it are searched
         again without it.
         """
-        redacted = self._redact_unescaped(run, kinds, min_length=MIN_BINARY_LENGTH)
+        redacted = self._redact_unescaped(printable_bytes, kinds, min_length=MIN_BINARY_LENGTH)
         return redacted[:1] + self._redact_unescaped(redacted[1:], kinds, min_length=MIN_BINARY_LENGTH)
 
     def _redact_utf16(self, text: bytes, kinds: set[str]) -> bytes:
