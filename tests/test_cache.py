@@ -235,7 +235,7 @@ def test_the_limit_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     before = cache.CacheFolder().entries()
     assert len(before) >= 2
     monkeypatch.setenv("TRACEKIT_CACHE_SIZE", str(before[0].bytes))
-    cache.CacheFolder().trim()
+    cache.CacheFolder().delete_excess_entries()
     assert [entry.folder for entry in cache.CacheFolder().entries()] == [before[0].folder]
     monkeypatch.setenv("TRACEKIT_CACHE_SIZE", "10")
     with tk.load(EXPORT) as trace:

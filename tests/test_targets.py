@@ -607,7 +607,7 @@ class TestWorkspace:
         monkeypatch.setattr(module.fcntl, "flock", flock)
         with workspace(tmp_path) as room:
             assert list(tmp_path.iterdir()) == [room]
-        monkeypatch.setattr(module, "_lock", lambda *_: False)
+        monkeypatch.setattr(module, "_lock_workspace", lambda *_: False)
         with pytest.raises(OSError, match="keep deleting"), workspace(tmp_path):
             pass
         assert list(tmp_path.iterdir()) == []

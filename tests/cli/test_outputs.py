@@ -327,14 +327,14 @@ def test_a_folder_that_vanishes_meanwhile(
     folder.mkdir()
     from tracekit.targets import workspaces
 
-    real = workspaces._lock
+    real = workspaces._lock_workspace
 
     def vanish(*arguments: object) -> bool:
         locked = real(*arguments)  # type: ignore[arg-type]
         shutil.rmtree(folder)
         return locked
 
-    monkeypatch.setattr(workspaces, "_lock", vanish)
+    monkeypatch.setattr(workspaces, "_lock_workspace", vanish)
     said = run("convert", source(format), folder / "out", "--to", format, status=1).stderr
     assert said.startswith(f"tracekit: {folder / 'out'}: ")
     assert said.count("\n") == 2

@@ -370,7 +370,7 @@ def test_constants_take_no_memory() -> None:
         (meta, MessageKind.META_GRAPH),
         (message((1, 1), (2, meta), (2, meta)), MessageKind.SAVED_MODEL),
     ):
-        slim = payloads.drop_payloads(memoryview(octets), within)
+        slim = payloads.drop_unused_fields(memoryview(octets), within)
         assert len(octets) > 4 << 20
         assert len(slim) < 9000
         read = {MessageKind.GRAPH: reading.read_graph, MessageKind.META_GRAPH: reading.read_meta_graph}.get(

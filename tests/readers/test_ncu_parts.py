@@ -189,7 +189,7 @@ class TestRanges:
         frame = pl.DataFrame(
             {"launch_id": range(len(cells)), "text": cells}, {"launch_id": pl.Int64, "text": pl.String}
         )
-        found = nvtx.parse_cells(frame, nvtx.PUSH_POP)
+        found = nvtx.parse_nvtx_cells(frame, nvtx.PUSH_POP)
         expected = [(i, n + 1, d, t) for i, s in enumerate(stacks) for n, (d, t) in enumerate(s)]
         assert found.select("launch_id", "depth", "domain", "name").rows() == expected
         assert set(found["thread_id"]) <= {5}
@@ -202,14 +202,14 @@ class TestRanges:
     )
     def test_attributes_come_back(self, domain: str, kind: str, payload: int, text: str) -> None:
         shown = cell(5, f"{domain}:{text}:{kind}:{payload}:ARGB:4278255360:UNICODE:more: text")
-        (made,) = nvtx.parse_cells(pl.DataFrame({"text": [shown]}), nvtx.PUSH_POP).rows(named=True)
+        (made,) = nvtx.parse_nvtx_cells(pl.DataFrame({"text": [shown]}), nvtx.PUSH_POP).rows(named=True)
         assert (made["domain"], made["name"], made["color"]) == (domain, text, 4278255360)
         assert (made["payload_type"], made["message_type"]) == (kind.lower(), "unicode")
         assert made["payload_int"] == payload - (1 << 64 if payload >> 63 else 0)
 
     def test_summaries_leave_out_the_domain(self) -> None:
         frame = pl.DataFrame({"text": [f' "a:b{ATTRIBUTES}"  "c{ATTRIBUTES}" ']})
-        found = nvtx.parse_cells(frame, nvtx.SUMMARY)
+        found = nvtx.parse_nvtx_cells(frame, nvtx.SUMMARY)
         assert found.select("domain", "name", "depth", "thread_id").rows() == [
             (None, "a:b", 1, None),
             (None, "c", 2, None),
@@ -229,25 +229,25 @@ class TestRanges:
         ],
     )
     def test_shapes(self, entry: str, expected: tuple[str | None, ...]) -> None:
-        (made,) = nvtx.parse_cells(pl.DataFrame({"text": [cell(1, entry)]}), nvtx.PUSH_POP).rows(named=True)
+        (made,) = nvtx.parse_nvtx_cells(pl.DataFrame({"text": [cell(1, entry)]}), nvtx.PUSH_POP).rows(named=True)
         assert tuple(made[c] for c in ("domain", "name", "payload_type", "payload_text", "message_type")) == expected
         assert made["entry"] == entry
 
     def test_a_text_that_looks_like_two_entries(self) -> None:
-        (made,) = nvtx.parse_cells(
+        (made,) = nvtx.parse_nvtx_cells(
             pl.DataFrame({"text": [cell(1, f'd:say "  "hello{ATTRIBUTES}')]}), nvtx.PUSH_POP
         ).rows(named=True)
         assert made["name"] == 'say "  "hello'
 
     @pytest.mark.parametrize("text", ["", "7 ", "7", 'x " ', '"', "no quotes"])
     def test_cells_without_ranges(self, text: str) -> None:
-        assert nvtx.parse_cells(pl.DataFrame({"text": [text]}), nvtx.PUSH_POP).height == 0
+        assert nvtx.parse_nvtx_cells(pl.DataFrame({"text": [text]}), nvtx.PUSH_POP).height == 0
 
     def test_colors_in_both_writings(self) -> None:
         frame = pl.DataFrame(
             {"text": [cell(1, *(f"d:x:none:none:ARGB:{c}:none:none" for c in ("255", "0xFF", "blue")))]}
         )
-        assert nvtx.parse_cells(frame, nvtx.PUSH_POP)["color"].to_list() == [255, 255, None]
+        assert nvtx.parse_nvtx_cells(frame, nvtx.PUSH_POP)["color"].to_list() == [255, 255, None]
 
     def test_paths(self) -> None:
         ranges = pl.DataFrame(

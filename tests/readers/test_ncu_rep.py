@@ -490,7 +490,7 @@ def test_instances_as_the_protobuf_runtime_has_them(path: Path, tmp_path: Path) 
     report = ReportFile(Source(path))
     names, expected = report._names, {}
     for number in range(len(report.results)):
-        for data in report.result(number).metrics:
+        for data in report.read_result(number).metrics:
             metric = message_class("Metric").FromString(data)
             expected[number, names[metric.name]] = [message_class("Instance").FromString(i) for i in metric.instances]
     rows = table.with_columns(pl.col("metric", "correlation").cast(pl.String)).rows(named=True)

@@ -43,7 +43,7 @@ def read(path: Path, size: int) -> tuple[list[bytes], RecordReader]:
         made = RecordReader(file, ReadBuffers(size))
         found = [
             bytes(batch.buffer.data[start:stop])
-            for batch in made.batches()
+            for batch in made.iter_record_batches()
             for start, stop in zip(batch.starts, batch.stops, strict=True)
         ]
     return found, made
@@ -73,7 +73,7 @@ def test_windows_give_what_the_oracle_gives(
     assert found == expected
     assert made.count == len(expected)
     assert made.end == sum(16 + len(part) for part in expected)
-    assert made.remaining == len(data) - made.end
+    assert made.remaining_bytes == len(data) - made.end
     if not harm:
         assert made.damage is None
 
@@ -85,7 +85,7 @@ def test_batches_know_where_they_lie(tmp_path: Path) -> None:
     path.write_bytes(b"".join(map(files.framed, parts)))
     whole, seen = path.read_bytes(), []
     with InputFile(path, may_grow=True) as file:
-        for batch in RecordReader(file, ReadBuffers(256)).batches():
+        for batch in RecordReader(file, ReadBuffers(256)).iter_record_batches():
             for start, stop in zip(batch.starts, batch.stops, strict=True):
                 seen.append(whole[batch.offset + start : batch.offset + stop])
     assert seen == parts
@@ -105,12 +105,12 @@ def test_what_is_appended_after_opening_waits(tmp_path: Path) -> None:
     path.write_bytes(files.framed(b"a") * 3)
     with InputFile(path, may_grow=True) as file:
         made = RecordReader(file, ReadBuffers(20))
-        batches = made.batches()
+        batches = made.iter_record_batches()
         next(batches)
         with path.open("ab") as more:
             more.write(files.framed(b"b"))
         assert sum(len(b.starts) for b in batches) == 2
-        assert (made.count, made.remaining) == (3, 0)
+        assert (made.count, made.remaining_bytes) == (3, 0)
 
 
 def test_a_file_that_becomes_shorter_while_it_is_read(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_file_that_becomes_shorter_while_it_is_read(tmp_path: Path) -> None:
     path.write_bytes(files.framed(b"a") * 10)
     with InputFile(path, may_grow=True) as file:
         made = RecordReader(file, ReadBuffers(20))
-        batches = made.batches()
+        batches = made.iter_record_batches()
         next(batches)
         os.truncate(path, 17 * 4 + 5)
         with pytest.raises(TracekitError, match="changed while it was open: it had 170 bytes, but now it has 73"):
@@ -133,7 +133,7 @@ def test_a_size_beyond_all_events(tmp_path: Path, size: int) -> None:
     found, made = read(path, 64)
     assert found == [b"a"]
     assert made.damage == f"a record of {size} bytes exceeds tracekit's limit of {records.MAX_RECORD_BYTES}"
-    assert (made.end, made.remaining) == (17, 62)
+    assert (made.end, made.remaining_bytes) == (17, 62)
 
 
 def test_a_size_beyond_the_file_takes_no_memory(tmp_path: Path) -> None:
@@ -141,4 +141,4 @@ def test_a_size_beyond_the_file_takes_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(header + struct.pack("<I", files.masked(header)) + bytes(50))
     found, made = read(path, 64)
-    assert (found, made.damage, made.remaining) == ([], None, 62)
+    assert (found, made.damage, made.remaining_bytes) == ([], None, 62)

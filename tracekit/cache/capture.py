@@ -126,7 +126,7 @@ class CachedCapture(Capture):
         if self._facts.has_changed and (folder := self._folder_to_store()):
             self._cache.store_source(folder, self._path, self._format)
             self._cache.store_facts(folder, self._facts.to_json())
-            self._cache.trim()
+            self._cache.delete_excess_entries()
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
         if self._capture is not None:

@@ -180,7 +180,7 @@ class CacheFolder:
         entries = [entry for folder in _subfolders(self._versions) for entry in self._version_entries(folder)]
         return sorted(entries, key=lambda entry: entry.used, reverse=True)
 
-    def trim(self) -> None:
+    def delete_excess_entries(self) -> None:
         """Delete the least recently used entries until the size of the cache is within its limit."""
         total = 0
         for entry in self.entries():
@@ -188,7 +188,7 @@ class CacheFolder:
             if total > self.limit:
                 shutil.rmtree(entry.folder, ignore_errors=True)
 
-    def clear(self) -> list[Entry]:
+    def delete_entries(self) -> list[Entry]:
         """Delete all entries, and return them."""
         entries = self.entries()
         shutil.rmtree(self._versions, ignore_errors=True)
@@ -215,7 +215,7 @@ class CacheFolder:
             with workspace(self.root) as temporary:
                 new = temporary / "new"
                 write(new)
-                _flush(new)
+                _flush_to_disk(new)
                 target.parent.mkdir(_MODE, parents=True, exist_ok=True)
                 new.replace(target)
 
@@ -263,7 +263,7 @@ def _map_columns(path: Path, columns: Sequence[str]) -> pa.Table:
         return (stream.read_all() if names else stream.schema.empty_table()).select(names)
 
 
-def _flush(path: Path) -> None:
+def _flush_to_disk(path: Path) -> None:
     """Flush a file to the disk, so that a crash of the system cannot leave an incomplete file."""
     with path.open("rb") as file:
         os.fsync(file.fileno())

@@ -185,7 +185,9 @@ def _write_sqlite(traces: TraceSet, path: Path, progress: Progress) -> None:
         rows += sum(map(ranked.view.count, names))
     tables = ((name, view.chunked_table(name)) for view, _ in _open_views(traces, _ignore_progress) for name in names)
     ranked_schemas = {name: traces.schema(name) for name in names}
-    write_database(path, ranked_schemas, common_keys(keys).with_column(frames.RANK), tables, progress, rows=rows)
+    write_database(
+        path, ranked_schemas, common_keys(keys).with_leading_column(frames.RANK), tables, progress, rows=rows
+    )
 
 
 def _write_csv(traces: TraceSet, exporter: Exporter, files: Mapping[str, Path], progress: Progress) -> None:

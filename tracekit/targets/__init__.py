@@ -52,12 +52,12 @@ def atomic_output(
     """
     target = Target(path, is_exported_file=is_exported_file, overwrite=overwrite, inputs=inputs)
     with _name_target_in_errors(target), contextlib.ExitStack() as stack:
-        target.check()
+        target.check_may_be_written()
         folder = stack.enter_context(workspace(target.resolved.parent))
         new = folder / "new" / target.resolved.name
         new.parent.mkdir()
         yield new
-        target.check()
+        target.check_may_be_written()
         with interrupts.completing():
             target.rename_output(new, workspace=folder)
 

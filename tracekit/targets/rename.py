@@ -32,7 +32,7 @@ def rename_without_replacing(source: Path, target: Path) -> None:
     source.rename(target)
 
 
-def exchange(first: Path, second: Path) -> bool:
+def exchange_paths(first: Path, second: Path) -> bool:
     """Exchange two files or folders atomically, and return True. If the system does not support this, return False."""
     return _rename_with_flag(first, second, "exchange")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.errors import ExportError
 from tracekit.files import special_file_kind
-from tracekit.targets.rename import exchange, rename_without_replacing
+from tracekit.targets.rename import exchange_paths, rename_without_replacing
 from tracekit.targets.workspaces import REPLACED
 
 if TYPE_CHECKING:
@@ -40,21 +40,21 @@ class Target:
         inputs: Sequence[Input],
     ) -> None:
         self.path = Path(path)
-        self.resolved = _resolve(self.path)
+        self.resolved = _resolve_links(self.path)
         self._is_exported_file = is_exported_file
         self._overwrite = overwrite
         self._inputs = inputs
 
-    def check(self) -> None:
+    def check_may_be_written(self) -> None:
         """Check that the output may be written to this path.
 
         Raises:
             ExportError: The path exists and may not be replaced, or its folder does not exist.
         """
-        existing = self._status()
+        existing = self._stat_or_none()
         if existing is None:
             if not self.resolved.parent.is_dir():
-                raise self._error("the folder of the output does not exist", f"create {self.resolved.parent}")
+                raise self._export_error("the folder of the output does not exist", f"create {self.resolved.parent}")
         elif stat.S_ISDIR(existing.st_mode):
             self._check_folder(existing)
         else:
@@ -69,9 +69,9 @@ class Target:
         """
         if not self._overwrite:
             rename_without_replacing(new, self.resolved)
-        elif self._is_exported_file is None or self._status() is None:
+        elif self._is_exported_file is None or self._stat_or_none() is None:
             new.replace(self.resolved)
-        elif not exchange(new, self.resolved):
+        elif not exchange_paths(new, self.resolved):
             self._replace_in_two_renames(new, workspace)
 
     def _replace_in_two_renames(self, new: Path, workspace: Path) -> None:
@@ -92,29 +92,29 @@ class Target:
     def _check_file(self, existing: os.stat_result) -> None:
         """Check that the output may replace an existing file."""
         if (kind := special_file_kind(existing.st_mode)) is not None:
-            raise self._error(
+            raise self._export_error(
                 f"this is {kind}, but only regular files can be replaced",
                 "choose another name, or - for standard output",
             )
         if (read := next((i for i in self._inputs if i.is_or_contains(existing)), None)) is not None:
             is_input = read.identity == (existing.st_dev, existing.st_ino)
             reason = "this file is being read" if is_input else "this file is part of the input"
-            raise self._error(f"{reason}, so it cannot be replaced", _OTHER_NAME)
+            raise self._export_error(f"{reason}, so it cannot be replaced", _OTHER_NAME)
         self._check_overwrite()
         if self._is_exported_file is not None:
-            raise self._error("this is a file, but the output is a folder", _OTHER_NAME)
+            raise self._export_error("this is a file, but the output is a folder", _OTHER_NAME)
 
     def _check_folder(self, existing: os.stat_result) -> None:
         """Check that the output may replace an existing folder."""
         if any(i.is_inside(existing) for i in self._inputs):
-            raise self._error("this folder contains the input, so it cannot be replaced", _OTHER_NAME)
+            raise self._export_error("this folder contains the input, so it cannot be replaced", _OTHER_NAME)
         if self._is_exported_file is None:
-            raise self._error("this is a folder, but the output is a file", "pass the name of a file")
+            raise self._export_error("this is a folder, but the output is a file", "pass the name of a file")
         self._check_overwrite()
         if foreign := self._foreign_names(self._is_exported_file):
             names = ", ".join(foreign[:_MAX_NAMES_IN_MESSAGE]) + (", …" if len(foreign) > _MAX_NAMES_IN_MESSAGE else "")
             message = f"this folder contains files that tracekit did not write: {names}"
-            raise self._error(message, "choose another name, or delete the folder yourself")
+            raise self._export_error(message, "choose another name, or delete the folder yourself")
 
     def _foreign_names(self, is_exported_file: Callable[[Path], bool]) -> list[str]:
         """Return the names of files and folders in the folder that tracekit did not write, up to a limit."""
@@ -131,21 +131,21 @@ class Target:
             ExportError: The user did not allow it.
         """
         if not self._overwrite:
-            raise self._error("the output already exists", "overwrite it with -f or overwrite=True")
+            raise self._export_error("the output already exists", "overwrite it with -f or overwrite=True")
 
-    def _status(self) -> os.stat_result | None:
+    def _stat_or_none(self) -> os.stat_result | None:
         """Return the result of ``os.stat`` for the target. Return None if the target does not exist."""
         try:
             return self.resolved.stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def _error(self, message: str, hint: str) -> ExportError:
+    def _export_error(self, message: str, hint: str) -> ExportError:
         """Return an ``ExportError`` about the target, which names its path as the user wrote it."""
         return ExportError(message, path=self.path, hint=hint)
 
 
-def _resolve(path: Path) -> Path:
+def _resolve_links(path: Path) -> Path:
     """Return the absolute path with symbolic links resolved. The file or folder itself need not exist."""
     if os.path.islink(path) or path.name in ("", ".."):  # noqa: PTH114 - Path.is_symlink raises for long names
         return Path(os.path.realpath(path))

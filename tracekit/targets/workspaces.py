@@ -51,13 +51,13 @@ def workspace(parent: Path) -> Iterator[Path]:
     Raises:
         OSError: The workspace cannot be created.
     """
-    _delete_abandoned(parent)
+    _delete_abandoned_workspaces(parent)
     for _ in range(_ATTEMPTS):
         folder = parent / f".tracekit-{secrets.token_hex(4)}.partial"
-        with interrupts.cleaning_up(functools.partial(_remove, folder)), contextlib.ExitStack() as stack:
-            stack.callback(_remove, folder)
+        with interrupts.cleaning_up(functools.partial(_remove_workspace, folder)), contextlib.ExitStack() as stack:
+            stack.callback(_remove_workspace, folder)
             folder.mkdir(0o700)
-            if _lock(folder, stack):
+            if _lock_workspace(folder, stack):
                 yield folder
                 return
     raise OSError(errno.EAGAIN, "other processes keep deleting the temporary folders of the output")
@@ -68,7 +68,7 @@ def is_in_workspace(path: str) -> bool:
     return any(_NAME.fullmatch(part) for part in Path(path).parts)
 
 
-def _lock(folder: Path, stack: contextlib.ExitStack) -> bool:
+def _lock_workspace(folder: Path, stack: contextlib.ExitStack) -> bool:
     """Lock a workspace until the stack is closed. Return False if another process is already deleting it."""
     if fcntl is None:
         return True
@@ -83,7 +83,7 @@ def _lock(folder: Path, stack: contextlib.ExitStack) -> bool:
     return os.path.lexists(folder / _LOCK_FILE)
 
 
-def _delete_abandoned(parent: Path) -> None:
+def _delete_abandoned_workspaces(parent: Path) -> None:
     """Delete the workspaces in a folder that belong to processes that have ended."""
     if fcntl is None:
         return
@@ -102,17 +102,17 @@ def _delete_if_abandoned(folder: Path) -> None:
         lock = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:  # it is being created, or its process was killed before it created the lock
         if time.time() - folder.lstat().st_mtime > _CREATION_TIME_S:
-            _remove(folder)
+            _remove_workspace(folder)
         return
     try:
         if stat.S_ISREG(os.fstat(lock).st_mode):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(folder)
+            _remove_workspace(folder)
     finally:
         os.close(lock)
 
 
-def _remove(folder: Path) -> None:
+def _remove_workspace(folder: Path) -> None:
     """Delete a workspace. If it contains an old target that was being replaced, move the target back to its path."""
     with contextlib.suppress(OSError):
         for old in (folder / REPLACED).iterdir():

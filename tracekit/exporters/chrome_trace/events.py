@@ -35,11 +35,11 @@ def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, cl
         lane_texts: The JSON members ``pid`` and ``tid`` of each lane, by lane id. Viewers show a lane as a thread.
         clock: The conversion of times of the capture to times in the file.
     """
-    row_args = rows.select(_row_arguments(kind, rows.columns))
+    row_args = rows.select(_row_argument_exprs(kind, rows.columns))
     args = f',"args":{{"{kind.key}":'
     middle = {kinds.SLICE: ',"dur":', kinds.INSTANT: f',"s":"t"{args}'}.get(kind.phase, args)
     line = row_args.with_columns(
-        _format_repeated(kind, rows, lane_texts),
+        _format_repeated_members(kind, rows, lane_texts),
         *_format_times("start", start_expr(kind, clock), rows, middle),
         *(_format_times("duration", duration_expr(kind, clock), rows, args) if kind.phase == kinds.SLICE else ()),
     )
@@ -50,7 +50,7 @@ def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, cl
     return text.utf8_bytes(line.select(concat_expr([*parts, pl.col("repeated")])).to_series())
 
 
-def _row_arguments(kind: EventKind, names: Collection[str]) -> list[pl.Expr]:
+def _row_argument_exprs(kind: EventKind, names: Collection[str]) -> list[pl.Expr]:
     """Return expressions for the arguments that differ from row to row, beginning with the key."""
     args = [key_arg(kind), *available_args(kind.row_args, names), *exception_args(kind)]
     return [text.arg_expr(arg).alias(arg.key) for arg in args]
@@ -72,7 +72,7 @@ def _format_member(column: pl.Series) -> list[str | pl.Expr]:
     return [concat_expr([lead, pl.col(column.name)]).fill_null("")]
 
 
-def _format_repeated(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series) -> pl.Series:
+def _format_repeated_members(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series) -> pl.Series:
     """Format the end of each line: repeated arguments, lane and name.
 
     Each combination of values is formatted once, unless most rows have different names.
@@ -107,11 +107,11 @@ def format_flows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, first
         name: Name and category of the flows.
     """
 
-    def flow_end(phase: str, end: str) -> list[str | pl.Expr]:
+    def flow_end_parts(phase: str, end: str) -> list[str | pl.Expr]:
         times = text.thousandths_exprs(clock.convert(pl.col(f"{end}_ns")))
         lead = f'{{"ph":"{phase}","cat":"{name}","name":"{name}","id":'
         return [lead, pl.col("id"), ',"ts":', *times, ",", pl.lit(lane_texts).gather(f"{end}_lane_id")]
 
     numbered = links.with_row_index("id", offset=first_id)
-    parts = [*flow_end("s", "from"), "},\n", *flow_end("f", "to"), ',"bp":"e"},\n']
+    parts = [*flow_end_parts("s", "from"), "},\n", *flow_end_parts("f", "to"), ',"bp":"e"},\n']
     return text.utf8_bytes(numbered.select(concat_expr(parts)).to_series())

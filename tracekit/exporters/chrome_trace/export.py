@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tracekit import schemas
 from tracekit.exporters.chrome_trace import events
-from tracekit.exporters.chrome_trace.metadata import json_members, metadata_events
+from tracekit.exporters.chrome_trace.metadata import metadata_events, pid_tid_members
 from tracekit.exporters.timeline import columns, flows, kinds
 from tracekit.exporters.timeline.batches import BatchFile
 from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_events
@@ -54,7 +54,7 @@ def write_events(
     for kind, lane_ids in layout.lane_ids.items():
         rows = read_events(view, kind).with_columns(lane_ids)
         file.write_jobs(_event_jobs(kind, rows, layout))
-        file.write_jobs(formatter.jobs(kind, rows))
+        file.write_jobs(formatter.flow_jobs(kind, rows))
         yield kind, rows
 
 
@@ -64,7 +64,7 @@ def _event_jobs(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> Iterator
         rows = rows.sort(
             kind.start, columns.duration_expr(kind, layout.clock), descending=[False, True], maintain_order=True
         )
-    lane_texts = json_members(layout.lanes)
+    lane_texts = pid_tid_members(layout.lanes)
     for batch in rows.iter_slices(BATCH_ROWS):
         yield functools.partial(events.format_events, kind, batch, lane_texts, layout.clock)
 
@@ -83,7 +83,7 @@ class FlowFormatter:
         self._calls: pl.DataFrame | None = None
         self.count = count
 
-    def jobs(self, kind: EventKind, rows: pl.DataFrame) -> Iterator[Callable[[], memoryview]]:
+    def flow_jobs(self, kind: EventKind, rows: pl.DataFrame) -> Iterator[Callable[[], memoryview]]:
         """Yield jobs, each of which formats a batch of the flows that end at events of one kind.
 
         Args:
@@ -93,12 +93,12 @@ class FlowFormatter:
         if kind is kinds.API_CALLS:
             self._calls = flows.call_flow_starts(rows)
         if self._calls is not None and kind.launched and "api_call_id" in rows.columns:
-            yield from self._format(flows.LAUNCH, flows.launch_flows(self._calls, rows))
+            yield from self._format_batches_of_flows(flows.LAUNCH, flows.launch_flows(self._calls, rows))
         for name, links in flows.mpi_flows(kind, rows):
-            yield from self._format(name, links)
+            yield from self._format_batches_of_flows(name, links)
 
-    def _format(self, name: str, links: pl.DataFrame) -> Iterator[Callable[[], memoryview]]:
-        lane_texts, clock = json_members(self._layout.lanes), self._layout.clock
+    def _format_batches_of_flows(self, name: str, links: pl.DataFrame) -> Iterator[Callable[[], memoryview]]:
+        lane_texts, clock = pid_tid_members(self._layout.lanes), self._layout.clock
         for batch in links.iter_slices(BATCH_ROWS):
             yield functools.partial(events.format_flows, batch, lane_texts, clock, self.count + 1, name)
             self.count += batch.height

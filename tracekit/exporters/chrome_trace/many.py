@@ -13,7 +13,7 @@ import polars as pl
 from tracekit.errors import ExportError
 from tracekit.exporters.chrome_trace import events
 from tracekit.exporters.chrome_trace.export import BATCH_ROWS, FlowFormatter, file_footer, file_header, write_events
-from tracekit.exporters.chrome_trace.metadata import json_members, metadata_events
+from tracekit.exporters.chrome_trace.metadata import metadata_events, pid_tid_members
 from tracekit.exporters.timeline.batches import BatchFile
 from tracekit.exporters.timeline.columns import Clock
 from tracekit.exporters.timeline.parts import origin_facts, part_layout, retry_with_shift
@@ -74,7 +74,7 @@ def _flow_positions(
     if not len(linked):
         return
     chosen = rows.select(id=pl.col(kind.key), lane_id="lane_id").filter(pl.col("id").is_in(linked.implode()))
-    lane = pl.lit(json_members(layout.lanes)).gather("lane_id")
+    lane = pl.lit(pid_tid_members(layout.lanes)).gather("lane_id")
     yield chosen.select(pl.lit(part, pl.Int64).alias("part"), pl.lit(kind.table).alias("table"), "id", lane=lane)
 
 

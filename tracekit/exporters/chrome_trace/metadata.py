@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tracekit.exporters.timeline.tracks import LaneRegistry
 
 
-def json_members(lanes: LaneRegistry) -> pl.Series:
+def pid_tid_members(lanes: LaneRegistry) -> pl.Series:
     """Return the JSON members ``"pid":…,"tid":…`` of every lane, by lane id. All lanes must have been created."""
     members = {thread.lane_id: f'"pid":{thread.pid},"tid":{thread.tid}' for thread in lanes.threads()}
     return pl.Series([members[lane_id] for lane_id in range(len(members))], dtype=pl.String)

@@ -57,7 +57,7 @@ class Table:
 
     def html(self) -> str:
         """Return the table as HTML."""
-        classes = [_column_class([row[n] for row in self.rows]) for n in range(len(self.titles))]
+        classes = [_column_class_attribute([row[n] for row in self.rows]) for n in range(len(self.titles))]
         titles = zip(self.titles, classes, strict=True)
         head = "".join(f'<th scope="col"{class_}>{escape_text(title)}</th>' for title, class_ in titles)
         body = "".join(f"<tr>{self._cells_html(row, classes)}</tr>\n" for row in self.rows)
@@ -147,7 +147,7 @@ def finding_article(title: str, paragraphs: Sequence[str], pairs: Sequence[tuple
     return f"<article><h3>{escape_text(title)}</h3>{written}{description_list(pairs)}</article>\n"
 
 
-def _column_class(values: Sequence[Any]) -> str:
+def _column_class_attribute(values: Sequence[Any]) -> str:
     """Return the HTML class attribute for the cells of a column, given its values.
 
     The class is ``number`` if a value is a number, or else ``long`` if a value is a long text. The result is an empty

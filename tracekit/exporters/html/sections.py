@@ -86,7 +86,7 @@ class _ContentsBuilder:
         self.missing: list[MissingTableError] = []
         self._rows: dict[str, pl.DataFrame | None] = {}
 
-    def figure(self, name: str, **options: Any) -> dict[str, Any]:
+    def draw_figure(self, name: str, **options: Any) -> dict[str, Any]:
         """Draw a figure, and return a mapping from its name to its plotly JSON object without the template.
 
         The mapping is empty if the capture lacks the data of the figure.
@@ -96,7 +96,7 @@ class _ContentsBuilder:
             options: Options of the figure.
         """
         if name in _DRAWN_FROM_ROWS:
-            rows = self.rows(name)
+            rows = self.figure_rows(name)
             drawn = None if rows is None else _DRAWN_FROM_ROWS[name](rows)
         else:
             drawn = self._none_if_missing(lambda: self.view.figure(name, **options))
@@ -106,14 +106,20 @@ class _ContentsBuilder:
         del content["layout"]["template"]
         return {name: content}
 
-    def rows(self, name: str) -> pl.DataFrame | None:
+    def figure_rows(self, name: str) -> pl.DataFrame | None:
         """Return the data frame that a figure shows, or None if the capture lacks this data. The result is cached."""
         if name not in self._rows:
             self._rows[name] = self._none_if_missing(lambda: self.view.figure_rows(name))
         return self._rows[name]
 
-    def tables(
-        self, report: str, caption: str, columns: Sequence[str], header: str, *, needs: str | None = None
+    def report_tables(
+        self,
+        report: str,
+        caption: str,
+        columns: Sequence[str],
+        header_column: str,
+        *,
+        required_table: str | None = None,
     ) -> list[Table]:
         """Return a list with one table of the first rows of a report. It is empty if the report has no rows.
 
@@ -121,13 +127,17 @@ class _ContentsBuilder:
             report: Name of the report.
             caption: Caption of the table.
             columns: Columns of the report to show.
-            header: Name of the column that contains the row headers.
-            needs: Name of the table that the report needs. If this table is empty, the report is not computed.
+            header_column: Name of the column that contains the row headers.
+            required_table: Name of the table that the report needs. If this table is empty, the report is not computed.
         """
-        if needs is not None and not self.view.count(needs):
+        if required_table is not None and not self.view.count(required_table):
             return []
         frame: pl.DataFrame | None = self._none_if_missing(lambda: self.view.report(report).frame())
-        return [] if frame is None or frame.is_empty() else [Table.from_frame(caption, frame, columns, ROWS, header)]
+        return (
+            []
+            if frame is None or frame.is_empty()
+            else [Table.from_frame(caption, frame, columns, ROWS, header_column)]
+        )
 
     def _none_if_missing(self, compute: Callable[[], Any]) -> Any:
         try:
@@ -142,7 +152,7 @@ def _overview_section(builder: _ContentsBuilder) -> Iterator[Section]:
     pairs = [*_capture_facts(builder.view), *_time_facts(builder)]
     figures: dict[str, Any] = {}
     for name in ("gpu_utilization", "time_breakdown", "kernel_time"):
-        figures |= builder.figure(name)
+        figures |= builder.draw_figure(name)
     yield Section("Overview", "overview", facts=pairs, figures=figures, tables=_overview_tables(builder))
 
 
@@ -176,7 +186,7 @@ _LAST_SECOND = 253_402_300_799
 
 def _time_facts(builder: _ContentsBuilder) -> Iterator[tuple[str, str]]:
     """Yield facts about GPU utilization, iterations and GPU time, as pairs of a label and a value."""
-    devices, iterations, kinds = (builder.rows(n) for n in ("gpu_utilization", "iterations", "kernel_time"))
+    devices, iterations, kinds = (builder.figure_rows(n) for n in ("gpu_utilization", "iterations", "kernel_time"))
     if devices is not None:
         used = devices.filter(devices["busy_ns"] > 0)["percent"].to_list()
         yield "GPU utilization (mean of used GPUs)", f"{sum(used) / len(used) if used else 0:.3f}%"
@@ -204,7 +214,7 @@ def _time_facts(builder: _ContentsBuilder) -> Iterator[tuple[str, str]]:
 
 def _overview_tables(builder: _ContentsBuilder) -> list[Table]:
     """Return a list with the table of the time breakdown. It is empty if the capture lacks the data."""
-    rows = builder.rows("time_breakdown")
+    rows = builder.figure_rows("time_breakdown")
     if rows is None:
         return []
     from tracekit.plots.theme import PART_NAMES
@@ -236,8 +246,8 @@ def _advice_section(builder: _ContentsBuilder) -> Iterator[Section]:
 
 
 def _iterations_section(builder: _ContentsBuilder) -> Iterator[Section]:
-    figures = builder.figure("iterations")
-    rows = builder.rows("iterations")
+    figures = builder.draw_figure("iterations")
+    rows = builder.figure_rows("iterations")
     if rows is not None:
         columns = {
             "iteration": "Iteration",
@@ -253,17 +263,17 @@ def _iterations_section(builder: _ContentsBuilder) -> Iterator[Section]:
 
 
 def _over_time_section(builder: _ContentsBuilder) -> Iterator[Section]:
-    figures = builder.figure("utilization_over_time")
+    figures = builder.draw_figure("utilization_over_time")
     if figures:
         yield Section("Utilization over time", "over-time", figures=figures)
 
 
 def _groups_section(builder: _ContentsBuilder) -> Iterator[Section]:
-    ops = builder.rows("ops")
+    ops = builder.figure_rows("ops")
     if ops is None:
         return
     metric = "gpu_time_ns" if ops["gpu_time_ns"].sum() else "cpu_time_ns"
-    figures = builder.figure("groups", metric=metric)
+    figures = builder.draw_figure("groups", metric=metric)
     columns = {
         "op_id": "Op",
         "op_name": "Name",
@@ -275,13 +285,13 @@ def _groups_section(builder: _ContentsBuilder) -> Iterator[Section]:
         "gpu_idle_ns": "GPU idle (ns)",
     }
     table = Table.from_frame("Ops with the longest time", ops, columns, ROWS, "op_id")
-    yield Section("Groups and ops", "groups", figures=figures | builder.figure("top_ops"), tables=[table])
+    yield Section("Groups and ops", "groups", figures=figures | builder.draw_figure("top_ops"), tables=[table])
 
 
 def _kernels_section(builder: _ContentsBuilder) -> Iterator[Section]:
     columns = ("Name", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
-    tables = builder.tables("cuda_gpu_kern_sum", "Kernels", columns, "Name", needs="kernels")
-    figures = builder.figure("top_kernels")
+    tables = builder.report_tables("cuda_gpu_kern_sum", "Kernels", columns, "Name", required_table="kernels")
+    figures = builder.draw_figure("top_kernels")
     if figures:
         yield Section("Kernels", "kernels", figures=figures, tables=tables)
 
@@ -290,8 +300,8 @@ def _nsight_compute_section(builder: _ContentsBuilder) -> Iterator[Section]:
     if not builder.view.count("ncu_launches"):
         return
     columns = ("Name", "Time (%)", "Total Time (ns)", "Launches", "Math (%)", "Memory (%)", "Limiter")
-    tables = builder.tables("ncu_limiter", "What limits each kernel", columns, "Name")
-    figures = builder.figure("roofline")
+    tables = builder.report_tables("ncu_limiter", "What limits each kernel", columns, "Name")
+    figures = builder.draw_figure("roofline")
     if figures or tables:
         yield Section("Roofline", "roofline", figures=figures, tables=tables)
 
@@ -303,7 +313,7 @@ def _communication_section(builder: _ContentsBuilder) -> Iterator[Section]:
     tables: list[Table] = []
     if view.count("kernels"):
         tables += _collective_tables(view, columns)
-    tables += builder.tables("mpi_event_sum", "MPI calls", columns, "Name", needs="mpi_calls")
+    tables += builder.report_tables("mpi_event_sum", "MPI calls", columns, "Name", required_table="mpi_calls")
     if tables:
         yield Section("Communication", "communication", tables=tables)
 
@@ -338,14 +348,14 @@ _NCCL = r"(?i)nccl"
 
 def _api_calls_section(builder: _ContentsBuilder) -> Iterator[Section]:
     columns = ("Name", "Time (%)", "Total Time (ns)", "Num Calls", "Avg (ns)", "Min (ns)", "Max (ns)")
-    tables = builder.tables("cuda_api_sum", "CUDA API calls", columns, "Name", needs="api_calls")
-    figures = builder.figure("api")
+    tables = builder.report_tables("cuda_api_sum", "CUDA API calls", columns, "Name", required_table="api_calls")
+    figures = builder.draw_figure("api")
     if figures:
         yield Section("CUDA API calls", "api", figures=figures, tables=tables)
 
 
 def _copies_section(builder: _ContentsBuilder) -> Iterator[Section]:
-    figures, rows = builder.figure("copies"), builder.rows("copies")
+    figures, rows = builder.draw_figure("copies"), builder.figure_rows("copies")
     if rows is not None:
         columns = {"name": "Kind", "count": "Count", "bytes": "Bytes", "time_ns": "Time (ns)"}
         table = Table.from_frame("Memory copies and sets", rows, columns, ROWS, "name")
@@ -357,7 +367,7 @@ def _idle_time_section(builder: _ContentsBuilder) -> Iterator[Section]:
         *("Device ID", "Cause", "Idle (%)", "Total Time (ns)", "Gaps", "Max (ns)", "Start (ns)", "Mostly In"),
         "Time In It (ns)",
     )
-    figures, rows = builder.figure("idle_causes"), builder.rows("idle_causes")
+    figures, rows = builder.draw_figure("idle_causes"), builder.figure_rows("idle_causes")
     if rows is not None:
         table = Table.from_frame("Idle time by cause", rows, columns, ROWS, "Cause")
         yield Section("Idle time of the GPUs", "idle", figures=figures, tables=[table])
@@ -365,14 +375,14 @@ def _idle_time_section(builder: _ContentsBuilder) -> Iterator[Section]:
 
 def _ranges_section(builder: _ContentsBuilder) -> Iterator[Section]:
     columns = ("Range", "Style", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
-    tables = builder.tables("nvtx_sum", "NVTX ranges", columns, "Range", needs="nvtx_ranges")
-    figures = builder.figure("nvtx")
+    tables = builder.report_tables("nvtx_sum", "NVTX ranges", columns, "Range", required_table="nvtx_ranges")
+    figures = builder.draw_figure("nvtx")
     if figures or tables:
         yield Section("NVTX ranges", "nvtx", figures=figures, tables=tables)
 
 
 def _memory_section(builder: _ContentsBuilder) -> Iterator[Section]:
-    figures = builder.figure("memory_usage")
+    figures = builder.draw_figure("memory_usage")
     if figures:
         frame = builder.view.report("gpu_memory_peak").frame()
         table = Table.from_frame("Peak of each kind of memory", frame, frame.columns, ROWS, frame.columns[0])
@@ -380,7 +390,7 @@ def _memory_section(builder: _ContentsBuilder) -> Iterator[Section]:
 
 
 def _metrics_section(builder: _ContentsBuilder) -> Iterator[Section]:
-    figures = builder.figure("metrics")
+    figures = builder.draw_figure("metrics")
     if figures:
         yield Section("GPU metrics", "metrics", figures=figures)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit import schemas as declarations
 from tracekit.exporters.databases import Database, translate_errors
 from tracekit.exporters.sqlite.keys import declared_foreign_keys
-from tracekit.exporters.sqlite.views import quote, view_statements
+from tracekit.exporters.sqlite.views import quote_identifier, view_statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -71,21 +71,22 @@ def write_database(
                 database.insert(name, batch)
                 counts[name] += batch.num_rows
                 progress(sum(counts.values()), rows)
-            names.add(name, table)
+            names.add_names(name, table)
     with _open_connection(path) as connection:
-        _add_indexes_and_views(connection, schemas, keys, counts, names.rows())
+        _add_indexes_and_views(connection, schemas, keys, counts, names.name_counts())
 
 
 def create_statement(schema: TableSchema, keys: Keys) -> str:
     """Return the SQL statement that creates a table."""
-    columns = [f"{quote(c.name)} {_column_type(c)}" for c in schema.columns]
+    columns = [f"{quote_identifier(c.name)} {_column_type(c)}" for c in schema.columns]
     if schema.name in keys.unique:
-        columns.append(f"PRIMARY KEY ({_quote_all(schema.key)})")
+        columns.append(f"PRIMARY KEY ({_quote_identifiers(schema.key)})")
     columns += [
-        f"FOREIGN KEY ({_quote_all(k.columns)}) REFERENCES {quote(k.parent)} ({_quote_all(k.key)})"
+        f"FOREIGN KEY ({_quote_identifiers(k.columns)}) "
+        f"REFERENCES {quote_identifier(k.parent)} ({_quote_identifiers(k.key)})"
         for k in keys.foreign_keys_of(schema.name)
     ]
-    return f"CREATE TABLE {quote(schema.name)} ({', '.join(columns)})"
+    return f"CREATE TABLE {quote_identifier(schema.name)} ({', '.join(columns)})"
 
 
 def index_columns(schema: TableSchema, schemas: Mapping[str, TableSchema]) -> list[tuple[str, ...]]:
@@ -171,23 +172,23 @@ class _NameCounter:
     def __init__(self) -> None:
         self._frames: list[pl.DataFrame] = []
 
-    def add(self, name: str, table: pa.Table) -> None:
+    def add_names(self, table_name: str, rows: pa.Table) -> None:
         """Add the names in some rows of a table to the counts.
 
         Args:
-            name: Name of the table.
-            table: The rows.
+            table_name: Name of the table.
+            rows: The rows.
         """
         import polars as pl
 
         for column in NAME_COLUMNS:
-            if table.num_rows and column in table.column_names:
-                values = pl.DataFrame(table.select([column])).rename({column: "name"})
+            if rows.num_rows and column in rows.column_names:
+                values = pl.DataFrame(rows.select([column])).rename({column: "name"})
                 counts = values.group_by("name").agg(rows=pl.len().cast(pl.Int64)).drop_nulls()
-                labels = (pl.lit(name).alias("table_name"), pl.lit(column).alias("column_name"))
+                labels = (pl.lit(table_name).alias("table_name"), pl.lit(column).alias("column_name"))
                 self._frames.append(counts.select(*labels, pl.col("name").cast(pl.String), "rows"))
 
-    def rows(self) -> pl.DataFrame:
+    def name_counts(self) -> pl.DataFrame:
         """Return the number of rows per table, column and name, in this order and with ids from 1."""
         import polars as pl
 
@@ -210,5 +211,5 @@ def _open_connection(path: Path) -> Iterator[sqlite3.Connection]:
             connection.close()
 
 
-def _quote_all(names: Sequence[str]) -> str:
-    return ", ".join(map(quote, names))
+def _quote_identifiers(names: Sequence[str]) -> str:
+    return ", ".join(map(quote_identifier, names))

@@ -51,7 +51,7 @@ class Keys:
     unique: frozenset[str]
     foreign: tuple[ForeignKey, ...]
 
-    def with_column(self, name: str) -> Keys:
+    def with_leading_column(self, name: str) -> Keys:
         """Return the keys with an additional first column, such as ``rank`` in a database of several traces.
 
         All tables of the database have this column. A table whose declared key already contains a column of this name
@@ -73,7 +73,7 @@ def valid_keys(view: View, tables: Mapping[str, TableSchema]) -> Keys:
         view: The trace.
         tables: The schemas of the tables by name.
     """
-    unique = frozenset(name for name, schema in tables.items() if _is_unique(view, schema))
+    unique = frozenset(name for name, schema in tables.items() if _has_unique_key(view, schema))
     candidates = [key for schema in tables.values() for key in declared_foreign_keys(schema, tables)]
     return Keys(unique, tuple(key for key in candidates if key.parent in unique and _all_references_exist(view, key)))
 
@@ -105,7 +105,7 @@ def declared_foreign_keys(schema: TableSchema, tables: Mapping[str, TableSchema]
     return sorted(keys)
 
 
-def _is_unique(view: View, schema: TableSchema) -> bool:
+def _has_unique_key(view: View, schema: TableSchema) -> bool:
     """Return whether the key of a table is unique and not null."""
     import polars as pl
 

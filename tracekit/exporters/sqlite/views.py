@@ -70,7 +70,7 @@ SUMMARIES = {
 """Views with one row per name: the table, and the columns by which its rows are grouped."""
 
 
-def quote(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """Return a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
@@ -105,11 +105,13 @@ def _details_query(schemas: Mapping[str, TableSchema], table: str, keys: Keys) -
         names.update(added.values())
         if added:
             alias = f"j{number}"
-            columns += [f"{alias}.{quote(c)} AS {quote(new)}" for c, new in added.items()]
+            columns += [f"{alias}.{quote_identifier(c)} AS {quote_identifier(new)}" for c, new in added.items()]
             pairs = zip(key.columns, key.key, strict=True)
-            condition = " AND ".join(f"{alias}.{quote(theirs)} = t.{quote(own)}" for own, theirs in pairs)
-            joins.append(f"LEFT JOIN {quote(key.parent)} AS {alias} ON {condition}")
-    return " ".join([f"SELECT {', '.join(columns)} FROM {quote(table)} AS t", *joins])  # noqa: S608 - names are quoted
+            condition = " AND ".join(
+                f"{alias}.{quote_identifier(theirs)} = t.{quote_identifier(own)}" for own, theirs in pairs
+            )
+            joins.append(f"LEFT JOIN {quote_identifier(key.parent)} AS {alias} ON {condition}")
+    return " ".join([f"SELECT {', '.join(columns)} FROM {quote_identifier(table)} AS t", *joins])  # noqa: S608 - names are quoted
 
 
 def _joined_keys(schemas: Mapping[str, TableSchema], schema: TableSchema, keys: Keys) -> Iterator[ForeignKey]:
@@ -125,15 +127,15 @@ def _activities_query(schemas: Mapping[str, TableSchema]) -> str:
 
 
 def _activity_query(schema: TableSchema, kind: str, identifier: str, name: str | None) -> str:
-    shared = [quote(c) for c in (*_SHARED, *_ADDED) if c in schema.names]
-    named = "NULL" if name is None else quote(name)
-    added = f"{quote(identifier)} AS activity_id, {named} AS name, end_ns - start_ns AS duration_ns"
-    return f"SELECT '{kind}' AS kind, {added}, {', '.join(shared)} FROM {quote(schema.name)}"  # noqa: S608 - names are quoted
+    shared = [quote_identifier(c) for c in (*_SHARED, *_ADDED) if c in schema.names]
+    named = "NULL" if name is None else quote_identifier(name)
+    added = f"{quote_identifier(identifier)} AS activity_id, {named} AS name, end_ns - start_ns AS duration_ns"
+    return f"SELECT '{kind}' AS kind, {added}, {', '.join(shared)} FROM {quote_identifier(schema.name)}"  # noqa: S608 - names are quoted
 
 
 def _summary_query(table: str, columns: Sequence[str]) -> str:
-    group = ", ".join(map(quote, columns))
+    group = ", ".join(map(quote_identifier, columns))
     durations = ("sum", "total_ns"), ("avg", "average_ns"), ("min", "min_ns"), ("max", "max_ns")
     values = ", ".join(f"{function}(end_ns - start_ns) AS {name}" for function, name in durations)
-    rows = f"FROM {quote(table)} WHERE end_ns IS NOT NULL GROUP BY {group} ORDER BY total_ns DESC"
+    rows = f"FROM {quote_identifier(table)} WHERE end_ns IS NOT NULL GROUP BY {group} ORDER BY total_ns DESC"
     return f"SELECT {group}, count(*) AS count, {values} {rows}"

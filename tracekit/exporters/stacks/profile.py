@@ -66,7 +66,7 @@ class Profile:
     groups: list[str | None]
     weights: pl.DataFrame
 
-    def frames(self, nodes: Int64Array) -> Iterator[tuple[slice, Int64Array, Int64Array]]:
+    def iter_frame_batches(self, nodes: Int64Array) -> Iterator[tuple[slice, Int64Array, Int64Array]]:
         """Yield the frames of call stacks in batches.
 
         Args:
@@ -165,13 +165,13 @@ def _events_inside_ranges(view: View, events: pl.LazyFrame, name: str, time: str
         (pl.col("name").cast(pl.String) == name) & (pl.col("kind").cast(pl.String) == "push_pop")
     )
 
-    def count_until(column: str, count: str) -> pl.LazyFrame:
+    def running_range_counts(column: str, count_name: str) -> pl.LazyFrame:
         times = ranges.select(*_THREAD, pl.col(column).alias(time)).drop_nulls(time).sort(time)
-        return times.with_columns(pl.int_range(1, pl.len() + 1).over(_THREAD).alias(count))
+        return times.with_columns(pl.int_range(1, pl.len() + 1).over(_THREAD).alias(count_name))
 
     events = events.sort(time)
     for column, count in (("start_ns", "started"), ("end_ns", "ended")):
-        counts = count_until(column, count)
+        counts = running_range_counts(column, count)
         events = events.join_asof(counts, on=time, by=_THREAD, strategy="backward", check_sortedness=False)
     return events.filter(pl.col("started").fill_null(0) > pl.col("ended").fill_null(0))
 

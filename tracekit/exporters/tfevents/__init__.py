@@ -32,7 +32,7 @@ _SUFFIX = ".tracekit"
 
 def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, str] | None = None) -> None:
     """Write a trace as a new folder with one event file."""
-    from tracekit.exporters.tfevents.events import format_records
+    from tracekit.exporters.tfevents.events import encode_event_records
     from tracekit.exporters.tfevents.records import encode_record
 
     if _RESERVED in path.name:
@@ -44,7 +44,9 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
         raise ExportError("the trace has no ops to draw", path=path, hint=hint)
     settings = options or {}
     origin = _origin_ns(view.info.get("origin_utc_ns", ""))
-    records = format_records(tables, origin, time=settings.get("time", "gpu"), steps=int(settings.get("steps", STEPS)))
+    records = encode_event_records(
+        tables, origin, time=settings.get("time", "gpu"), steps=int(settings.get("steps", STEPS))
+    )
     path.mkdir()
     with (path / f"events.out.tfevents.{origin // 10**9:010d}{_SUFFIX}").open("wb") as sink:
         for number, record in enumerate(records, 1):

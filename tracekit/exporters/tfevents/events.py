@@ -7,7 +7,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from tracekit import schemas
-from tracekit.exporters.tfevents.steps import layout_steps
+from tracekit.exporters.tfevents.steps import place_nodes_by_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ _NS = 1e9
 _MAX_INT64 = (1 << 63) - 1
 
 
-def format_records(tables: Mapping[str, pl.DataFrame], origin_ns: int, *, time: str, steps: int) -> list[bytes]:
+def encode_event_records(tables: Mapping[str, pl.DataFrame], origin_ns: int, *, time: str, steps: int) -> list[bytes]:
     """Return the encoded records of an event file.
 
     Args:
@@ -52,7 +52,7 @@ def format_records(tables: Mapping[str, pl.DataFrame], origin_ns: int, *, time: 
     """
     origin = origin_ns / _NS
     records = [_event_record(origin, file_version=VERSION), _event_record(origin, graph_def=encode_graph(tables))]
-    for tag, number, start_ns, rows in layout_steps(tables, time, steps):
+    for tag, number, start_ns, rows in place_nodes_by_step(tables, time, steps):
         metadata = _run_metadata(tables["nodes"], rows, max((origin_ns + start_ns) // 1000, 1))
         tagged = {"tag": tag.encode(), "run_metadata": metadata}
         records.append(_event_record((origin_ns + start_ns) / _NS, step=number, tagged_run_metadata=tagged))
@@ -69,7 +69,7 @@ def encode_graph(tables: Mapping[str, pl.DataFrame]) -> bytes:
     inputs: list[list[bytes]] = [[] for _ in names]
     for node, source, control in tables["inputs"].iter_rows():
         inputs[node].append(f"{'^' if control else ''}{names[source]}".encode())
-    graph = _message_type("tensorflow_graph", "GraphDef")()
+    graph = _message_class("tensorflow_graph", "GraphDef")()
     for row, node_inputs in zip(nodes.iter_rows(named=True), inputs, strict=True):
         node = graph.node.add(
             name=row["name"].encode(), op=drawable_op_type(row["op_type"]).encode(), input=node_inputs
@@ -119,7 +119,7 @@ def _run_metadata(nodes: pl.DataFrame, rows: pl.DataFrame, start_us: int) -> byt
         rows: The executed nodes of the step, as ``place_nodes`` returns them.
         start_us: Start of the step in µs since 1970.
     """
-    metadata = _message_type("tensorflow_events", "RunMetadata")()
+    metadata = _message_class("tensorflow_events", "RunMetadata")()
     facts = nodes.select("name", "op_id", "data_type", "output_shapes", "output_bytes").rows()
     for (number,), device_rows in rows.group_by("device_id", maintain_order=True):
         device_stats = metadata.step_stats.dev_stats.add(device=device_name(number).encode())
@@ -189,11 +189,11 @@ def _plugin_metadata(name: str, data_class: int) -> dict[str, Any]:
 
 def _event_record(wall_time: float, **fields: Any) -> bytes:
     """Return the encoded record of an event."""
-    event = _message_type("tensorflow_events", "Event")(wall_time=wall_time, **fields)
+    event = _message_class("tensorflow_events", "Event")(wall_time=wall_time, **fields)
     return bytes(event.SerializeToString(deterministic=True))
 
 
 @functools.cache
-def _message_type(file: str, name: str) -> Any:
+def _message_class(file: str, name: str) -> Any:
     """Return the class of a protobuf message that is declared in ``schemas/proto``. The result is cached."""
     return schemas.message_class(file, name)

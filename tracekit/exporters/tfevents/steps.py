@@ -18,15 +18,15 @@ ALL_ITERATIONS = "all iterations"
 _ROW_KEYS = ["node", "device_id"]
 
 
-def layout_steps(
-    tables: Mapping[str, pl.DataFrame], time: str, steps: int
+def place_nodes_by_step(
+    tables: Mapping[str, pl.DataFrame], time: str, max_steps: int
 ) -> Iterator[tuple[str, int, int, pl.DataFrame]]:
     """Yield one step with the nodes of all iterations, and one step per iteration for the first iterations.
 
     Args:
         tables: ``model("graph")`` of the trace.
         time: The time that determines the duration of nodes, ``gpu`` or ``cpu``.
-        steps: Maximum number of iterations for which a separate step is returned.
+        max_steps: Maximum number of iterations for which a separate step is returned.
 
     Yields:
         The tag, number and start (in ns since the trace origin) of a step, and its rows as returned by ``place_nodes``.
@@ -35,7 +35,7 @@ def layout_steps(
     starts = tables["scalars"].select("iteration", "start_ns").unique(maintain_order=True).sort("iteration")
     for number, start_ns in starts.head(1).iter_rows():
         yield ALL_ITERATIONS, number, start_ns, place_nodes(nodes, stats, time)
-    for number, start_ns in starts.head(steps).iter_rows():
+    for number, start_ns in starts.head(max_steps).iter_rows():
         yield f"step {number}", number, start_ns, place_nodes(nodes, stats.filter(pl.col("iteration") == number), time)
 
 

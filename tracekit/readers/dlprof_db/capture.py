@@ -94,7 +94,7 @@ class DlprofCapture(Capture):
         if name == CAPTURE_INFO:
             table = pa.table({"name": list(self._capture_facts), "value": list(self._capture_facts.values())})
         elif name in KEY_TABLES:
-            table = self._key_table(name, columns)
+            table = self._process_or_thread_table(name, columns)
         elif name == CALLS:
             table = self._call_table(columns)
         elif name in rollup.TABLES:
@@ -132,7 +132,9 @@ class DlprofCapture(Capture):
         """
         numbers = [o.id_column if isinstance(o, Lookup) else o for o in sources if not isinstance(o, CallId)]
         needs_first = mapping.only_first or any(isinstance(o, CallId) for o in sources)
-        rows = self._database.read_by_id(mapping.source, (*numbers, *(CALL_KEY if needs_first else ())), string_columns)
+        rows = self._database.read_rows_by_id(
+            mapping.source, (*numbers, *(CALL_KEY if needs_first else ())), string_columns
+        )
         if not needs_first:
             return rows
         rows = rows.with_columns(first=pl.col(ID).min().over(CALL_KEY))
@@ -144,11 +146,11 @@ class DlprofCapture(Capture):
             return rows[source]
         if isinstance(source, CallId):
             extremes = [e for e in (rows["first"].min(), rows["first"].max()) if isinstance(e, int)]
-            if any(abs(source.from_first_row(e)) > _MAX_INT64 for e in extremes):
+            if any(abs(source.call_id(e)) > _MAX_INT64 for e in extremes):
                 what = f"the ids from {extremes[0]} to {extremes[1]} are too large to derive ids of calls from them"
                 raise CorruptTraceError(what, path=self.path, table=source.source, hint=COPY_AGAIN)
-            return rows.select(source.from_first_row(pl.col("first"))).to_series()
-        others = self._database.read_by_id(source.table, (source.column,)).select(ID, referenced=source.column)
+            return rows.select(source.call_id(pl.col("first"))).to_series()
+        others = self._database.read_rows_by_id(source.table, (source.column,)).select(ID, referenced=source.column)
         joined = rows.select(id=source.id_column).join(others, on=ID, how="left", maintain_order="left")
         return joined.select(pl.coalesce("referenced", ID) if source.defaults_to_id else "referenced").to_series()
 
@@ -161,7 +163,7 @@ class DlprofCapture(Capture):
             return data.to_arrow()
         enum = _LABEL_ENUMS.get(field.name)
         labels = None if enum is None else col.StringTable.from_mapping(dict(LABELS[enum]))
-        return self._database.look_up(data, strings=labels)
+        return self._database.look_up_strings(data, strings=labels)
 
     def _call_table(self, columns: Sequence[str]) -> pa.Table:
         """Build the table of CUDA API calls from all source tables that record calls, ordered by start."""
@@ -176,13 +178,13 @@ class DlprofCapture(Capture):
 
     def _count_calls(self, source: str) -> int:
         """Return the number of distinct CUDA API calls in a source table."""
-        rows = self._database.rows(source, CALL_KEY)
+        rows = self._database.read_rows(source, CALL_KEY)
         return rows.n_unique() if rows.height else 0
 
-    def _key_table(self, name: str, columns: Sequence[str]) -> pa.Table:
+    def _process_or_thread_table(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Build the table of processes or threads from the ids in other tables, ordered by id."""
         key = schemas.table(name).key
-        keys = pl.concat([self._database.rows(t, key).unique() for t in ("read_only_op_instances", *CALL_TABLES)])
+        keys = pl.concat([self._database.read_rows(t, key).unique() for t in ("read_only_op_instances", *CALL_TABLES)])
         rows = keys.unique().sort(key)
         fields = schemas.arrow_schema(schemas.table(name), columns)
         key_columns = {c: rows[c] for c in key}
@@ -192,12 +194,12 @@ class DlprofCapture(Capture):
     def _capture_facts(self) -> dict[str, str]:
         """The versions, mode and model settings of the run, without private facts such as the command line."""
         facts = {"tool": "DLProf", "schema_version": self._database_version}
-        system, model = (self._first_row(t) for t in ("read_only_system_config", "read_only_model_config"))
+        system, model = (self._read_first_row(t) for t in ("read_only_system_config", "read_only_model_config"))
         facts |= {name: str(system[c]) for c, name in _SYSTEM_FACTS.items() if system.get(c) not in _UNKNOWN}
         facts |= {f"model_config.{c}": str(v) for c, v in model.items() if c != "id" and v is not None}
         return {k: v for k, v in facts.items() if v is not None}
 
-    def _first_row(self, table: str) -> dict[str, object]:
+    def _read_first_row(self, table: str) -> dict[str, object]:
         """Return the first row of a table as a mapping, which is empty if the table has no rows."""
         columns = sorted(_PUBLIC_COLUMNS[table] & {*self._database.columns.get(table, ())})
         return self._database.first_row(table, columns) if columns else {}

@@ -31,13 +31,13 @@ class DlprofDatabase(database.Database):
     def __init__(self, source: Source) -> None:
         super().__init__(source, COPY_AGAIN)
 
-    def rows(self, table: str, numbers: Sequence[str], strings: Sequence[str] = ()) -> pl.DataFrame:
+    def read_rows(self, table: str, integer_columns: Sequence[str], string_columns: Sequence[str] = ()) -> pl.DataFrame:
         """Read columns of a table. The result has no rows if the table is missing.
 
         Args:
             table: Name of the table.
-            numbers: Names of the integer columns to read.
-            strings: Names of the string columns to read.
+            integer_columns: Names of the integer columns to read.
+            string_columns: Names of the string columns to read.
 
         Returns:
             All rows of the table, in the order in which they are stored.
@@ -45,7 +45,7 @@ class DlprofDatabase(database.Database):
         Raises:
             CorruptTraceError: The table is damaged, or a column has values of another type.
         """
-        types = dict.fromkeys(numbers, pa.int64()) | dict.fromkeys(strings, pa.string())
+        types = dict.fromkeys(integer_columns, pa.int64()) | dict.fromkeys(string_columns, pa.string())
         if table not in self.columns:
             return pl.DataFrame(pa.table({c: pa.array([], kind) for c, kind in types.items()}))
         columns, _ = self.read_columns(table, types)
@@ -64,7 +64,9 @@ class DlprofDatabase(database.Database):
             raise CorruptTraceError(what, path=self.path, table=table, hint=COPY_AGAIN)
         return with_keys
 
-    def read_by_id(self, table: str, numbers: Sequence[str], strings: Sequence[str] = ()) -> pl.DataFrame:
+    def read_rows_by_id(
+        self, table: str, integer_columns: Sequence[str], string_columns: Sequence[str] = ()
+    ) -> pl.DataFrame:
         """Read columns of a table, sorted by the id of the row. The ids must be unique.
 
         Raises:
@@ -72,7 +74,7 @@ class DlprofDatabase(database.Database):
         """
         if table not in self.columns:
             raise CorruptTraceError("the table is missing", path=self.path, table=table, hint=COPY_AGAIN)
-        rows = self.rows(table, tuple(dict.fromkeys((ID, *numbers))), strings)
+        rows = self.read_rows(table, tuple(dict.fromkeys((ID, *integer_columns))), string_columns)
         with_ids = self.rows_with_unique_keys(rows, [ID], table)
         if with_ids.height != rows.height:
             what = f"{rows.height - with_ids.height} rows have no id"
@@ -80,11 +82,11 @@ class DlprofDatabase(database.Database):
         return with_ids if with_ids[ID].is_sorted() else with_ids.sort(ID)
 
     @functools.cached_property
-    def strings(self) -> col.StringTable:
+    def dictionary_strings(self) -> col.StringTable:
         """The strings of the table ``dictionary``, by id."""
-        return strings_by_id(self.read_by_id("dictionary", (), ("string",)), "string")
+        return strings_by_id(self.read_rows_by_id("dictionary", (), ("string",)), "string")
 
-    def look_up(
+    def look_up_strings(
         self,
         ids: pl.Series,
         transform: Callable[[pl.Series], pl.Series] | None = None,
@@ -97,7 +99,7 @@ class DlprofDatabase(database.Database):
             transform: A function that replaces the distinct strings, or None to leave them unchanged.
             strings: The strings by id. If it is None, the strings of the table ``dictionary`` are used.
         """
-        names, _ = (strings or self.strings).strings_of_ids(pa.chunked_array([ids.to_arrow()]))
+        names, _ = (strings or self.dictionary_strings).strings_of_ids(pa.chunked_array([ids.to_arrow()]))
         if transform is None:
             return names
         return col.dictionary_array(names.indices, transform(pl.Series(names.dictionary)).to_arrow().cast(pa.string()))

@@ -74,9 +74,9 @@ def build_table(database: DlprofDatabase, name: str) -> pa.Table:
 def _ops_columns(database: DlprofDatabase) -> Columns:
     source = SOURCES["ops"]
     numbers = ("op_id_id", "op_type_id", "direction_id", "data_type_id", "tc_support_status")
-    ops = database.read_by_id(source, numbers, ("op_name", "stack_trace"))
+    ops = database.read_rows_by_id(source, numbers, ("op_name", "stack_trace"))
     count_columns = ("num_calls", "kernel_calls", "using_tc")
-    nodes = _last_aggregation(database, "op_nodes", ("read_only_ops_id", "node_time_metrics_id", *count_columns))
+    nodes = _read_last_aggregation(database, "op_nodes", ("read_only_ops_id", "node_time_metrics_id", *count_columns))
     nodes = _add_time_sums(
         database, database.rows_with_unique_keys(nodes, ["read_only_ops_id"], "op_nodes"), "node_time_metrics_id"
     )
@@ -94,23 +94,23 @@ def _ops_columns(database: DlprofDatabase) -> Columns:
     )
     return {
         **_to_arrays(table),
-        "op_id": database.decode_dictionary(database.look_up(ops["op_id_id"]), source),
-        "op_type": database.look_up(ops["op_type_id"]),
-        "direction": database.look_up(ops["direction_id"], _empty_to_null),
-        "data_type": database.look_up(ops["data_type_id"], _empty_to_null),
+        "op_id": database.decode_dictionary(database.look_up_strings(ops["op_id_id"]), source),
+        "op_type": database.look_up_strings(ops["op_type_id"]),
+        "direction": database.look_up_strings(ops["direction_id"], _empty_to_null),
+        "data_type": database.look_up_strings(ops["data_type_id"], _empty_to_null),
     }
 
 
 def _op_instances_columns(database: DlprofDatabase) -> Columns:
     source, json = SOURCES["op_instances"], ("input_names", "input_shapes", "output_shapes", "parameters")
     numbers = ("read_only_ops_id", "cpu_start", "cpu_stop", "process_id", "thread_id", *(f"{c}_id" for c in json))
-    ops = database.read_by_id(SOURCES["ops"], ("op_id_id",), ("op_name",))
-    rows = database.read_by_id(source, numbers).rename({"cpu_start": "start_ns", "cpu_stop": "end_ns"})
+    ops = database.read_rows_by_id(SOURCES["ops"], ("op_id_id",), ("op_name",))
+    rows = database.read_rows_by_id(source, numbers).rename({"cpu_start": "start_ns", "cpu_stop": "end_ns"})
     rows = rows.with_columns(op_instance=pl.int_range(pl.len()).over("read_only_ops_id"))
     rows = rows.join(
         ops.select(ID, "op_id_id"), left_on="read_only_ops_id", right_on=ID, how="left", maintain_order="left"
     )
-    with_metrics = rows.join(_instance_metrics(database), on=_INSTANCE_KEY, how="left", maintain_order="left")
+    with_metrics = rows.join(_op_instance_metrics(database), on=_INSTANCE_KEY, how="left", maintain_order="left")
     duration, zero_if_missing = (
         pl.col("end_ns") - pl.col("start_ns"),
         ("kernel_count", "gpu_time_ns", "gpu_idle_ns", "api_time_ns"),
@@ -121,25 +121,25 @@ def _op_instances_columns(database: DlprofDatabase) -> Columns:
         *(pl.col(c).fill_null(0) for c in zero_if_missing),
         *(pl.lit(None, pl.Int64).alias(c) for c in missing),
         op_instance_id=pl.col(ID) - 1,
-        iteration=_iteration_of_ends(database, with_metrics["end_ns"]),
+        iteration=_iterations_containing_ends(database, with_metrics["end_ns"]),
         cpu_time_ns=duration,
         cpu_overhead_ns=duration - pl.col("api_time_ns").fill_null(0),
     )
     return {
         **_to_arrays(table),
-        "op_id": database.look_up(rows["op_id_id"]),
-        "op_name": database.look_up(rows["read_only_ops_id"], strings=strings_by_id(ops, "op_name")),
-        **{c: database.look_up(rows[f"{c}_id"], _clean_json) for c in json},
+        "op_id": database.look_up_strings(rows["op_id_id"]),
+        "op_name": database.look_up_strings(rows["read_only_ops_id"], strings=strings_by_id(ops, "op_name")),
+        **{c: database.look_up_strings(rows[f"{c}_id"], _clean_json_texts) for c in json},
     }
 
 
-def _instance_metrics(database: DlprofDatabase) -> pl.DataFrame:
+def _op_instance_metrics(database: DlprofDatabase) -> pl.DataFrame:
     """Return the kernel count, GPU time, GPU idle time and API time of each op instance, as DLProf defines them."""
     activity_frames, call_frames = [], []
     for source in (*_GPU_TABLES, "read_only_cuda_syncs", "read_only_cuda_calls"):
         on_gpu = source in _GPU_TABLES
         gpu_columns = ("gpu_start", "gpu_stop", "device_id") if on_gpu else ()
-        rows = database.rows(source, (*_INSTANCE_KEY, "api_start", "api_stop", *gpu_columns))
+        rows = database.read_rows(source, (*_INSTANCE_KEY, "api_start", "api_stop", *gpu_columns))
         call_frames.append(rows.select(*_INSTANCE_KEY, start="api_start", end="api_stop"))
         if on_gpu:
             kernel = pl.lit(source == _GPU_TABLES[0])
@@ -169,7 +169,7 @@ def _union_durations(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     return with_added.group_by(keys).agg(union=pl.col("new").sum(), span=pl.col("end").max() - pl.col("start").min())
 
 
-def _iteration_of_ends(database: DlprofDatabase, ends: pl.Series) -> pl.Series:
+def _iterations_containing_ends(database: DlprofDatabase, ends: pl.Series) -> pl.Series:
     """Return the number of the aggregated iteration in which each op instance ends, or null if it ends in none.
 
     Args:
@@ -190,7 +190,10 @@ def _iteration_of_ends(database: DlprofDatabase, ends: pl.Series) -> pl.Series:
 
 def _iterations_columns(database: DlprofDatabase) -> Columns:
     rows = _iteration_rows(database)
-    return {**_to_arrays(rows.drop("key_node_id")), "key_op": database.look_up(rows["key_node_id"], _empty_to_null)}
+    return {
+        **_to_arrays(rows.drop("key_node_id")),
+        "key_op": database.look_up_strings(rows["key_node_id"], _empty_to_null),
+    }
 
 
 def _iteration_rows(database: DlprofDatabase) -> pl.DataFrame:
@@ -207,12 +210,12 @@ def _iteration_rows(database: DlprofDatabase) -> pl.DataFrame:
     }
     times = {"iter_value": "iteration", "start_time": "start_ns", "stop_time": "end_ns"}
     key, list_table = ["iter_value"], "iteration_list"
-    rows = database.rows_with_unique_keys(_last_aggregation(database, list_table, tuple(times)), key, list_table)
-    part_times = _last_aggregation(database, "iteration_aggregation_list", (*key, *parts)).rename(parts)
+    rows = database.rows_with_unique_keys(_read_last_aggregation(database, list_table, tuple(times)), key, list_table)
+    part_times = _read_last_aggregation(database, "iteration_aggregation_list", (*key, *parts)).rename(parts)
     part_times = database.rows_with_unique_keys(part_times, key, "iteration_aggregation_list")
     part_times = part_times.with_columns(is_aggregated=pl.col("in_tensor_core_kernels_ns").is_not_null())
-    kernels = _last_aggregation(database, "kernel_iteration_stats", (*key, *stats)).rename(stats)
-    keys = _last_aggregation(database, "iteration_key", ("key_node_id",))
+    kernels = _read_last_aggregation(database, "kernel_iteration_stats", (*key, *stats)).rename(stats)
+    keys = _read_last_aggregation(database, "iteration_key", ("key_node_id",))
     key_node_id = database.rows_with_unique_keys(keys.with_columns(one=1), ["one"], "iteration_key")[
         "key_node_id"
     ].max()
@@ -227,10 +230,10 @@ def _iteration_rows(database: DlprofDatabase) -> pl.DataFrame:
 def _group_nodes_columns(database: DlprofDatabase) -> Columns:
     numbers = ("level", "num_op_instances", "num_supported_leaf_ops", "num_tc_leaf_ops")
     id_columns = (ID, "row_type", "group_op_full_name_id", "group_op_time_metrics_id")
-    rows = _last_aggregation(database, "group_ops", (*id_columns, *numbers)).filter(pl.col("row_type") == 1)
+    rows = _read_last_aggregation(database, "group_ops", (*id_columns, *numbers)).filter(pl.col("row_type") == 1)
     with_times = _add_time_sums(database, rows, "group_op_time_metrics_id")
-    paths = database.decode_dictionary(database.look_up(rows["group_op_full_name_id"]), "group_ops")
-    names = database.rows(SOURCES["ops"], (), ("op_name",))["op_name"]
+    paths = database.decode_dictionary(database.look_up_strings(rows["group_op_full_name_id"]), "group_ops")
+    names = database.read_rows(SOURCES["ops"], (), ("op_name",))["op_name"]
     table = with_times.select(
         "level",
         *(pl.col(c).fill_null(0) for c in _TIMES),
@@ -275,11 +278,13 @@ _TABLE_BUILDERS = {
 }
 
 
-def _last_aggregation(database: DlprofDatabase, table: str, columns: tuple[str, ...]) -> pl.DataFrame:
+def _read_last_aggregation(database: DlprofDatabase, table: str, columns: tuple[str, ...]) -> pl.DataFrame:
     """Read columns of a table, restricted to the rows of the last aggregation."""
-    last = database.rows("aggregations", (ID,))[ID].max()
+    last = database.read_rows("aggregations", (ID,))[ID].max()
     return (
-        database.rows(table, ("aggr_id", *columns)).filter(pl.col("aggr_id") == pl.lit(last, pl.Int64)).drop("aggr_id")
+        database.read_rows(table, ("aggr_id", *columns))
+        .filter(pl.col("aggr_id") == pl.lit(last, pl.Int64))
+        .drop("aggr_id")
     )
 
 
@@ -293,8 +298,8 @@ def _add_time_sums(database: DlprofDatabase, rows: pl.DataFrame, metrics_id: str
         rows: The rows to extend.
         metrics_id: Name of the column of ``rows`` that refers to the time metrics.
     """
-    metrics = database.read_by_id("metric", ("count", "sum"))
-    sums = database.read_by_id("node_time_metrics", tuple(f"{m}_metric_id" for m in _METRICS))
+    metrics = database.read_rows_by_id("metric", ("count", "sum"))
+    sums = database.read_rows_by_id("node_time_metrics", tuple(f"{m}_metric_id" for m in _METRICS))
     for name, metric in _TIMES.items():
         columns = ["sum", "count"] if metric == "cpu_time" else ["sum"]
         metric_sums = metrics.select(ID, *columns).rename({"sum": name})
@@ -308,7 +313,7 @@ def _empty_to_null(texts: pl.Series) -> pl.Series:
     return texts.replace("", None)
 
 
-def _clean_json(texts: pl.Series) -> pl.Series:
+def _clean_json_texts(texts: pl.Series) -> pl.Series:
     """Replace empty strings and the string ``null`` with null, and strip trailing spaces from all other strings."""
     return texts.str.strip_chars_end().replace(["", "null"], None)
 

@@ -72,9 +72,9 @@ class CallId(NamedTuple):
 
     source: str
 
-    def from_first_row(self, first_id: Number) -> Number:
+    def call_id(self, first_row_id: Number) -> Number:
         """Return the id of an API call, given the id of its first row in the source table."""
-        return first_id * len(CALL_TABLES) + CALL_TABLES.index(self.source)
+        return first_row_id * len(CALL_TABLES) + CALL_TABLES.index(self.source)
 
 
 ColumnSource = str | Lookup | CallId

@@ -51,13 +51,13 @@ def read_capture(source: Source) -> KinetoCapture:
     compressed = source.head.startswith(_GZIP)
     with source.open() as file, damage_as_error(path, file=file), Stream(file, compressed=compressed) as stream:
         document = Document(path, stream, sandbox, machine.FACT_NAMES)
-        for _ in document.batches():
+        for _ in document.parse_in_batches():
             if collector is None:
-                collector = EventCollector(budget, exported=machine.is_exported(document.facts))
+                collector = EventCollector(budget, exported=machine.is_tracekit_export(document.facts))
             collector.add_events(EventCells(sandbox, repairs))
         file.check()
     del sandbox
-    collector = collector or EventCollector(budget, exported=machine.is_exported(document.facts))
+    collector = collector or EventCollector(budget, exported=machine.is_tracekit_export(document.facts))
     _require_events(path, document, collector)
     _warn_about_skipped_data(path, document, stream, collector, repairs)
     return KinetoCapture(path, document.facts, collector)
@@ -79,7 +79,7 @@ def read_leading_info(source: Source) -> dict[str, str]:
     with source.open() as file, Stream(file, compressed=compressed, block_bytes=_LEADING_BLOCK_BYTES) as stream:
         document = Document(source.path, stream, EventSandbox(KEYS), machine.FACT_NAMES)
         try:
-            has_events = document.read_to_events()
+            has_events = document.advance_to_events()
         except (CorruptTraceError, Damage):
             has_events = False
         file.check()
@@ -103,7 +103,7 @@ def _require_events(path: Path, document: Document, collector: EventCollector) -
         raise CorruptTraceError(
             "the file is truncated before the end of its first event", path=path, hint=_EXPORT_AGAIN
         )
-    if machine.is_exported(document.facts):
+    if machine.is_tracekit_export(document.facts):
         hint = "read the capture that it was exported from"
         raise MissingTableError(
             "the file contains no events that tracekit can read back into a table", path=path, hint=hint
@@ -153,12 +153,12 @@ class KinetoCapture(Capture):
     def __init__(self, path: Path, facts: Mapping[str, Any], collector: EventCollector) -> None:
         self._path = path
         self.undecoded = dict(collector.undecoded)
-        exported = machine.is_exported(facts)
-        self._small_tables: dict[str, pa.Table] = {}
+        exported = machine.is_tracekit_export(facts)
+        self._non_event_tables: dict[str, pa.Table] = {}
         self.facts = facts
-        self.tracks = Tracks(collector.finish(), collector.track_names.finish(), exported=exported)
+        self.tracks = Tracks(collector.collected_values(), collector.track_names.finish(), exported=exported)
         members = self.tracks.members
-        self.origin_ns = machine.shift_ns(facts) if exported else _earliest_start_ns(members)
+        self.origin_ns = machine.export_shift_ns(facts) if exported else _earliest_start_ns(members)
         self.rows = {name: EventRows(name, columns, self.origin_ns, self.tracks) for name, columns in members.items()}
 
     def count_undecoded(self) -> Mapping[str, int]:
@@ -167,32 +167,32 @@ class KinetoCapture(Capture):
 
     def names(self) -> list[str]:
         """Return the names of the tables that may have rows."""
-        return [*self.rows, *_SMALL_TABLES]
+        return [*self.rows, *_NON_EVENT_TABLES]
 
     def count(self, name: str) -> int:
         """Return the number of rows of a table."""
-        return self.rows[name].count if name in self.rows else int(self._small_table(name).num_rows)
+        return self.rows[name].count if name in self.rows else int(self._non_event_table(name).num_rows)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Return the requested columns of a table."""
         if name not in self.rows:
-            return self._small_table(name).select(list(columns))
+            return self._non_event_table(name).select(list(columns))
         declared = schemas.arrow_schema(schemas.table(name), columns)
         rows = self.rows[name]
         arrays = [rows.column(f.name) for f in declared]
         filled = [pa.nulls(rows.count, f.type) if a is None else a for a, f in zip(arrays, declared, strict=True)]
         return schemas.conform(pa.table(filled, names=list(columns)), schemas.table(name), columns, path=self._path)
 
-    def _small_table(self, name: str) -> pa.Table:
+    def _non_event_table(self, name: str) -> pa.Table:
         """Return a table that is not a table of events, such as ``devices``. It is built once and cached."""
-        if name not in self._small_tables:
+        if name not in self._non_event_tables:
             check_polars()
-            self._small_tables[name] = machine.build_table(name, _SMALL_TABLES[name](self))
-        return self._small_tables[name]
+            self._non_event_tables[name] = machine.build_table(name, _NON_EVENT_TABLES[name](self))
+        return self._non_event_tables[name]
 
 
 def _capture_info_rows(capture: KinetoCapture) -> list[dict[str, Any]]:
-    ends = [pc.max(rows.end()).as_py() for rows in capture.rows.values() if Slot.DURATION.name in rows.members]
+    ends = [pc.max(rows.end_ns()).as_py() for rows in capture.rows.values() if Slot.DURATION.name in rows.members]
     facts = machine.capture_info(
         capture.facts, capture.origin_ns, max((e for e in ends if e is not None), default=None)
     )
@@ -205,7 +205,7 @@ def _device_rows(capture: KinetoCapture) -> list[dict[str, Any]]:
     return machine.device_rows(capture.facts)
 
 
-_SMALL_TABLES: dict[str, Callable[[KinetoCapture], list[dict[str, Any]]]] = {
+_NON_EVENT_TABLES: dict[str, Callable[[KinetoCapture], list[dict[str, Any]]]] = {
     "capture_info": _capture_info_rows,
     "devices": _device_rows,
     "processes": lambda c: machine.process_rows(c.tracks),

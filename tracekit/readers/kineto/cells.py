@@ -34,80 +34,82 @@ class EventCells:
     def __init__(self, sandbox: EventSandbox, repairs: Counter[str]) -> None:
         self.rows = sandbox.rows
         self._sandbox = sandbox
-        self._values, self._types = sandbox.values, sandbox.types
+        self._values, self._types = sandbox.cell_values, sandbox.cell_types
         self._repairs = repairs
 
-    def values(self, slot: Slot) -> Int64Array:
+    def member_values(self, slot: Slot) -> Int64Array:
         """Return the value of a member in each event: a number, or the dictionary code of a string.
 
         If the type of the value is ``MISSING``, the returned number has no meaning.
         """
         return self._values[slot, : self.rows]
 
-    def types(self, slot: Slot) -> Bytes:
+    def member_types(self, slot: Slot) -> Bytes:
         """Return the type of a member's value in each event: ``MISSING``, ``NUMBER``, ``STRING`` or ``OTHER``."""
         return self._types[slot, : self.rows]
 
     def has_member(self, slot: Slot) -> bool:
         """Return whether at least one event of the batch has the member."""
-        return bool(self.types(slot).any())
+        return bool(self.member_types(slot).any())
 
-    def codes(self, slot: Slot) -> Int64Array:
+    def string_codes(self, slot: Slot) -> Int64Array:
         """Return the dictionary code of a member's string in each event, -1 where it is missing or not a string."""
-        return np.where(self.types(slot) == STRING, self.values(slot), -1)
+        return np.where(self.member_types(slot) == STRING, self.member_values(slot), -1)
 
-    def index_in(self, slot: Slot, names: pa.Array) -> Int64Array:
+    def string_indices(self, slot: Slot, names: pa.Array) -> Int64Array:
         """Return, for each event, the index of a member's string in an array of names.
 
         The index is -1 if the member is missing or not a string, and -2 if the array does not contain the string.
         """
-        positions = pc.index_in(self.dictionary, names).fill_null(-2).to_numpy(zero_copy_only=False)
-        return np.append(positions, -1)[self.codes(slot)].astype(np.int64)
+        positions = pc.index_in(self.dictionary_strings, names).fill_null(-2).to_numpy(zero_copy_only=False)
+        return np.append(positions, -1)[self.string_codes(slot)].astype(np.int64)
 
-    def integers(self, slot: Slot, rows: Int64Array) -> pa.Array:
+    def member_integers(self, slot: Slot, rows: Int64Array) -> pa.Array:
         """Return the values of a member in the given events as integers.
 
         A value is null if it is missing or not a number. Start times and durations are converted from microseconds to
         nanoseconds.
         """
-        types = self.types(slot)[rows]
+        types = self.member_types(slot)[rows]
         if not types.any():
             return pa.nulls(len(rows), pa.int64())
-        values = self.values(slot)[rows]
+        values = self.member_values(slot)[rows]
         unparsed = types > NUMBER
         if unparsed.any():
             values, types = self._parse_numbers(slot, values, types, unparsed)
         missing = types == MISSING
         return pa.array(values, pa.int64(), mask=missing if missing.any() else None)
 
-    def strings(self, slot: Slot, rows: Int64Array, *, any_type: bool = False) -> pa.DictionaryArray:
+    def member_strings(self, slot: Slot, rows: Int64Array, *, include_other_types: bool = False) -> pa.DictionaryArray:
         """Return the values of a member in the given events as strings, null where the member is missing.
 
         Args:
             slot: The member.
             rows: Row numbers of the events.
-            any_type: Whether to return the JSON text of values that are not strings. If it is False, these values are
-                null.
+            include_other_types: Whether to return the JSON text of values that are not strings. If it is False, these
+                values are null.
         """
-        types = self.types(slot)[rows]
-        missing = (types != STRING) & (types != OTHER) if any_type else types != STRING
+        types = self.member_types(slot)[rows]
+        missing = (types != STRING) & (types != OTHER) if include_other_types else types != STRING
         if missing.all():
             return pa.nulls(len(rows), col.DICTIONARY)
-        codes = pa.array(self.values(slot)[rows], pa.int64(), mask=missing)
-        return col.compact_dictionary(codes, self.dictionary)
+        codes = pa.array(self.member_values(slot)[rows], pa.int64(), mask=missing)
+        return col.compact_dictionary(codes, self.dictionary_strings)
 
-    def arguments(self, rows: Int64Array) -> pa.Array:
+    def arguments_json(self, rows: Int64Array) -> pa.Array:
         """Return the arguments of each given event as the JSON text of an object.
 
         The text is empty for an event without arguments.
         """
-        data, ends = self._sandbox.gather(np.where(self.types(Slot.ARGS)[rows], self.values(Slot.ARGS)[rows], 0))
+        data, ends = self._sandbox.copy_json_ranges(
+            np.where(self.member_types(Slot.ARGS)[rows], self.member_values(Slot.ARGS)[rows], 0)
+        )
         return self._decode_strings(data, ends)
 
     @functools.cached_property
-    def dictionary(self) -> pa.Array:
+    def dictionary_strings(self) -> pa.Array:
         """The strings to which dictionary codes refer, by code. JSON escapes are decoded."""
-        data, ends = self._sandbox.strings()
+        data, ends = self._sandbox.dictionary_bytes()
         strings = self._decode_strings(data, ends)
         if not (data == ord("\\")).any():
             return strings
@@ -139,7 +141,7 @@ class EventCells:
         """
         codes, inverse = np.unique(values[unparsed], return_inverse=True)
         unit = 1000 if slot in _THOUSANDTHS else 1
-        parsed = [parse_integer(t, unit) for t in self.dictionary.take(pa.array(codes)).to_pylist()]
+        parsed = [parse_integer(t, unit) for t in self.dictionary_strings.take(pa.array(codes)).to_pylist()]
         values, types = values.copy(), types.copy()
         values[unparsed] = np.array([m or 0 for m in parsed], np.int64)[inverse]
         types[unparsed] = np.array([MISSING if m is None else NUMBER for m in parsed], np.uint8)[inverse]

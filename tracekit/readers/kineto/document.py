@@ -59,7 +59,7 @@ class Document:
         self._skipped_bytes = self._member_count = 0
         self._at_end = self._is_array = self._is_open = False
 
-    def batches(self) -> Iterator[None]:
+    def parse_in_batches(self) -> Iterator[None]:
         """Parse the document to its end, and yield whenever the sandbox contains a batch of rows.
 
         The caller must use the rows before it resumes the iterator, because the next batch replaces them.
@@ -67,12 +67,12 @@ class Document:
         Raises:
             CorruptTraceError: The file is not a JSON object or array, or too many of its events are invalid.
         """
-        while self.read_to_events():
+        while self.advance_to_events():
             yield from self._parse_events()
             if self._is_array:
                 return
 
-    def read_to_events(self) -> bool:
+    def advance_to_events(self) -> bool:
         """Read the members up to the next array of events, and advance into it. Return False if there is none.
 
         Raises:
@@ -85,17 +85,17 @@ class Document:
                 return True
         while self._member_count < MAX_MEMBERS and (key := self._read_key()) is not None:
             self._member_count += 1
-            if key == EVENTS and self._next_byte() == b"[":
+            if key == EVENTS and self._peek_byte() == b"[":
                 self.has_events = True
                 self._sandbox.offset += 1
                 return True
-            self._read_member(key)
+            self._store_or_skip_member(key)
         return False
 
     def _read_opening_bracket(self) -> bytes:
         """Return the opening bracket of the document, and advance past it."""
         sandbox = self._sandbox
-        self._read_more()
+        self._append_next_bytes()
         head = bytes(sandbox.data[: min(sandbox.end, 4096)])
         first = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
         if first not in (b"{", b"["):
@@ -110,20 +110,20 @@ class Document:
         """
         sandbox = self._sandbox
         while True:
-            match = _KEY.match(self._peek(_MAX_KEY_BYTES))
+            match = _KEY.match(self._peek_bytes(_MAX_KEY_BYTES))
             if match is not None:
                 sandbox.offset += match.end()
                 return None if match[2] else match[1].decode("utf-8", "replace")
-            if sandbox.end - sandbox.offset >= _MAX_KEY_BYTES or not self._read_more():
+            if sandbox.end - sandbox.offset >= _MAX_KEY_BYTES or not self._append_next_bytes():
                 self.truncated = True
                 return None
 
-    def _read_member(self, key: str) -> None:
+    def _store_or_skip_member(self, key: str) -> None:
         """Advance past the value of a member, and store the value if the key was requested."""
         sandbox, start = self._sandbox, self._sandbox.offset
-        first = self._next_byte()
+        first = self._peek_byte()
         if first not in (b"{", b"[", b'"'):
-            match = _SCALAR.match(self._peek(_MAX_KEY_BYTES))
+            match = _SCALAR.match(self._peek_bytes(_MAX_KEY_BYTES))
             sandbox.offset += match.end() if match else 0
             self._store_fact(key, start)
             return
@@ -133,24 +133,24 @@ class Document:
         size = sandbox.offset - start
         while unfinished and sandbox.free_bytes > READ_BYTES and size < MAX_FACT_BYTES:
             sandbox.offset = start
-            if not self._read_more():
+            if not self._append_next_bytes():
                 break
             start, sandbox.offset = 0, int(first == b'"')
             unfinished, depth, in_string = sandbox.skip_value(in_string=first == b'"')
             size = sandbox.offset - start
         if unfinished:
             self._record_oversized_key(key)
-            self._skip_oversized(depth, in_string=in_string)
+            self._skip_oversized_value(depth, in_string=in_string)
         else:
             self._store_fact(key, start)
 
-    def _skip_oversized(self, depth: int, *, in_string: bool) -> None:
+    def _skip_oversized_value(self, depth: int, *, in_string: bool) -> None:
         """Advance past the remaining bytes of a member that is too large to be stored."""
         sandbox, unfinished = self._sandbox, True
         while unfinished:
             overshoot = sandbox.offset - sandbox.end
             sandbox.offset = sandbox.end
-            if not self._read_more():
+            if not self._append_next_bytes():
                 self.truncated = True
                 return
             sandbox.offset = min(max(overshoot, 0), sandbox.end)
@@ -179,7 +179,7 @@ class Document:
                 if sandbox.rows:
                     yield
                 sandbox.clear_rows()
-                if result == ROWS_FULL or self._read_more():
+                if result == ROWS_FULL or self._append_next_bytes():
                     continue
                 if not bytes(sandbox.data[sandbox.offset : sandbox.end]).strip():
                     self.truncated = not self._is_array  # the bracket that ends a bare array may be left out
@@ -222,25 +222,25 @@ class Document:
         while True:
             self._skipped_bytes += sandbox.end - sandbox.offset
             sandbox.offset = max(sandbox.offset, sandbox.end - 512)
-            if not self._read_more():
+            if not self._append_next_bytes():
                 return False
             if self._skip_to_next_event():
                 return True
 
-    def _read_more(self) -> bool:
+    def _append_next_bytes(self) -> bool:
         """Append the next bytes of the file to the sandbox. Return False if the sandbox is full or the file ends."""
         if self._at_end or self._sandbox.free_bytes < READ_BYTES:
             return False
         block = self._stream.read()
         self._at_end = not block
         if block:
-            self._sandbox.append(block)
+            self._sandbox.append_json(block)
         return bool(block)
 
-    def _next_byte(self) -> bytes:
+    def _peek_byte(self) -> bytes:
         sandbox = self._sandbox
         return bytes(sandbox.data[sandbox.offset : sandbox.offset + 1])
 
-    def _peek(self, size: int) -> bytes:
+    def _peek_bytes(self, size: int) -> bytes:
         sandbox = self._sandbox
         return bytes(sandbox.data[sandbox.offset : min(sandbox.offset + size, sandbox.end)])

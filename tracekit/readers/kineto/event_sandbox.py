@@ -114,16 +114,16 @@ class EventSandbox(Sandbox):
             self._register_key(level, key.encode(), slot)
 
     @property
-    def values(self) -> Int64Array:
+    def cell_values(self) -> Int64Array:
         """Matrix with one row per slot and one column per event: the number or dictionary code of each member."""
         return self.array(_CELLS, SLOTS * ROWS, np.int64).reshape(SLOTS, ROWS)
 
     @property
-    def types(self) -> Bytes:
+    def cell_types(self) -> Bytes:
         """Matrix with one row per slot and one column per event: ``MISSING``, ``NUMBER``, ``STRING`` or ``OTHER``."""
         return self.bytes(_TYPES, SLOTS * ROWS).reshape(SLOTS, ROWS)
 
-    def append(self, json: bytes) -> None:
+    def append_json(self, json: bytes) -> None:
         """Append JSON to the bytes that have not been parsed yet. The sandbox must not contain rows."""
         rest = self.end - self.offset
         self.data[:rest] = self.data[self.offset : self.end].copy()
@@ -172,12 +172,12 @@ class EventSandbox(Sandbox):
         self.offset = self.parameter("skip", "offset") - INPUT
         return unfinished, self.parameter("skip", "depth"), bool(self.parameter("skip", "in_string"))
 
-    def strings(self) -> tuple[Bytes, npt.NDArray[np.int32]]:
+    def dictionary_bytes(self) -> tuple[Bytes, npt.NDArray[np.int32]]:
         """Return the concatenated bytes of all dictionary strings, and the offset at which each string ends."""
         starts, sizes = (self.array(offset, self._codes, np.int32) for offset in (_STRING_STARTS, _STRING_SIZES))
-        return self.gather(starts.astype(np.int64) | ((starts + sizes).astype(np.int64) << 32))
+        return self.copy_json_ranges(starts.astype(np.int64) | ((starts + sizes).astype(np.int64) << 32))
 
-    def gather(self, ranges: Int64Array) -> tuple[Bytes, npt.NDArray[np.int32]]:
+    def copy_json_ranges(self, ranges: Int64Array) -> tuple[Bytes, npt.NDArray[np.int32]]:
         """Copy ranges of the JSON, and return their concatenated bytes and the offset at which each copy ends.
 
         A range is one integer with its start in the lower 32 bits and its end in the upper 32 bits.

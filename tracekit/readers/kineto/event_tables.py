@@ -170,8 +170,10 @@ class EventCollector:
         Raises:
             Damage: The rows exceed the memory budget.
         """
-        phases = cells.index_in(Slot.PHASE, _PHASES)
-        tables = self._tables_of_exported(cells) if self._exported else self._tables_of_profiler_events(cells, phases)
+        phases = cells.string_indices(Slot.PHASE, _PHASES)
+        tables = (
+            self._tables_of_exported_events(cells) if self._exported else self._tables_of_profiler_events(cells, phases)
+        )
         for number in np.flatnonzero(np.bincount(tables + 1, minlength=1)[1:]):
             self._append_rows(_TABLES[number], np.flatnonzero(tables == number), cells)
         metadata = np.flatnonzero(phases == _METADATA)
@@ -179,7 +181,7 @@ class EventCollector:
             self._budget.reserve(len(metadata), OBJECT_ROW_BYTES, "names of processes and threads")
             self.track_names.append(_track_name_members(cells, metadata))
 
-    def finish(self) -> dict[str, dict[str, pa.Array]]:
+    def collected_values(self) -> dict[str, dict[str, pa.Array]]:
         """Return the collected values by table name and member name. Tables without rows are omitted."""
         tables = {name: builder.finish() for name, builder in self._builders.items()}
         return {name: columns for name, columns in tables.items() if columns}
@@ -189,14 +191,14 @@ class EventCollector:
 
         The table is determined by the category and the phase that the PyTorch profiler writes.
         """
-        categories = cells.index_in(Slot.CATEGORY, _CATEGORIES)
+        categories = cells.string_indices(Slot.CATEGORY, _CATEGORIES)
         tables = _CATEGORY_TABLE_INDEXES[categories]
         phase = np.where(tables == _MARKS, _INSTANT, _SLICE)
         tables = np.where((phases == phase) & (tables >= 0), tables, -1)
         self._count_undecoded(cells, np.flatnonzero((tables < 0) & (phases != _METADATA)), phases)
         return tables
 
-    def _tables_of_exported(self, cells: EventCells) -> Int64Array:
+    def _tables_of_exported_events(self, cells: EventCells) -> Int64Array:
         """Return, for each event that tracekit wrote, the index of its table, or -1 if it belongs to no table.
 
         The table is determined by the argument that contains the row id, such as ``kernel_id``.
@@ -204,7 +206,7 @@ class EventCollector:
         tables = np.full(cells.rows, -1)
         for name, slot in ROW_IDS.items():
             if cells.has_member(slot):
-                tables[cells.types(slot) > 0] = _TABLES.index(name)
+                tables[cells.member_types(slot) > 0] = _TABLES.index(name)
         return tables
 
     def _count_undecoded(self, cells: EventCells, rows: Int64Array, phases: Int64Array) -> None:
@@ -212,9 +214,9 @@ class EventCollector:
             return
         flows = phases[rows] >= _FLOW
         for flow in (True, False):
-            codes, counts = np.unique(cells.codes(Slot.CATEGORY)[rows[flows == flow]], return_counts=True)
+            codes, counts = np.unique(cells.string_codes(Slot.CATEGORY)[rows[flows == flow]], return_counts=True)
             for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
-                name = cells.dictionary[code].as_py() if code >= 0 else "without category"
+                name = cells.dictionary_strings[code].as_py() if code >= 0 else "without category"
                 if name != LAUNCH_FLOW:
                     label = f"flow {name}" if flow else name
                     self.undecoded[label if len(self.undecoded) < MAX_NAMES else "other"] += count
@@ -225,13 +227,13 @@ class EventCollector:
         if valid is not None:
             self.untimed += int((~valid).sum())
             rows = rows[valid]
-        batch: dict[str, pa.Array] = {s.name: cells.integers(s, rows) for s in members.integers}
+        batch: dict[str, pa.Array] = {s.name: cells.member_integers(s, rows) for s in members.integers}
         if name in ON_THREADS and not self._exported:
             self.unplaced += pc.or_(*(batch[s.name].is_null() for s in _TRACK)).true_count
-        batch |= {s.name: cells.strings(s, rows) for s in members.strings}
-        batch |= {s.name: cells.strings(s, rows, any_type=True) for s in members.any_types}
+        batch |= {s.name: cells.member_strings(s, rows) for s in members.strings}
+        batch |= {s.name: cells.member_strings(s, rows, include_other_types=True) for s in members.any_types}
         if not self._exported and Slot.PAYLOAD in members.any_types:
-            batch[ARGUMENTS] = cells.arguments(rows)
+            batch[ARGUMENTS] = cells.arguments_json(rows)
         self._budget.reserve(sum(column.nbytes for column in batch.values()), 1, f"bytes of {name}")
         self.counts[name] += len(rows)
         self._builders[name].append(batch)
@@ -250,10 +252,10 @@ def _within_limit_mask(cells: EventCells, slot: Slot, rows: Int64Array, limit: i
 
     The result may be None if the mask would be True for all rows.
     """
-    values = cells.values(slot)[rows]
-    if (cells.types(slot)[rows] == NUMBER).all() and -limit < values.min() and values.max() < limit:
+    values = cells.member_values(slot)[rows]
+    if (cells.member_types(slot)[rows] == NUMBER).all() and -limit < values.min() and values.max() < limit:
         return None
-    numbers = cells.integers(slot, rows)
+    numbers = cells.member_integers(slot, rows)
     within = pc.and_(pc.less(numbers, limit), pc.greater(numbers, -limit)).cast(pa.int8()).fill_null(0)
     mask: np.ndarray = within.to_numpy(zero_copy_only=False) == 1
     return mask
@@ -263,4 +265,6 @@ def _track_name_members(cells: EventCells, rows: Int64Array) -> Mapping[str, pa.
     """Return the JSON members, such as ids and names, of the given events that name processes and threads."""
     numbers = (Slot.PID, Slot.TID, Slot.PROCESS, Slot.THREAD, *_STREAM, Slot.DOMAIN_ID)
     strings = (Slot.NAME, Slot.FULL_NAME, Slot.LABELS, Slot.KIND)
-    return {s.name: cells.integers(s, rows) for s in numbers} | {s.name: cells.strings(s, rows) for s in strings}
+    return {s.name: cells.member_integers(s, rows) for s in numbers} | {
+        s.name: cells.member_strings(s, rows) for s in strings
+    }

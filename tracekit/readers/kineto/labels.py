@@ -73,7 +73,7 @@ def memset_memory_kind(name: str) -> str | None:
     return match[1] if match else None
 
 
-def sync_type(kind: str) -> str | None:
+def nsys_sync_type(kind: str) -> str | None:
     """Return the type of a synchronization as nsys names it. Unknown types are returned unchanged."""
     return _SYNC_TYPES.get(kind, kind)
 

@@ -49,32 +49,32 @@ _NUMBER = re.compile(r"[0-9]{1,18}|[1-8][0-9]{18}")
 STREAM_TABLES = ("kernels", "memcpys", "memsets", "graph_launches", "cuda_events")
 
 
-def is_exported(facts: Facts) -> bool:
+def is_tracekit_export(facts: Facts) -> bool:
     """Return whether tracekit wrote the file that contains the given facts."""
     return _as_mapping(facts.get("otherData")).get("producer") == PRODUCER
 
 
-def base_ns(facts: Facts) -> int:
+def time_base_ns(facts: Facts) -> int:
     """Return the time in ns since 1970 to which all times in the file are relative, or 0 if it is unknown."""
-    value = _nonnegative_int64(facts.get("baseTimeNanoseconds"))
+    value = _nonnegative_int64_or_none(facts.get("baseTimeNanoseconds"))
     return value if value is not None and value < 1 << 62 else 0
 
 
-def shift_ns(facts: Facts) -> int:
+def export_shift_ns(facts: Facts) -> int:
     """Return the number of ns that tracekit added to all times when it wrote the file, or 0 if it is unknown."""
-    return _parse_digits(_as_mapping(facts.get("otherData")).get("shift_ns")) or 0
+    return _parse_digits_or_none(_as_mapping(facts.get("otherData")).get("shift_ns")) or 0
 
 
 def capture_info(facts: Facts, origin_ns: int, end_ns: int | None) -> dict[str, str]:
     """Return the rows of ``capture_info`` as values by name, without those that may identify a host, user or folder."""
-    if is_exported(facts):
+    if is_tracekit_export(facts):
         other = _as_mapping(facts.get("otherData"))
-        origin = _parse_digits(other.get("origin_utc_ns"))
+        origin = _parse_digits_or_none(other.get("origin_utc_ns"))
         info = {name: _fact_text(other.get(name)) for name in _EXPORTED_FACTS}
-        info["origin_utc_ns"] = None if origin is None else str(origin + shift_ns(facts))
+        info["origin_utc_ns"] = None if origin is None else str(origin + export_shift_ns(facts))
     else:
         info = {"tool": "PyTorch profiler", "schema_version": _fact_text(facts.get("schemaVersion"))}
-        utc = base_ns(facts) + origin_ns
+        utc = time_base_ns(facts) + origin_ns
         info["origin_utc_ns"] = str(utc) if utc >= _EARLIEST_UTC_NS else None
         info |= {name: _fact_text(facts.get(name)) for name in _SCALAR_FACTS}
         info |= distributed_info(facts)
@@ -88,7 +88,7 @@ def distributed_info(facts: Facts) -> dict[str, str]:
     The facts are read from the member ``distributedInfo``, and their names have the prefix ``distributed_``. The result
     is empty if the member is missing, or if tracekit wrote the file.
     """
-    distributed = {} if is_exported(facts) else _as_mapping(facts.get("distributedInfo"))
+    distributed = {} if is_tracekit_export(facts) else _as_mapping(facts.get("distributedInfo"))
     texts = {f"distributed_{name}": _fact_text(distributed.get(name)) for name in _DISTRIBUTED}
     return {name: text for name, text in texts.items() if text is not None}
 
@@ -99,7 +99,7 @@ def device_rows(facts: Facts) -> list[dict[str, Any]]:
     entries = facts.get("deviceProperties")
     for properties in entries if isinstance(entries, list) else []:
         device = _as_mapping(properties)
-        number = _nonnegative_int32(device.get("id"))
+        number = _nonnegative_int32_or_none(device.get("id"))
         if number is not None:
             rows.setdefault(number, _device_row(number, device))
     return list(rows.values())
@@ -107,21 +107,21 @@ def device_rows(facts: Facts) -> list[dict[str, Any]]:
 
 def _device_row(number: int, properties: Facts) -> dict[str, Any]:
     warp, max_threads = (
-        _nonnegative_int32(properties.get("warpSize")),
-        _nonnegative_int32(properties.get("maxThreadsPerMultiprocessor")),
+        _nonnegative_int32_or_none(properties.get("warpSize")),
+        _nonnegative_int32_or_none(properties.get("maxThreadsPerMultiprocessor")),
     )
     return {
         "device_id": number,
         "cuda_device_id": number,
         "name": _fact_text(properties.get("name")),
-        "compute_major": _nonnegative_int32(properties.get("computeMajor")),
-        "compute_minor": _nonnegative_int32(properties.get("computeMinor")),
-        "sm_count": _nonnegative_int32(properties.get("numSms")),
-        "memory_bytes": _nonnegative_int64(properties.get("totalGlobalMem")),
+        "compute_major": _nonnegative_int32_or_none(properties.get("computeMajor")),
+        "compute_minor": _nonnegative_int32_or_none(properties.get("computeMinor")),
+        "sm_count": _nonnegative_int32_or_none(properties.get("numSms")),
+        "memory_bytes": _nonnegative_int64_or_none(properties.get("totalGlobalMem")),
         "threads_per_warp": warp,
         "max_warps_per_sm": max_threads // warp if warp and max_threads else None,
-        "max_registers_per_sm": _nonnegative_int32(properties.get("regsPerMultiprocessor")),
-        "max_shared_memory_per_sm_bytes": _nonnegative_int64(properties.get("sharedMemPerMultiprocessor")),
+        "max_registers_per_sm": _nonnegative_int32_or_none(properties.get("regsPerMultiprocessor")),
+        "max_shared_memory_per_sm_bytes": _nonnegative_int64_or_none(properties.get("sharedMemPerMultiprocessor")),
     }
 
 
@@ -131,7 +131,12 @@ def exported_device_rows(rows: Iterable[EventRows], tracks: Tracks) -> list[dict
     The name of a GPU is taken from the name of its group of tracks.
     """
     used = sorted({d for r in rows if r.name not in ON_CPU for d in r.track_columns["device_id"].unique().to_pylist()})
-    names = tracks.labels().filter(pl.col("what") == "process_name")["name"].drop_nulls().unique(maintain_order=True)
+    names = (
+        tracks.recorded_names()
+        .filter(pl.col("what") == "process_name")["name"]
+        .drop_nulls()
+        .unique(maintain_order=True)
+    )
     named: dict[int, str] = {}
     for label in names:
         kind, _, rest = label.partition(" ")
@@ -146,15 +151,19 @@ def process_rows(tracks: Tracks) -> list[dict[str, Any]]:
 
     If the file names a process several times, the last name is used.
     """
-    process_labels = tracks.labels().filter(pl.col("what") == "process_name").drop_nulls("pid")
+    process_labels = tracks.recorded_names().filter(pl.col("what") == "process_name").drop_nulls("pid")
     names = dict(process_labels.select("pid", "name").iter_rows())
-    return [{"process_id": p, "name": _process_name(names.get(p))} for p in sorted(tracks.processes())]
+    return [{"process_id": p, "name": _process_name(names.get(p))} for p in sorted(tracks.process_ids())]
 
 
 def thread_rows(tracks: Tracks) -> list[dict[str, Any]]:
     """Return one row per thread and name, so that a thread that was renamed has several rows."""
-    owners = tracks.processes()
-    threads = tracks.labels().filter((pl.col("what") == "thread_name") & pl.col("pid").is_in(owners)).drop_nulls("tid")
+    owners = tracks.process_ids()
+    threads = (
+        tracks.recorded_names()
+        .filter((pl.col("what") == "thread_name") & pl.col("pid").is_in(owners))
+        .drop_nulls("tid")
+    )
     names = threads.select("pid", "tid", "name").unique(maintain_order=True).iter_rows()
     return [
         {"process_id": p, "thread_id": t, "name": None if name is None else labels.strip_thread_number(name)}
@@ -207,17 +216,17 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _nonnegative_int64(value: Any) -> int | None:
+def _nonnegative_int64_or_none(value: Any) -> int | None:
     """Return a value if it is an integer from 0 to 2^63 - 1. Return None for all other values."""
     return value if _is_integer(value) and 0 <= value < 1 << 63 else None
 
 
-def _nonnegative_int32(value: Any) -> int | None:
+def _nonnegative_int32_or_none(value: Any) -> int | None:
     """Return a value if it is an integer from 0 to 2^31 - 1. Return None for all other values."""
     return value if _is_integer(value) and 0 <= value < _INT32 else None
 
 
-def _parse_digits(value: object) -> int | None:
+def _parse_digits_or_none(value: object) -> int | None:
     """Return the integer that a string of digits represents, or None for all other values."""
     match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
     return int(match[0]) if match else None

@@ -35,7 +35,7 @@ class EventRows:
         self.count = len(members[Slot.START.name])
         self._origin_ns = origin_ns
         self._tracks = tracks
-        self._order = _row_order(members[ROW_IDS[name].name], self.count) if tracks.exported else None
+        self._order = _order_by_id(members[ROW_IDS[name].name], self.count) if tracks.exported else None
         self._members = members
 
     def column(self, name: str) -> pa.Array | pa.ChunkedArray | None:
@@ -47,7 +47,7 @@ class EventRows:
         """Return the values of a JSON member of the events, in the order of the rows of the table."""
         return self._in_row_order(self._members[slot.name])
 
-    def arguments(self) -> pa.Array | pa.ChunkedArray:
+    def arguments_json(self) -> pa.Array | pa.ChunkedArray:
         """Return the arguments of each event as a JSON object, or an empty string for an event without arguments."""
         return self._members[ARGUMENTS]
 
@@ -57,30 +57,30 @@ class EventRows:
         return frozenset(self._members)
 
     @property
-    def exported(self) -> bool:
+    def is_tracekit_export(self) -> bool:
         """Whether tracekit wrote the file."""
         return self._tracks.exported
 
     @functools.cached_property
     def track_columns(self) -> dict[str, pa.Array]:
         """The columns that identify the track of each event, such as process, thread, device, context and stream."""
-        return self._tracks.columns(self.name, self.member_values)
+        return self._tracks.track_columns(self.name, self.member_values)
 
-    def start(self) -> pa.Array:
+    def start_ns(self) -> pa.Array:
         """Return the start of each event in ns since the trace origin."""
         return pc.subtract(self.member_values(Slot.START), self._origin_ns)
 
-    def end(self) -> pa.Array:
+    def end_ns(self) -> pa.Array:
         """Return the end of each event in ns since the trace origin, null for ranges that were never closed."""
         duration = pc.coalesce(self.member_values(Slot.NEGATIVE), self.member_values(Slot.DURATION))
-        end = pc.add(self.start(), duration)
+        end = pc.add(self.start_ns(), duration)
         return (
-            pc.if_else(self._is_open_mask(), pa.scalar(None, pa.int64()), end)
+            pc.if_else(self._never_closed_mask(), pa.scalar(None, pa.int64()), end)
             if Slot.OPEN.name in self._members
             else end
         )
 
-    def id(self) -> pa.Array:
+    def row_ids(self) -> pa.Array:
         """Return the ids of the rows.
 
         If tracekit wrote the file and the recorded ids are valid, they are returned. Otherwise, rows are numbered from
@@ -89,7 +89,7 @@ class EventRows:
         ids = self.member_values(ROW_IDS[self.name])
         return ids if self._order is not None else pa.array(np.arange(1, self.count + 1))
 
-    def _is_open_mask(self) -> pa.Array:
+    def _never_closed_mask(self) -> pa.Array:
         """Return a mask of the ranges that were never closed."""
         return pc.equal(
             labels.map_to_integers(self.member_values(Slot.OPEN), lambda t: int(t == "true")).fill_null(0), 1
@@ -100,7 +100,7 @@ class EventRows:
         return array if self._order is None else array.take(self._order)
 
 
-def _row_order(ids: pa.Array | pa.ChunkedArray, count: int) -> pa.Array | None:
+def _order_by_id(ids: pa.Array | pa.ChunkedArray, count: int) -> pa.Array | None:
     """Return the indices that sort the rows by id, or None if an id is missing, not positive or not unique."""
     ids = col.single_array(ids)
     if ids.null_count or not count or pc.min(ids).as_py() < 1 or pc.count_distinct(ids).as_py() != count:
@@ -113,11 +113,11 @@ def _member_column(slot: Slot) -> Callable[[EventRows], pa.Array]:
 
 
 def _int32_column(slot: Slot, default: int | None = None) -> Callable[[EventRows], pa.Array]:
-    def build(rows: EventRows) -> pa.Array:
+    def build_column(rows: EventRows) -> pa.Array:
         numbers = null_beyond_int32(rows.member_values(slot))
         return numbers if default is None else numbers.fill_null(default)
 
-    return build
+    return build_column
 
 
 def _zero_filled_column(slot: Slot) -> Callable[[EventRows], pa.Array]:
@@ -128,15 +128,17 @@ def _track_column(name: str) -> Callable[[EventRows], pa.Array]:
     return lambda rows: rows.track_columns[name]
 
 
-def _parsed_name_column(slot: Slot, function: Callable[[str], str | None]) -> Callable[[EventRows], pa.Array]:
+def _parsed_name_column(slot: Slot, parse_name: Callable[[str], str | None]) -> Callable[[EventRows], pa.Array]:
     """Return a function that builds a column from a JSON member, or from the names of events.
 
-    The member is used if tracekit wrote the file. Otherwise, ``function`` parses the names of the events.
+    The member is used if tracekit wrote the file. Otherwise, ``parse_name`` parses the names of the events.
     """
 
     def build_column(rows: EventRows) -> pa.Array:
         return (
-            rows.member_values(slot) if rows.exported else labels.map_strings(rows.member_values(Slot.NAME), function)
+            rows.member_values(slot)
+            if rows.is_tracekit_export
+            else labels.map_strings(rows.member_values(Slot.NAME), parse_name)
         )
 
     return build_column
@@ -152,7 +154,7 @@ def _full_name_column(rows: EventRows) -> pa.Array:
 
 def _short_name_column(rows: EventRows) -> pa.Array:
     name = rows.member_values(Slot.NAME)
-    return name if rows.exported else labels.map_strings(name, labels.short_function_name)
+    return name if rows.is_tracekit_export else labels.map_strings(name, labels.short_function_name)
 
 
 def _dynamic_shared_memory_column(rows: EventRows) -> pa.Array:
@@ -162,7 +164,7 @@ def _dynamic_shared_memory_column(rows: EventRows) -> pa.Array:
 
 
 def _api_column(rows: EventRows) -> pa.Array:
-    if rows.exported:
+    if rows.is_tracekit_export:
         return labels.map_strings(rows.member_values(Slot.NAME), labels.api_of_function)
     return labels.map_strings(rows.member_values(Slot.CATEGORY), labels.api_of_category)
 
@@ -174,17 +176,17 @@ def _name_id_column(rows: EventRows) -> pa.Array:
 def _range_kind_column(rows: EventRows) -> pa.Array:
     """Return the kind of each range. Traces that tracekit did not write contain only push/pop ranges."""
     nested = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows.count, np.int32)), pa.array(["push_pop"]))
-    if not rows.exported:
+    if not rows.is_tracekit_export:
         return nested
     return pc.coalesce(rows.track_columns["kind"].cast(pa.string()), nested.cast(pa.string())).dictionary_encode()
 
 
 def _domain_column(rows: EventRows) -> pa.Array:
-    return rows.member_values(Slot.DOMAIN if rows.exported else Slot.CATEGORY)
+    return rows.member_values(Slot.DOMAIN if rows.is_tracekit_export else Slot.CATEGORY)
 
 
 def _domain_id_column(rows: EventRows) -> pa.Array:
-    if rows.exported:
+    if rows.is_tracekit_export:
         return rows.track_columns["domain_id"].fill_null(0)
     return labels.map_to_integers(
         rows.member_values(Slot.CATEGORY), lambda c: DOMAINS.get(c, DOMAINS["cpu_op"])
@@ -206,7 +208,7 @@ _INTEGER_TYPES = ("uint64", "int64", "uint32", "int32")
 
 
 def _payload_type_column(rows: EventRows) -> pa.Array:
-    if rows.exported:
+    if rows.is_tracekit_export:
         return labels.map_strings(rows.member_values(Slot.PAYLOAD_TYPE), lambda t: t if t in _PAYLOAD_TYPES else None)
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows.count, np.int32)), pa.array(["json"]))
 
@@ -221,20 +223,24 @@ def _payloads_of_types(rows: EventRows, types: tuple[str, ...]) -> pa.Array:
 
 
 def _payload_int_column(rows: EventRows) -> pa.Array:
-    if not rows.exported:
+    if not rows.is_tracekit_export:
         return pa.nulls(rows.count, pa.int64())
     return labels.map_to_integers(_payloads_of_types(rows, _INTEGER_TYPES), parse_integer)
 
 
 def _payload_float_column(rows: EventRows) -> pa.Array:
-    if not rows.exported:
+    if not rows.is_tracekit_export:
         return pa.nulls(rows.count, pa.float64())
     payloads = _payloads_of_types(rows, _FLOAT_TYPES)
     return pa.array([_parse_float(t) for t in payloads.dictionary.to_pylist()], pa.float64()).take(payloads.indices)
 
 
 def _payload_text_column(rows: EventRows) -> pa.Array | pa.ChunkedArray:
-    return _payloads_of_types(rows, ("json", "binary")).cast(pa.string()) if rows.exported else rows.arguments()
+    return (
+        _payloads_of_types(rows, ("json", "binary")).cast(pa.string())
+        if rows.is_tracekit_export
+        else rows.arguments_json()
+    )
 
 
 def _parse_float(text: str) -> float | None:
@@ -247,13 +253,13 @@ def _parse_float(text: str) -> float | None:
 def _sync_type_column(rows: EventRows) -> pa.Array:
     return (
         rows.member_values(Slot.NAME)
-        if rows.exported
-        else labels.map_strings(rows.member_values(Slot.SYNC), labels.sync_type)
+        if rows.is_tracekit_export
+        else labels.map_strings(rows.member_values(Slot.SYNC), labels.nsys_sync_type)
     )
 
 
 _PAYLOAD_TYPES = (*_INTEGER_TYPES, *_FLOAT_TYPES, "json", "binary")
-_TIMES = {"start_ns": EventRows.start, "end_ns": EventRows.end}
+_TIMES = {"start_ns": EventRows.start_ns, "end_ns": EventRows.end_ns}
 _THREAD = {"process_id": _track_column("process_id"), "thread_id": _track_column("thread_id")}
 _STREAM = {n: _track_column(n) for n in ("process_id", "device_id", "context_id", "stream_id")}
 _ACTIVITY = {**_TIMES, **_STREAM, "correlation_id": _member_column(Slot.CORRELATION)}
@@ -274,7 +280,7 @@ _NVTX = {
 _EVENT = {"event_id": _zero_filled_column(Slot.EVENT), "event_sync_id": _member_column(Slot.EVENT_SYNC)}
 _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.ChunkedArray]]] = {
     "kernels": {
-        "kernel_id": EventRows.id,
+        "kernel_id": EventRows.row_ids,
         **_ACTIVITY,
         "name": _full_name_column,
         "short_name": _short_name_column,
@@ -287,7 +293,7 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         "graph_id": _member_column(Slot.GRAPH),
     },
     "memcpys": {
-        "memcpy_id": EventRows.id,
+        "memcpy_id": EventRows.row_ids,
         **_ACTIVITY,
         "bytes": _zero_filled_column(Slot.BYTES),
         "copy_kind": _parsed_name_column(Slot.COPY_KIND, labels.copy_kind),
@@ -297,7 +303,7 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         **_NODE,
     },
     "memsets": {
-        "memset_id": EventRows.id,
+        "memset_id": EventRows.row_ids,
         **_ACTIVITY,
         "bytes": _zero_filled_column(Slot.BYTES),
         "value": _zero_filled_column(Slot.VALUE),
@@ -305,14 +311,14 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         **_NODE,
     },
     "graph_launches": {
-        "graph_launch_id": EventRows.id,
+        "graph_launch_id": EventRows.row_ids,
         **_ACTIVITY,
         "graph_id": _zero_filled_column(Slot.GRAPH),
         "graph_exec_id": _zero_filled_column(Slot.GRAPH_EXEC),
     },
-    "syncs": {"sync_id": EventRows.id, **_ACTIVITY, "sync_type": _sync_type_column, **_EVENT},
+    "syncs": {"sync_id": EventRows.row_ids, **_ACTIVITY, "sync_type": _sync_type_column, **_EVENT},
     "api_calls": {
-        "api_call_id": EventRows.id,
+        "api_call_id": EventRows.row_ids,
         **_TIMES,
         **_THREAD,
         "correlation_id": _member_column(Slot.CORRELATION),
@@ -322,7 +328,7 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         "return_value": _zero_filled_column(Slot.RETURNED),
     },
     "osrt_calls": {
-        "osrt_call_id": EventRows.id,
+        "osrt_call_id": EventRows.row_ids,
         **_TIMES,
         **_THREAD,
         "event_class": lambda rows: pa.array(np.full(rows.count, TRACED_CALL_CLASS)),
@@ -331,7 +337,7 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         "return_value": _zero_filled_column(Slot.RETURNED),
     },
     "nvtx_ranges": {
-        "range_id": EventRows.id,
+        "range_id": EventRows.row_ids,
         **_TIMES,
         "kind": _range_kind_column,
         **_NVTX,
@@ -339,14 +345,14 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         "end_thread_id": _member_column(Slot.END_THREAD),
     },
     "nvtx_marks": {
-        "mark_id": EventRows.id,
-        "timestamp_ns": EventRows.start,
+        "mark_id": EventRows.row_ids,
+        "timestamp_ns": EventRows.start_ns,
         **_NVTX,
         "thread_id": _track_column("thread_id"),
     },
     "cuda_events": {
-        "cuda_event_id": EventRows.id,
-        "timestamp_ns": EventRows.start,
+        "cuda_event_id": EventRows.row_ids,
+        "timestamp_ns": EventRows.start_ns,
         **_STREAM,
         "correlation_id": _member_column(Slot.CORRELATION),
         **_EVENT,

@@ -58,7 +58,9 @@ class Stream:
             CorruptTraceError: The compression ratio exceeds ``MAX_COMPRESSION_RATIO``.
             TracekitError: The file cannot be read, or changed since it was opened.
         """
-        return self._read_file(self._block_bytes) if self._thread is None else self._decompress_ahead(self._thread)
+        return (
+            self._read_file(self._block_bytes) if self._thread is None else self._next_decompressed_block(self._thread)
+        )
 
     def _read_file(self, max_bytes: int) -> bytes:
         """Return the next bytes of the file, or an empty bytes object at its end."""
@@ -66,7 +68,7 @@ class Stream:
         self._offset += len(data)
         return data
 
-    def _decompress_ahead(self, thread: ThreadPoolExecutor) -> bytes:
+    def _next_decompressed_block(self, thread: ThreadPoolExecutor) -> bytes:
         data = self._next.result() if self._next is not None else self._decompress_block()
         self._next = thread.submit(self._decompress_block) if data else None
         return data
@@ -75,14 +77,14 @@ class Stream:
         blocks: list[bytes] = []
         free_bytes = self._block_bytes
         while free_bytes > 0 and self._decompressor is not None:
-            block = self._decompress_next(free_bytes)
+            block = self._decompress_next_bytes(free_bytes)
             if block is None:
                 break
             blocks.append(block)
             free_bytes -= len(block)
         return b"".join(blocks)
 
-    def _decompress_next(self, free_bytes: int) -> bytes | None:
+    def _decompress_next_bytes(self, max_bytes: int) -> bytes | None:
         """Decompress the next bytes, or return None at the end of the data or where the data is damaged.
 
         A file may consist of several gzip members, which are decompressed one after another.
@@ -96,7 +98,7 @@ class Stream:
             self._decompressor = None
             return None
         try:
-            block = self._decompressor.decompress(compressed, free_bytes)
+            block = self._decompressor.decompress(compressed, max_bytes)
         except zlib.error:
             self.damage = f"the compressed data is damaged near byte {self._compressed_bytes}"
             self._decompressor = None

@@ -55,12 +55,12 @@ class Tracks:
         self.track_names = track_names
         self.members = self._drop_projections(members) if exported else members
 
-    def columns(self, name: str, read_member: ReadMember) -> dict[str, pa.Array]:
+    def track_columns(self, table: str, read_member: ReadMember) -> dict[str, pa.Array]:
         """Return the columns of a table that identify the tracks of its events, such as ``stream_id``."""
         if self.exported:
-            return self._exported_columns(read_member)
+            return self._track_columns_of_export(read_member)
         pid, tid = read_member(Slot.PID), read_member(Slot.TID)
-        if name in ON_CPU:
+        if table in ON_CPU:
             return {"process_id": pid, "thread_id": tid}
         device = null_beyond_int32(pc.coalesce(read_member(Slot.DEVICE), pid)).fill_null(0)
         stream = pc.coalesce(read_member(Slot.STREAM), tid).fill_null(0)
@@ -69,7 +69,7 @@ class Tracks:
         owner = self._process_of_activities(read_member(Slot.CORRELATION))
         return {"process_id": owner, "device_id": device, "context_id": context, "stream_id": stream}
 
-    def processes(self) -> list[int]:
+    def process_ids(self) -> list[int]:
         """Return the ids of the processes that have CPU events. Processes with API calls come first."""
         processes: dict[int, None] = {}
         for name in ON_CPU:
@@ -99,7 +99,7 @@ class Tracks:
         with an API call that has the same correlation id. The result is null if no process or several processes have
         such a call.
         """
-        processes = self.processes()
+        processes = self.process_ids()
         if len(processes) <= 1 or "api_calls" not in self.members:
             only = processes[0] if len(processes) == 1 else None
             return pa.array([only], pa.int64()).take(pa.array(np.zeros(len(correlation), np.int64)))
@@ -115,7 +115,7 @@ class Tracks:
         activities = pl.DataFrame({"correlation": pl.Series(correlation)})
         return activities.join(owners, "correlation", how="left", maintain_order="left")["process"].to_arrow()
 
-    def _exported_columns(self, read_member: ReadMember) -> dict[str, pa.Array]:
+    def _track_columns_of_export(self, read_member: ReadMember) -> dict[str, pa.Array]:
         tracks = self._track_of_events({s.name: read_member(s) for s in (Slot.PID, Slot.TID)})
         columns = {name: tracks[name].to_arrow() for name in _TRACK if name != "kind"}
         columns["device_id"] = null_beyond_int32(columns["device_id"])
@@ -149,7 +149,7 @@ class Tracks:
         frame = pl.DataFrame(data).filter(pl.col("label") == "thread_name")
         return frame.unique(["pid", "tid"], keep="first", maintain_order=True)
 
-    def labels(self) -> pl.DataFrame:
+    def recorded_names(self) -> pl.DataFrame:
         """Return the names that the file gives to processes and threads.
 
         Returns:

@@ -50,7 +50,7 @@ def thread_id_expr(cells: pl.Expr) -> pl.Expr:
     return cells.str.extract(r"^\s*(\d+)(?:\s|$)").cast(pl.Int64, strict=False)
 
 
-def parse_cells(cells: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
+def parse_nvtx_cells(cells: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
     """Parse NVTX cells into one row per range, with the outermost range of each cell first.
 
     Args:
@@ -69,10 +69,10 @@ def parse_cells(cells: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
         .explode("entry")
         .filter(pl.col("entry").is_not_null())
     )
-    return _parse_entries(_rejoin_names(entries), cell_kind).drop("cell")
+    return _parse_entries(_rejoin_split_entries(entries), cell_kind).drop("cell")
 
 
-def _rejoin_names(entries: pl.DataFrame) -> pl.DataFrame:
+def _rejoin_split_entries(entries: pl.DataFrame) -> pl.DataFrame:
     """Rejoin entries that were split at quotes inside a name.
 
     An entry is complete if it ends with attributes. An incomplete entry is joined with the following entries, up to the

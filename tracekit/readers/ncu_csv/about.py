@@ -63,7 +63,7 @@ def processes_table(session: SessionPage, launches: pl.DataFrame) -> pl.DataFram
 
 def _attributes_by_device(first_launches: pl.DataFrame, metrics: Metrics) -> Attributes:
     """Return the attributes of each device, which ncu recorded as metrics of the first launch on the device."""
-    rows = metrics.select(lambda name: name.startswith(ATTRIBUTE_PREFIX)).join(
+    rows = metrics.select_metrics(lambda name: name.startswith(ATTRIBUTE_PREFIX)).join(
         first_launches, "launch_id", maintain_order="left"
     )
     attributes: Attributes = {}

@@ -45,13 +45,13 @@ def read_tables(source: Source) -> dict[str, pa.Table]:
     for page, text in frame.iter_table_rows(source.path, messages):
         pages[page.layout] = None
         if page.layout == "session":
-            session.add(page, text)
+            session.add_rows(page, text)
         elif page.layout != "source" and text:
-            rows.add(page, text)
-    rows.flush()
+            rows.add_rows(page, text)
+    rows.parse_pending_rows()
     if not rows.runs and "session" not in pages:
         raise no_rows_error(source.path, pages, rows, messages)
-    _warn_about_skipped(source.path, pages, rows, messages)
+    _warn_about_skipped_content(source.path, pages, rows, messages)
     pages.pop("source", None)
     return build_tables(rows, session, pages)
 
@@ -98,7 +98,9 @@ def _explain_missing_rows(messages: frame.NcuMessages, content: str) -> tuple[st
     return f"printed {count} and {content}", "run ncu with --csv, and let it finish"
 
 
-def _warn_about_skipped(path: Path, pages: Collection[str], rows: RowCollector, messages: frame.NcuMessages) -> None:
+def _warn_about_skipped_content(
+    path: Path, pages: Collection[str], rows: RowCollector, messages: frame.NcuMessages
+) -> None:
     """Warn about rows and pages that were skipped, and about values whose units are unknown."""
     if dropped := rows.invalid_rows + messages.incomplete:
         warn(f"{dropped} rows do not match the header of their table and were skipped", path=path)
@@ -114,12 +116,12 @@ def build_tables(rows: RowCollector, session: SessionPage, pages: Collection[str
     machine = pl.DataFrame(schema=about.MACHINE_COLUMNS)
     metrics = None
     if rows.runs:
-        first_runs, launch_of_run = launches.number_launches(pl.concat(rows.runs))
+        first_runs, launch_of_run = launches.assign_launch_ids(pl.concat(rows.runs))
         metrics = Metrics(rows, launch_of_run)
         style = rows.number_style or ENGLISH
         ranges = launches.nvtx_ranges(first_runs)
-        typed = launches.typed_launches(first_runs, style).join(
-            _durations(metrics), "launch_id", how="left", maintain_order="left"
+        typed = launches.convert_launch_columns(first_runs, style).join(
+            _launch_durations(metrics), "launch_id", how="left", maintain_order="left"
         )
         tables["ncu_launches"] = _add_range_columns(typed, ranges)
         tables["ncu_nvtx_ranges"] = ranges
@@ -128,12 +130,14 @@ def build_tables(rows: RowCollector, session: SessionPage, pages: Collection[str
     tables["devices"] = about.devices_table(session, machine, metrics)
     tables["processes"] = about.processes_table(session, machine)
     complete = {name: _add_missing_columns(name, table) for name, table in tables.items()}
-    return complete if metrics is None else {**complete, "ncu_metrics": metrics.table()}
+    return complete if metrics is None else {**complete, "ncu_metrics": metrics.build_table()}
 
 
-def _durations(metrics: Metrics) -> pl.DataFrame:
+def _launch_durations(metrics: Metrics) -> pl.DataFrame:
     """Return the duration of each launch in ns. If several durations are printed, the most precise one is used."""
-    durations = metrics.select(lambda name: name == DURATION).filter(pl.col("value").is_between(0, _MAX_DURATION_NS))
+    durations = metrics.select_metrics(lambda name: name == DURATION).filter(
+        pl.col("value").is_between(0, _MAX_DURATION_NS)
+    )
     best = durations.sort("resolution", nulls_last=True, maintain_order=True).group_by("launch_id")
     return best.agg(duration_ns=pl.col("value").first().round().cast(pl.Int64))
 

@@ -90,7 +90,7 @@ class NcuMessages:
     has_printed_page: bool = False
     incomplete: int = 0
 
-    def add(self, text: bytes) -> None:
+    def add_lines(self, text: bytes) -> None:
         """Count the messages of ncu in the given lines, and detect pages that are not printed as CSV."""
         self.has_printed_page = self.has_printed_page or _PRINTED_PAGE.search(text) is not None
         for message in _MESSAGE.finditer(text):
@@ -303,7 +303,7 @@ def _extract_rows(text: bytes, page: Page | None, messages: NcuMessages, *, fina
     The other output in the lines is added to ``messages``. If ``page`` is None, all lines are such output.
     """
     if page is None:
-        messages.add(text)
+        messages.add_lines(text)
         return b"", b""
     if not text:
         return b"", b""
@@ -312,17 +312,17 @@ def _extract_rows(text: bytes, page: Page | None, messages: NcuMessages, *, fina
     irregular = np.flatnonzero(has_odd_quotes | (data[starts] != ord('"')))
     if not len(irregular) and (final or _is_complete_row(text[starts[-1] :], page)):
         return text, b""
-    return _RowExtractor(text, starts, has_odd_quotes, page, messages).extract(irregular, final=final)
+    return _RowExtractor(text, starts, has_odd_quotes, page, messages).extract_rows(irregular, final=final)
 
 
-def _min_separators(page: Page) -> int:
+def _min_cell_separators(page: Page) -> int:
     """Return the minimum number of cell separators that a complete row has."""
     return max(len(page.header) // 2, 1) if page.layout != "session" else 1
 
 
 def _is_complete_row(text: bytes, page: Page) -> bool:
     """Return whether the given lines contain enough cells for a row and end like a row."""
-    return text.rstrip(b"\n").endswith((b'"', b",")) and text.count(b'","') >= _min_separators(page)
+    return text.rstrip(b"\n").endswith((b'"', b",")) and text.count(b'","') >= _min_cell_separators(page)
 
 
 class _RowExtractor:
@@ -340,20 +340,20 @@ class _RowExtractor:
         self._rows: list[bytes] = []
         self._messages = messages
         self._row_start = re.compile(rb'"[^"\n]+","' if page.layout in ("per-nvtx", "session") else rb'"\d*","')
-        self._min_separators = _min_separators(page)
+        self._min_cell_separators = _min_cell_separators(page)
         self._page = page
 
-    def extract(self, irregular: np.ndarray, *, final: bool) -> tuple[bytes, bytes]:
+    def extract_rows(self, irregular_lines: np.ndarray, *, final: bool) -> tuple[bytes, bytes]:
         """Return the rows of the table, and the last lines if they must be read together with the next block."""
         line = 0
-        for k in irregular.data:
+        for k in irregular_lines.data:
             if k < line:
                 continue
             line, continues = self._process_irregular_line(line, k, final=final)
             if continues:
                 return b"".join(self._rows), self._text[self._starts[line] :]
         last = self._count - 1
-        if not final and line <= last and self._starts_row(last) and not self._is_complete(last, last):
+        if not final and line <= last and self._starts_row(last) and not self._lines_form_row(last, last):
             self._append_lines(line, last)
             return b"".join(self._rows), self._text[self._starts[last] :]
         self._append_lines(line, self._count)
@@ -366,7 +366,7 @@ class _RowExtractor:
             The next line to process, and whether this line begins a row that continues in the next block.
         """
         after = self._end_of_previous_row(irregular_line) if irregular_line > line else None
-        if after == self._count and not self._may_continue(irregular_line - 1, final=final):
+        if after == self._count and not self._row_may_continue(irregular_line - 1, final=final):
             after = None
         if after is not None:
             self._append_lines(line, irregular_line - 1)
@@ -374,12 +374,12 @@ class _RowExtractor:
         self._append_lines(line, irregular_line)
         if not self._has_odd_quotes[irregular_line] or self._text[self._starts[irregular_line]] != ord('"'):
             return self._skip_other_output(irregular_line), False
-        after = self._closing_line(irregular_line)
-        if after == self._count and not self._may_continue(irregular_line, final=final):
+        after = self._line_with_closing_quote(irregular_line)
+        if after == self._count and not self._row_may_continue(irregular_line, final=final):
             after = None
         if after is not None:
             return self._append_row(irregular_line, after)
-        complete = self._is_complete(
+        complete = self._lines_form_row(
             irregular_line, irregular_line
         )  # a single row with a quote inside that is not doubled
         self._messages.incomplete += not complete
@@ -401,7 +401,7 @@ class _RowExtractor:
         self._rows.append(self._join_lines(first, last))
         return last + 1, False
 
-    def _may_continue(self, line: int, *, final: bool) -> bool:
+    def _row_may_continue(self, line: int, *, final: bool) -> bool:
         """Return whether a row that begins at a line may continue in the next block."""
         return not final and len(self._text) - self._starts[line] <= MAX_LINE_BYTES
 
@@ -415,9 +415,9 @@ class _RowExtractor:
         quote = self._text.find(b'"', start)
         after = int(np.searchsorted(self._line_starts, quote, "right")) - 1 if quote >= 0 else self._count
         if after > line:
-            self._messages.add(self._text[start : self._ends[after - 1]])
+            self._messages.add_lines(self._text[start : self._ends[after - 1]])
             return after
-        self._rows.append(self._row_after_output(line))
+        self._rows.append(self._row_after_other_output(line))
         return line + 1
 
     def _starts_row(self, line: int) -> bool:
@@ -429,7 +429,7 @@ class _RowExtractor:
         record = self._text[self._starts[first] : self._ends[last] - 1]
         return record.replace(b"\n", NEWLINE.encode()) + b"\n"
 
-    def _is_complete(self, first: int, last: int) -> bool:
+    def _lines_form_row(self, first: int, last: int) -> bool:
         """Return whether the lines from ``first`` to ``last`` contain enough cells for a row and end like a row."""
         return _is_complete_row(self._text[self._starts[first] : self._ends[last]], self._page)
 
@@ -443,7 +443,7 @@ class _RowExtractor:
             The number of the last line, or the number of lines in the block if the row may end in the next block. None
             if the given line does not continue a row.
         """
-        if self._text[self._starts[line]] == ord('"') or self._is_complete(line - 1, line - 1):
+        if self._text[self._starts[line]] == ord('"') or self._lines_form_row(line - 1, line - 1):
             return None
         if not self._starts_row(line - 1):
             return None
@@ -452,11 +452,11 @@ class _RowExtractor:
             if k > line and self._starts_row(k):
                 return None
             separators += self._text.count(b'","', self._starts[k], self._ends[k])
-            if separators >= self._min_separators and self._text[self._ends[k] - 2] in b'",':
+            if separators >= self._min_cell_separators and self._text[self._ends[k] - 2] in b'",':
                 return k
         return self._count if line + MAX_RECORD_LINES > self._count else None
 
-    def _closing_line(self, line: int) -> int | None:
+    def _line_with_closing_quote(self, line: int) -> int | None:
         """Return the line that contains the closing quote of a cell that begins in the given line.
 
         Returns:
@@ -471,12 +471,12 @@ class _RowExtractor:
                 return k
         return self._count if line + MAX_RECORD_LINES > self._count else None
 
-    def _row_after_output(self, line: int) -> bytes:
+    def _row_after_other_output(self, line: int) -> bytes:
         """Return the row that follows other output on the same line, or no bytes if there is no such row."""
         text = self._text[self._starts[line] : self._ends[line]]
         match = self._row_start.search(text)
         row = text[match.start() :] if match is not None and not text.startswith(b"==") else b""
-        if row.count(b'","') >= self._min_separators and row.count(b'"') % 2 == 0:
+        if row.count(b'","') >= self._min_cell_separators and row.count(b'"') % 2 == 0:
             return row
-        self._messages.add(text)
+        self._messages.add_lines(text)
         return b""

@@ -16,7 +16,7 @@ _MONTH_NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "
 _MONTHS = {name: f"{number:02}" for number, name in enumerate(_MONTH_NAMES, start=1)}
 
 
-def number_launches(runs: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
+def assign_launch_ids(runs: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     """Number the launches or groups of launches, and assign each run of rows to one of them.
 
     Runs with equal identifying columns belong to the same launch or group.
@@ -41,7 +41,7 @@ def number_launches(runs: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     return runs.with_columns(launch_of_run).filter(launch_of_run.is_first_distinct()), launch_of_run
 
 
-def typed_launches(launches: pl.DataFrame, style: NumberStyle) -> pl.DataFrame:
+def convert_launch_columns(launches: pl.DataFrame, style: NumberStyle) -> pl.DataFrame:
     """Convert the cells that describe launches to columns of ``ncu_launches``, with one row per launch."""
     group = pl.col("scope") != "launch"
     count = pl.col("invocations").str.replace_all(style.thousands, "").cast(pl.Int64, strict=False)
@@ -71,7 +71,7 @@ def nvtx_ranges(launches: pl.DataFrame) -> pl.DataFrame:
     frames = []
     for column, cell_kind in (("push_pop", nvtx.PUSH_POP), ("start_end", nvtx.START_END), ("ranges", nvtx.SUMMARY)):
         cells = launches.select("launch_id", nvtx_domain="domain", text=column).filter(pl.col("text") != "")
-        ranges = nvtx.parse_cells(cells, cell_kind)
+        ranges = nvtx.parse_nvtx_cells(cells, cell_kind)
         if cell_kind == nvtx.SUMMARY:
             ranges = ranges.with_columns(domain=pl.col("nvtx_domain").replace([nvtx.DEFAULT_DOMAIN, ""], None))
         frames.append(ranges.drop("nvtx_domain"))

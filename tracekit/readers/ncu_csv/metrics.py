@@ -57,12 +57,12 @@ class Metrics:
         self._of_run = launch_of_run
         self._kinds = [MetricKind.from_printed(*key) for key in rows.kinds]
 
-    def select(self, matches: Callable[[str], bool]) -> pl.DataFrame:
-        """Return the values of the metrics for whose name ``matches`` returns True.
+    def select_metrics(self, is_selected: Callable[[str], bool]) -> pl.DataFrame:
+        """Return the values of the metrics for whose name ``is_selected`` returns True.
 
         The result also has the columns ``launch_id`` and ``metric``, the name of the metric.
         """
-        names = {n: k.metric for n, k in enumerate(self._kinds) if k.metric is not None and matches(k.metric)}
+        names = {n: k.metric for n, k in enumerate(self._kinds) if k.metric is not None and is_selected(k.metric)}
         matching = pl.col("kind").is_in(list(names))
         values = pl.concat([batch.select(METRICS.names()).filter(matching) for batch in self._batches])
         return values.with_columns(
@@ -70,7 +70,7 @@ class Metrics:
             pl.col("kind").replace_strict(names, return_dtype=pl.String).alias("metric"),
         )
 
-    def table(self) -> pa.Table:
+    def build_table(self) -> pa.Table:
         """Return the table ``ncu_metrics``. Each batch of values is released once it has been converted."""
         tables = []
         while self._batches:

@@ -29,7 +29,7 @@ class NumberStyle:
         return rf"-?(?:\d{{1,3}}(?:{self.thousands}\d{{3}})+|\d+)(?:{self.decimal_point}\d+)?"
 
     @property
-    def distinctive_pattern(self) -> str:
+    def distinctive_number_pattern(self) -> str:
         """Regular expression for numbers that indicate this style.
 
         It does not match ``1,234``, for example, which is 1234 in some styles and 1.234 in others.
@@ -42,7 +42,7 @@ class NumberStyle:
         )
 
     @property
-    def grouped_pattern(self) -> str:
+    def grouped_number_pattern(self) -> str:
         """Regular expression for a number with grouped thousands."""
         return rf"^-?\d{{1,3}}(?:{self.thousands}\d{{3}})+(?:{self.decimal_point}\d+)?$"
 
@@ -56,11 +56,17 @@ SWISS = NumberStyle(r"['\u2019]", r"\.")
 def detect_style(cells: pl.Series) -> NumberStyle | None:
     """Return the style in which numbers are printed, or None if no number determines it."""
 
-    def count_matches(pattern: str) -> int:
+    def count_matching_cells(pattern: str) -> int:
         return int(cells.str.contains(pattern).sum())
 
-    blanks, quotes = count_matches(FRENCH.grouped_pattern), count_matches(SWISS.grouped_pattern)
-    comma, dot = count_matches(GERMAN.distinctive_pattern) + blanks, count_matches(ENGLISH.distinctive_pattern) + quotes
+    blanks, quotes = (
+        count_matching_cells(FRENCH.grouped_number_pattern),
+        count_matching_cells(SWISS.grouped_number_pattern),
+    )
+    comma, dot = (
+        count_matching_cells(GERMAN.distinctive_number_pattern) + blanks,
+        count_matching_cells(ENGLISH.distinctive_number_pattern) + quotes,
+    )
     if not (comma or dot):
         return None
     if comma > dot:
@@ -81,7 +87,7 @@ def parse_numbers(cells: pl.Series, powers: np.ndarray, style: NumberStyle) -> p
         number), ``resolution`` (the value of one unit of the last printed digit) and ``instances`` (the number of
         instance values in parentheses, null without parentheses).
     """
-    split = _split_instances(cells, style)
+    split = _split_numbers_and_instances(cells, style)
     digits = _normalize_separators(split["number"], style)
     value = digits.cast(pl.Float64, strict=False)
     decimal_point = digits.str.find(".", literal=True).cast(pl.Int64)
@@ -90,7 +96,7 @@ def parse_numbers(cells: pl.Series, powers: np.ndarray, style: NumberStyle) -> p
     parsed = pl.DataFrame(
         {
             "cell": cells,
-            "value": _multiply_by_powers(digits, value, powers, np.where(exponent, len(_TENS), decimals)),
+            "value": _multiply_by_powers_of_ten(digits, value, powers, np.where(exponent, len(_TENS), decimals)),
             "resolution": _powers_of_ten(powers - decimals),
             "instances": split["instances"],
             "exact": value.is_finite() & ~exponent,
@@ -105,7 +111,7 @@ def parse_numbers(cells: pl.Series, powers: np.ndarray, style: NumberStyle) -> p
     )
 
 
-def _split_instances(cells: pl.Series, style: NumberStyle) -> pl.DataFrame:
+def _split_numbers_and_instances(cells: pl.Series, style: NumberStyle) -> pl.DataFrame:
     """Split cells such as ``12 (3; 4; 5)`` into the columns ``number`` (12) and ``instances`` (their count, 3)."""
     number = pl.col("cell")
     count = pl.lit(None, pl.Int32)
@@ -130,21 +136,23 @@ def _normalize_separators(numbers: pl.Series, style: NumberStyle) -> pl.Series:
     return numbers.scatter(rows, selected.select(normalized).to_series())
 
 
-def _multiply_by_powers(digits: pl.Series, value: pl.Series, powers: np.ndarray, decimals: np.ndarray) -> pl.Series:
+def _multiply_by_powers_of_ten(
+    digit_strings: pl.Series, numbers: pl.Series, exponents: np.ndarray, decimals: np.ndarray
+) -> pl.Series:
     """Multiply numbers by powers of ten.
 
     If a double represents the printed digits exactly, the result is rounded only once.
 
     Args:
-        digits: The numbers as strings.
-        value: The numbers as doubles.
-        powers: Exponent of the power of ten for each number.
+        digit_strings: The numbers as strings.
+        numbers: The numbers as doubles.
+        exponents: Exponent of the power of ten for each number.
         decimals: Number of digits after the decimal point of each number.
     """
-    rows = np.flatnonzero(powers)
+    rows = np.flatnonzero(exponents)
     if not len(rows):
-        return value
-    selected, power, number = digits.gather(rows), powers[rows], value.gather(rows)
+        return numbers
+    selected, power, number = digit_strings.gather(rows), exponents[rows], numbers.gather(rows)
     last_digit = power - decimals[rows]
     mantissa = selected.str.replace(".", "", literal=True).cast(pl.Float64, strict=False).to_numpy()
     with np.errstate(invalid="ignore", over="ignore"):
@@ -156,7 +164,7 @@ def _multiply_by_powers(digits: pl.Series, value: pl.Series, powers: np.ndarray,
             (np.abs(mantissa) < _EXACT_DIGITS) & (np.abs(last_digit) < len(_TENS)) & (decimals[rows] < len(_TENS))
         )
     scaled = pl.Series(np.where(is_exact, exact_product, product))
-    return value.scatter(rows, scaled.set(number.is_null(), None))
+    return numbers.scatter(rows, scaled.set(number.is_null(), None))
 
 
 def _powers_of_ten(exponents: np.ndarray) -> np.ndarray:

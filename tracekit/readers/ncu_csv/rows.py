@@ -115,7 +115,7 @@ class RowCollector:
     _parsed_batches: int = 0
     _parsed_bytes: int = 0
 
-    def add(self, page: Page, text: bytes) -> None:
+    def add_rows(self, page: Page, text: bytes) -> None:
         """Add rows of a table.
 
         They are parsed when a batch is full, or before rows of a table with a different header are added.
@@ -127,14 +127,14 @@ class RowCollector:
             self._pending_pages[0].layout,
             self._pending_pages[0].header,
         ):
-            self.flush()
+            self.parse_pending_rows()
         self._pending_pages.append(page)
         self._pending_texts.append(text)
         self._pending_bytes += len(text)
         if self._pending_bytes >= BATCH_BYTES:
-            self.flush()
+            self.parse_pending_rows()
 
-    def flush(self) -> None:
+    def parse_pending_rows(self) -> None:
         """Parse the rows that have been added but not parsed yet.
 
         Raises:
@@ -150,11 +150,11 @@ class RowCollector:
         table = self._parse_rows(pages[0], b"".join(texts))
         lines = [text.count(b"\n") for text in texts] if len(texts) > 1 else [table.height]
         if sum(lines) == table.height:
-            self._read_batch(pages, table, lines)
+            self._convert_batch(pages, table, lines)
             return
         for page, text in zip(pages, texts, strict=True):
             alone = self._parse_rows(page, text)
-            self._read_batch([page], alone, [alone.height])
+            self._convert_batch([page], alone, [alone.height])
 
     def _drop_short_rows(self, page: Page, text: bytes) -> bytes:
         """Drop the rows with too few cells if parsing all rows would create more cells than allowed.
@@ -184,27 +184,27 @@ class RowCollector:
         )
         return b"".join(long_runs)
 
-    def _read_batch(self, pages: list[Page], table: pl.DataFrame, lines: list[int]) -> None:
+    def _convert_batch(self, pages: list[Page], table: pl.DataFrame, row_counts: list[int]) -> None:
         """Convert a batch of parsed rows to launches, metrics and rules. The rows may belong to several tables.
 
         Args:
             pages: The tables that the rows belong to, which have the same columns.
             table: The rows of all these tables, in order.
-            lines: Number of rows of each table.
+            row_counts: Number of rows of each table.
         """
-        table = table.with_columns(pl.Series(_PAGE, np.repeat(np.arange(len(pages), dtype=np.int32), lines)))
+        table = table.with_columns(pl.Series(_PAGE, np.repeat(np.arange(len(pages), dtype=np.int32), row_counts)))
         if pages[0].layout == "raw":
             table = self._extract_units(pages, table)
-        table = self._matching_rows(pages[0], table)
+        table = self._rows_matching_header(pages[0], table)
         if not table.height:
             return
-        run = self._number_runs(pages, table)
+        run = self._assign_run_numbers(pages, table)
         if pages[0].layout == "raw":
             self._add_raw_metrics(pages, table, run)
         else:
             self._add_listed_metrics(pages[0], table, run)
 
-    def style(self, cells: pl.Series) -> NumberStyle:
+    def determine_number_style(self, cells: pl.Series) -> NumberStyle:
         """Return the style in which numbers are printed in the file.
 
         If no earlier cells determined the style, it is determined from the given cells. If these do not determine it
@@ -249,7 +249,7 @@ class RowCollector:
                 page.units = [u or "" for u in units[number][:-1]] if number in units else [""] * len(page.header)
         return table.filter(~of_units.fill_null(value=False))
 
-    def _matching_rows(self, page: Page, table: pl.DataFrame) -> pl.DataFrame:
+    def _rows_matching_header(self, page: Page, table: pl.DataFrame) -> pl.DataFrame:
         """Return the rows that match the header of the page.
 
         All other rows are counted as invalid unless they look like other output.
@@ -268,7 +268,7 @@ class RowCollector:
         self.invalid_rows += checked.filter(pl.col("fits") != pl.col("named")).height
         return table.filter(valid)
 
-    def _number_runs(self, pages: list[Page], table: pl.DataFrame) -> pl.Series:
+    def _assign_run_numbers(self, pages: list[Page], table: pl.DataFrame) -> pl.Series:
         """Number runs, which are consecutive rows of the same launch, and return the number of the run of each row.
 
         The columns that identify the launch of each run are stored. Runs are numbered from 0 in the whole file.
@@ -316,25 +316,25 @@ class RowCollector:
         long = pl.DataFrame(
             {"run": np.repeat(run.to_numpy(), columns), "kind": kinds[table[_PAGE].to_numpy()].ravel(), "cell": cells}
         )
-        self._add_values(long.filter(pl.col("cell") != ""))
+        self._add_metric_values(long.filter(pl.col("cell") != ""))
 
     def _add_listed_metrics(self, page: Page, table: pl.DataFrame, run: pl.Series) -> None:
         """Add the metrics and rules of a page that has one row per metric."""
         columns = {h: str(i) for i, h in reversed(list(enumerate(page.header)))}
 
-        def column(header: str) -> pl.Expr:
+        def column_expr(header: str) -> pl.Expr:
             return pl.col(columns[header]) if header in columns else pl.lit(None, pl.String)
 
         listed = table.with_columns(
-            run, section=column("Section Name"), metric=column("Metric Name"), unit=column("Metric Unit")
+            run, section=column_expr("Section Name"), metric=column_expr("Metric Name"), unit=column_expr("Metric Unit")
         )
         cells = {"cell": "Metric Value"} if page.is_per_launch else {"cell": "Average", **_EXTREMES}
         metrics = listed.filter(pl.col("metric") != "").select(
-            "run", "section", "metric", "unit", **{name: column(header) for name, header in cells.items()}
+            "run", "section", "metric", "unit", **{name: column_expr(header) for name, header in cells.items()}
         )
-        self._add_values(self._add_kind_column(metrics))
+        self._add_metric_values(self._add_kind_column(metrics))
         if "Rule Name" in columns:
-            rules = listed.with_columns(**{name: column(header) for header, name in _RULE_COLUMNS.items()})
+            rules = listed.with_columns(**{name: column_expr(header) for header, name in _RULE_COLUMNS.items()})
             self.rules.append(rules.filter(pl.col("rule_id") != "").select(RULES.names()))
 
     def _add_kind_column(self, metrics: pl.DataFrame) -> pl.DataFrame:
@@ -352,14 +352,14 @@ class RowCollector:
             self._powers.append(parse_unit(unit or "")[1])
         return kind
 
-    def _add_values(self, long: pl.DataFrame) -> None:
+    def _add_metric_values(self, cells: pl.DataFrame) -> None:
         """Parse the numbers in the given cells and add them to the metrics."""
-        if not long.height:
+        if not cells.height:
             return
-        powers = np.array(self._powers)[long["kind"].to_numpy()]
-        style = self.style(long["cell"])
-        values = long.select("run", "kind").hstack(parse_numbers(long["cell"], powers, style))
-        extremes = [parse_numbers(long[c], powers, style)["value"].alias(c) for c in _EXTREMES if c in long.columns]
+        powers = np.array(self._powers)[cells["kind"].to_numpy()]
+        style = self.determine_number_style(cells["cell"])
+        values = cells.select("run", "kind").hstack(parse_numbers(cells["cell"], powers, style))
+        extremes = [parse_numbers(cells[c], powers, style)["value"].alias(c) for c in _EXTREMES if c in cells.columns]
         self.metrics.append(values.with_columns(extremes))
 
 

@@ -58,7 +58,7 @@ class RepCapture(Capture):
                 return self._metric_columns(columns)
             if name == INSTANCES:
                 return instances.read_instances(self._report).select(list(columns))
-            return build_table(name, self._rows(name, columns), columns)
+            return build_table(name, self._iter_table_rows(name, columns), columns)
 
     def close(self) -> None:
         """Close the file."""
@@ -72,9 +72,9 @@ class RepCapture(Capture):
         arrays = metrics.metric_columns(self._metrics, self._report.names.dictionary)
         schema = schemas.arrow_schema(schemas.table(METRICS), columns)
         missing = pa.nulls(self._metrics.num_rows)
-        return pa.table({f.name: arrays.get(f.name, missing.cast(_decoded_type(f.type))) for f in schema})
+        return pa.table({f.name: arrays.get(f.name, missing.cast(_type_without_dictionary(f.type))) for f in schema})
 
-    def _rows(self, name: str, columns: Sequence[str]) -> Iterable[Row]:
+    def _iter_table_rows(self, name: str, columns: Sequence[str]) -> Iterable[Row]:
         if name == LAUNCHES:
             needed = any(c in launches.METRIC_COLUMNS for c in columns)
             return launches.launch_rows(self._report, self._metrics if needed else None, columns)
@@ -90,6 +90,6 @@ class RepCapture(Capture):
         return nvtx.range_rows(self._report) if name == "ncu_nvtx_ranges" else rules.rule_rows(self._report)
 
 
-def _decoded_type(arrow_type: pa.DataType) -> pa.DataType:
+def _type_without_dictionary(arrow_type: pa.DataType) -> pa.DataType:
     """Return the string type for a dictionary type. All other types are returned unchanged."""
     return pa.string() if pa.types.is_dictionary(arrow_type) else arrow_type

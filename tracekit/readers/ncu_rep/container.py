@@ -115,7 +115,7 @@ class ReportFile:
             raise
         self.names: pa.DictionaryArray = pa.array(self._names, pa.string()).dictionary_encode()
 
-    def result(self, number: int) -> Any:
+    def read_result(self, number: int) -> Any:
         """Parse and return one result, given its position in file order.
 
         Raises:
@@ -124,7 +124,7 @@ class ReportFile:
         """
         return self._parse_message(self.results[number], f"result {number}")
 
-    def source(self, number: int) -> Any:
+    def read_module_source(self, number: int) -> Any:
         """Parse and return the protobuf message with the cubin, PTX and source files of one module.
 
         ``number`` is the position of the module in file order.
@@ -188,17 +188,17 @@ class ReportFile:
         """Record the locations of the messages of a block, and return the offset at which the last message ends."""
         process = block.process.process_id if block.HasField("process") else None
         for _ in range(block.sources):
-            start, offset = self._next_span(offset, end)
+            start, offset = self._next_message_span(offset, end)
             self.sources.append(MessageLocation("source", "SourceData", start, offset - start, process))
             _check_message_count(len(self.sources), offset, "sources")
         for counted, (kind, name) in KINDS.items():
             for _ in range(getattr(block, counted)):
-                start, offset = self._next_span(offset, end)
+                start, offset = self._next_message_span(offset, end)
                 self.results.append(MessageLocation(kind, name, start, offset - start, process))
                 _check_message_count(len(self.results), offset, "results")
         return offset
 
-    def _next_span(self, offset: int, end: int) -> tuple[int, int]:
+    def _next_message_span(self, offset: int, end: int) -> tuple[int, int]:
         """Return the start and end offset of the next message of a block, which must not be empty."""
         start, stop = self._message_span(offset, end)
         if start == stop:
@@ -260,4 +260,4 @@ def decode_text(data: bytes) -> str:
 
 def iter_results(report: ReportFile) -> Iterator[tuple[int, Any]]:
     """Yield the index and the parsed message of each result, in file order."""
-    return ((number, report.result(number)) for number in range(len(report.results)))
+    return ((number, report.read_result(number)) for number in range(len(report.results)))

@@ -45,11 +45,13 @@ def read_instances(report: ReportFile) -> pa.Table:
     Raises:
         Damage: A message is invalid or refers to a missing name, or a result has more than ``MAX_INSTANCES`` values.
     """
-    table = pa.concat_tables([COLUMNS.empty_table(), *(_decode_batch(*batch) for batch in _iter_batches(report))])
+    table = pa.concat_tables(
+        [COLUMNS.empty_table(), *(_decode_instances(*batch) for batch in _iter_instance_batches(report))]
+    )
     return table.set_column(1, "metric", compact_dictionary(table["metric"], report.names.dictionary))
 
 
-def _iter_batches(report: ReportFile) -> Iterator[tuple[list[tuple[int, int, int]], list[bytes]]]:
+def _iter_instance_batches(report: ReportFile) -> Iterator[tuple[list[tuple[int, int, int]], list[bytes]]]:
     """Yield the encoded instance values of all metrics in batches.
 
     Yields:
@@ -91,7 +93,7 @@ def _instances_by_metric(report: ReportFile, number: int, result: Any) -> dict[i
     return instances
 
 
-def _decode_batch(owners: list[tuple[int, int, int]], messages: list[bytes]) -> pa.Table:
+def _decode_instances(owners: list[tuple[int, int, int]], messages: list[bytes]) -> pa.Table:
     """Decode a batch of instance values into one row per value."""
     sizes = np.fromiter(map(len, messages), np.int64, len(messages))
     stops = np.cumsum(sizes)

@@ -70,7 +70,7 @@ def _launch_row(report: ReportFile, number: int, result: Any) -> Row:
         "short_name": _optional_text(result, "function_name"),
         "mangled_name": _optional_text(result, "mangled_name"),
         "created_utc_ns": result.created_s * NS if result.created_s else None,
-        **_grid_and_block(result),
+        **_grid_and_block_sizes(result),
     }
 
 
@@ -86,7 +86,7 @@ def _has_field(result: Any, name: str) -> bool:
     return name in result.DESCRIPTOR.fields_by_name and result.HasField(name)
 
 
-def _grid_and_block(result: Any) -> Row:
+def _grid_and_block_sizes(result: Any) -> Row:
     sizes = {name: getattr(result, name) for name in ("grid", "block") if _has_field(result, name)}
     return {f"{name}_{axis}": getattr(size, axis) for name, size in sizes.items() for axis in "xyz"}
 

@@ -61,9 +61,9 @@ class MetricBatch:
     messages: list[bytes] = field(default_factory=list)
     size: int = 0
 
-    def add(self, number: int, messages: Sequence[bytes]) -> None:
+    def add_result(self, result_number: int, messages: Sequence[bytes]) -> None:
         """Add the metrics of a result."""
-        self.results.append(number)
+        self.results.append(result_number)
         self.counts.append(len(messages))
         before = len(self.messages)
         self.messages += messages
@@ -81,7 +81,7 @@ def read_metrics(report: ReportFile) -> pa.Table:
         Damage: A message is invalid, or refers to a missing name.
     """
     numbers = report.names.indices.to_numpy()
-    tables = [decode_batch(batch, numbers) for batch in iter_batches(report)]
+    tables = [decode_metrics(batch, numbers) for batch in iter_metric_batches(report)]
     return pa.concat_tables([COLUMNS.empty_table(), *tables])
 
 
@@ -103,11 +103,11 @@ def metric_columns(metrics: pa.Table, names: pa.Array) -> dict[str, pa.Array | p
     }
 
 
-def iter_batches(report: ReportFile) -> Iterator[MetricBatch]:
+def iter_metric_batches(report: ReportFile) -> Iterator[MetricBatch]:
     """Yield batches of the encoded metrics of all results."""
     batch = MetricBatch()
     for number, result in iter_results(report):
-        batch.add(number, check_count(result.metrics, MAX_METRICS, f"metrics of result {number}"))
+        batch.add_result(number, check_count(result.metrics, MAX_METRICS, f"metrics of result {number}"))
         if batch.size >= BATCH_BYTES:
             yield batch
             batch = MetricBatch()
@@ -115,7 +115,7 @@ def iter_batches(report: ReportFile) -> Iterator[MetricBatch]:
         yield batch
 
 
-def decode_batch(batch: MetricBatch, names: npt.NDArray[np.int32]) -> pa.Table:
+def decode_metrics(batch: MetricBatch, names: npt.NDArray[np.int32]) -> pa.Table:
     """Decode a batch of metrics.
 
     Args:

@@ -30,11 +30,11 @@ def range_rows(report: ReportFile) -> Iterator[Row]:
     return (row for number, result in iter_results(report) for row in launch_ranges(number, result))
 
 
-def launch_ranges(number: int, result: Any) -> Iterator[Row]:
+def launch_ranges(launch_id: int, result: Any) -> Iterator[Row]:
     """Yield the push/pop ranges that were open at one launch, outermost first, and then the open start/end ranges."""
     if not result.HasField("nvtx"):
         return
-    state = parse(message_class("NvtxState"), result.nvtx, f"the NVTX state of result {number}")
+    state = parse(message_class("NvtxState"), result.nvtx, f"the NVTX state of result {launch_id}")
     domains = {d.domain_id: _NvtxDomain(d) for d in check_count(state.domains, MAX_ITEMS, "NVTX domains")}
     launch_threads = (
         t for t in check_count(state.threads, MAX_ITEMS, "threads with NVTX ranges") if t.thread_id == result.thread_id
@@ -47,7 +47,7 @@ def launch_ranges(number: int, result: Any) -> Iterator[Row]:
     )
     for depth, (thread, domain, open_range) in enumerate(pushed_ranges, 1):
         row = _range_row(open_range, domain, domains, state.default_domain_id)
-        yield {"launch_id": number, "kind": "push_pop", "depth": depth, "thread_id": thread, **row}
+        yield {"launch_id": launch_id, "kind": "push_pop", "depth": depth, "thread_id": thread, **row}
     start_ends = check_count(state.start_ends, MAX_ITEMS, "NVTX domains with start/end ranges")
     started_ranges = (
         (d.domain_id, r) for d in start_ends for r in check_count(d.ranges, MAX_ITEMS, "open NVTX ranges")
@@ -56,12 +56,12 @@ def launch_ranges(number: int, result: Any) -> Iterator[Row]:
         row = _range_row(open_range, domain, domains, state.default_domain_id)
         thread = open_range.thread_id if open_range.HasField("thread_id") else None
         row |= {"thread_id": thread, "source_id": to_signed(open_range.id) if open_range.HasField("id") else None}
-        yield {"launch_id": number, "kind": "start_end", "depth": depth, **row}
+        yield {"launch_id": launch_id, "kind": "start_end", "depth": depth, **row}
 
 
-def range_columns(number: int, result: Any) -> Row:
+def range_columns(launch_id: int, result: Any) -> Row:
     """Return the columns of ``ncu_launches`` that describe the push/pop ranges around a launch."""
-    names = [row["name"] for row in launch_ranges(number, result) if row["kind"] == "push_pop"]
+    names = [row["name"] for row in launch_ranges(launch_id, result) if row["kind"] == "push_pop"]
     if not names:
         return {"range_depth": 0}
     return {"range_name": names[-1], "range_path": "/".join(n or "" for n in names), "range_depth": len(names)}

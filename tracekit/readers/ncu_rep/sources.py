@@ -38,7 +38,7 @@ def source_rows(report: ReportFile, columns: Sequence[str]) -> Iterator[Row]:
     launches_by_module = _launches_by_module(report) if any(c in columns for c in LAUNCH_COLUMNS) else {}
     total = 0
     for number, location in enumerate(report.sources):
-        source, process = report.source(number), report.process_id_of(location)
+        source, process = report.read_module_source(number), report.process_id_of(location)
         launches = launches_by_module.get((process, source.module), ())
         module_columns = {
             "launch_id": launches[0] if len(launches) == 1 else None,
@@ -57,12 +57,12 @@ def _launches_by_module(report: ReportFile) -> dict[Module, list[int]]:
     launches: dict[Module, list[int]] = defaultdict(list)
     for number, result in iter_results(report):
         process = report.process_id_of(report.results[number])
-        for module in _module_numbers(number, result):
+        for module in _modules_of_result(number, result):
             launches[process, module].append(number)
     return launches
 
 
-def _module_numbers(number: int, result: Any) -> set[int]:
+def _modules_of_result(number: int, result: Any) -> set[int]:
     if "modules" in result.DESCRIPTOR.fields_by_name:
         return set(check_count(result.modules, MAX_MODULES, f"modules of result {number}"))
     return {result.source.module} if result.source.HasField("module") else set()

@@ -17,7 +17,7 @@ from tracekit.readers.common.columns import DICTIONARY, compact_dictionary
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.tensorflow import distinct, values
-from tracekit.readers.tensorflow.fields import field_spans, join_by_row, string_column
+from tracekit.readers.tensorflow.fields import field_spans, join_strings_by_row, string_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,7 +60,7 @@ class NodeAttributes:
     names: Sequence[str]
     values: DistinctValues
 
-    def columns(self) -> dict[str, pa.Array]:
+    def attribute_columns(self) -> dict[str, pa.Array]:
         """Return one column per attribute in ``COLUMN_ATTRIBUTES``, and ``dtype``, the element type of each node."""
         strings, json = self.values.strings, self.values.json
         arrays = {
@@ -72,7 +72,7 @@ class NodeAttributes:
         )
         return arrays
 
-    def other_attributes(self) -> pa.ChunkedArray:
+    def other_attributes_json(self) -> pa.ChunkedArray:
         """Return, for each node, a JSON object with the attributes that have no column, or null if there are none."""
         is_other = np.ones(len(self.nodes), np.bool_)
         for attribute in COLUMN_ATTRIBUTES.values():
@@ -84,7 +84,7 @@ class NodeAttributes:
             members = pc.binary_join_element_wise(names.take(pa.array(self.keys[rows])), encoded, ":")
         except pa.ArrowInvalid as e:
             raise Damage("the attributes of the nodes exceed 2 GiB, the maximum size of an Arrow string array") from e
-        return join_by_row(self.rows, self.nodes[rows], members, "{}")
+        return join_strings_by_row(self.rows, self.nodes[rows], members, "{}")
 
     def function_names(self, call_nodes: Int64Array, ops: pa.Array) -> pa.ChunkedArray:
         """Return, for each node, a JSON array with the names of the functions it refers to, or null.
@@ -105,7 +105,7 @@ class NodeAttributes:
         )
         nodes = np.concatenate((call_nodes, self.nodes[rows]))
         order = np.argsort(nodes, kind="stable")
-        return join_by_row(self.rows, nodes[order], names.take(pa.array(order)), "[]")
+        return join_strings_by_row(self.rows, nodes[order], names.take(pa.array(order)), "[]")
 
     def _attribute_rows(self, key: str, kind: str) -> Int64Array:
         """Return the indices of the attributes that have the given name and the given kind of value."""

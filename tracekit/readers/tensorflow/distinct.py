@@ -14,7 +14,7 @@ from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.common.protobuf.occurrences import find_occurrences
 from tracekit.readers.tensorflow import values
-from tracekit.readers.tensorflow.fields import field_spans, join_by_row, slice_bytes_or_empty, slice_strings
+from tracekit.readers.tensorflow.fields import field_spans, join_strings_by_row, slice_bytes_or_empty, slice_strings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,7 @@ class DistinctValues:
     strings: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
     functions: dict[int, str] = field(default_factory=dict)
 
-    def extend(self, decoded: list[AttributeValue]) -> None:
+    def append_values(self, decoded: list[AttributeValue]) -> None:
         """Append decoded values."""
         first = len(self.kinds)
         functions = {
@@ -79,17 +79,17 @@ def decode_attribute_values(buffer: Buffer, starts: Int64Array, stops: Int64Arra
     """
     codes, distinct = np.zeros(len(starts), np.int64), DistinctValues()
     tensor_field = decode(buffer, starts, stops, (_TENSOR,)).get(_TENSOR)
-    is_tensor = _has_field(tensor_field, len(starts))
+    is_tensor = _field_mask(tensor_field, len(starts))
 
-    def add_rows(rows: Int64Array, keys: pa.DictionaryArray, decode: Callable[[bytes], AttributeValue]) -> None:
+    def decode_rows(rows: Int64Array, keys: pa.DictionaryArray, decode_key: Callable[[bytes], AttributeValue]) -> None:
         codes[rows] = keys.indices.to_numpy(zero_copy_only=False) + len(distinct.kinds)
-        distinct.extend([decode(data) for data in keys.dictionary.to_pylist()])
+        distinct.append_values([decode_key(data) for data in keys.dictionary.to_pylist()])
 
     if tensor_field is not None:
-        add_rows(np.flatnonzero(is_tensor), _tensor_keys(buffer, *tensor_field.spans()), _tensor_value)
+        decode_rows(np.flatnonzero(is_tensor), _tensor_keys(buffer, *tensor_field.spans()), _tensor_value)
     is_long = ~is_tensor & (stops - starts > MAX_DECODED_BYTES)
     long = np.flatnonzero(is_long)
-    add_rows(
+    decode_rows(
         long,
         pa.array(stops[long] - starts[long]).cast(pa.string()).cast(pa.binary()).dictionary_encode(),
         _omitted_value,
@@ -115,7 +115,7 @@ def _decode_short_values(buffer: Buffer, starts: Int64Array, stops: Int64Array, 
     others = np.ones(len(distinct_bytes), np.bool_)
     others[string_rows] = False
     distinct_codes[others] = np.arange(len(distinct.kinds), len(distinct.kinds) + int(others.sum()))
-    distinct.extend(
+    distinct.append_values(
         [values.decode_attribute_value(data) for data in distinct_bytes.filter(pa.array(others)).to_pylist()]
     )
     codes: Int64Array = distinct_codes[numbers]
@@ -132,15 +132,15 @@ def _decode_strings(
     """
     fields = decode(buffer, starts, stops, _VALUES)
     is_short = stops - starts <= values.MAX_LENGTH
-    single_rows = np.flatnonzero(_has_only_field(fields, _STRING, len(starts)) & is_short)
-    list_rows = np.flatnonzero(_has_only_field(fields, _LIST, len(starts)) & is_short)
+    single_rows = np.flatnonzero(_only_field_mask(fields, _STRING, len(starts)) & is_short)
+    list_rows = np.flatnonzero(_only_field_mask(fields, _LIST, len(starts)) & is_short)
     list_starts, list_stops = field_spans(fields.get(_LIST), len(starts))
     list_fields = decode(buffer, list_starts[list_rows], list_stops[list_rows], _LIST_FIELDS)
-    list_rows = list_rows[_has_only_field(list_fields, _STRING, len(list_rows))]
+    list_rows = list_rows[_only_field_mask(list_fields, _STRING, len(list_rows))]
     string_starts, string_stops = field_spans(fields.get(_STRING), len(starts))
     strings = slice_strings(buffer, string_starts[single_rows], string_stops[single_rows])
     (list_items,) = find_occurrences(buffer, list_starts[list_rows], list_stops[list_rows], (_STRING,))
-    lists = join_by_row(
+    lists = join_strings_by_row(
         len(list_rows), list_items.rows, _json_strings(slice_strings(buffer, list_items.starts, list_items.stops)), "[]"
     )
     json = pa.concat_arrays([_json_strings(strings), *lists.chunks])
@@ -166,18 +166,18 @@ def _json_strings(strings: pa.Array) -> pa.Array:
     return pc.replace_with_mask(quoted, needs_escape, escaped)
 
 
-def _has_only_field(fields: dict[int, Field], number: int, rows: int) -> Mask:
+def _only_field_mask(fields: dict[int, Field], number: int, row_count: int) -> Mask:
     """Return a mask of the messages that contain the given field and none of the other fields in ``fields``."""
-    mask = _has_field(fields.get(number), rows)
+    mask = _field_mask(fields.get(number), row_count)
     for other in fields.keys() - {number}:
-        mask = mask & ~_has_field(fields[other], rows)
+        mask = mask & ~_field_mask(fields[other], row_count)
     return mask
 
 
-def _has_field(field: Field | None, rows: int) -> Mask:
+def _field_mask(field: Field | None, row_count: int) -> Mask:
     if field is None:
-        return np.zeros(rows, np.bool_)
-    return np.ones(rows, np.bool_) if field.valid is None else field.valid
+        return np.zeros(row_count, np.bool_)
+    return np.ones(row_count, np.bool_) if field.valid is None else field.valid
 
 
 def _tensor_keys(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.DictionaryArray:

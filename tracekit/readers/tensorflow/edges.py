@@ -125,8 +125,8 @@ def _find_nodes(nodes: Int64Array, keys: Int64Array) -> pa.Array:
     return pa.array(first[positions], mask=distinct_keys[positions] != keys)
 
 
-def _input_numbers(rows: Int64Array, control: npt.NDArray[np.bool_]) -> pa.Array:
+def _input_numbers(target_nodes: Int64Array, is_control: npt.NDArray[np.bool_]) -> pa.Array:
     """Number the inputs of each node from 0. The number of a control dependency is null, and it is not counted."""
-    before: Int64Array = np.cumsum(~control) - ~control
-    numbers = before - before[np.searchsorted(rows, rows)] if len(rows) else before
-    return pa.array(numbers.astype(np.int32), mask=control)
+    before: Int64Array = np.cumsum(~is_control) - ~is_control
+    numbers = before - before[np.searchsorted(target_nodes, target_nodes)] if len(target_nodes) else before
+    return pa.array(numbers.astype(np.int32), mask=is_control)

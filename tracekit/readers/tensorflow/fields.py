@@ -52,14 +52,14 @@ def slice_strings(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.A
     return to_valid_utf8(slice_bytes(buffer, starts, stops))[0]
 
 
-def string_column(buffer: Buffer, field: Field | None, rows: int) -> pa.Array:
+def string_column(buffer: Buffer, field: Field | None, row_count: int) -> pa.Array:
     """Return a field of each message as a string array, null where the field is missing.
 
     Raises:
         Damage: The field contains numbers instead of strings.
     """
     if field is None:
-        return pa.nulls(rows, pa.string())
+        return pa.nulls(row_count, pa.string())
     strings = slice_strings(buffer, *field.spans())
     if field.valid is None:
         return strings
@@ -67,24 +67,24 @@ def string_column(buffer: Buffer, field: Field | None, rows: int) -> pa.Array:
     return strings.take(pa.array(indices, mask=~field.valid))
 
 
-def field_spans(field: Field | None, rows: int) -> tuple[Int64Array, Int64Array]:
+def field_spans(field: Field | None, row_count: int) -> tuple[Int64Array, Int64Array]:
     """Return the start and end offsets of a field in each message, which are equal where the field is missing.
 
     Raises:
         Damage: The field contains numbers instead of bytes.
     """
     if field is None:
-        return np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        return np.zeros(row_count, np.int64), np.zeros(row_count, np.int64)
     field.spans()
     starts, stops = field.values.view(np.int64), field.stops
     return starts, starts if stops is None else stops
 
 
-def join_by_row(rows: int, owners: Int64Array, strings: pa.Array, brackets: str) -> pa.ChunkedArray:
+def join_strings_by_row(row_count: int, owners: Int64Array, strings: pa.Array, brackets: str) -> pa.ChunkedArray:
     """Join the strings of each row with commas and enclose them in brackets. Rows without strings become null.
 
     Args:
-        rows: Number of rows.
+        row_count: Number of rows.
         owners: Row number of each string, in ascending order.
         strings: The strings to join.
         brackets: The opening and the closing bracket.
@@ -93,8 +93,8 @@ def join_by_row(rows: int, owners: Int64Array, strings: pa.Array, brackets: str)
         Damage: The result is too large for an Arrow array.
     """
     batches = [pa.array([], pa.string())]
-    for first in range(0, rows, JOIN_BATCH_ROWS):
-        edges = np.searchsorted(owners, np.arange(first, min(rows, first + JOIN_BATCH_ROWS) + 1))
+    for first in range(0, row_count, JOIN_BATCH_ROWS):
+        edges = np.searchsorted(owners, np.arange(first, min(row_count, first + JOIN_BATCH_ROWS) + 1))
         empty = np.append(edges[1:] == edges[:-1], False)
         offsets = pa.array((edges - edges[0]).astype(np.int32), mask=empty)
         lists = pa.ListArray.from_arrays(offsets, strings.slice(edges[0], edges[-1] - edges[0]))

@@ -169,14 +169,14 @@ def _submessages(fields: dict[int, list[FieldValue]], number: int) -> Iterator[m
     return (v for v in fields.get(number, ()) if not isinstance(v, int))
 
 
-def _expected_fields(data: memoryview, kinds: Mapping[int, int]) -> dict[int, list[FieldValue]]:
+def _expected_fields(data: memoryview, wire_types: Mapping[int, int]) -> dict[int, list[FieldValue]]:
     """Return the fields at the beginning of a message by number, or no fields if one of them is unexpected.
 
-    A field is expected if ``kinds`` maps its number to its wire type.
+    A field is expected if ``wire_types`` maps its number to its wire type.
     """
     fields: dict[int, list[FieldValue]] = {}
     for number, value in _leading_fields(data):
-        if kinds.get(number) != (VARINT if isinstance(value, int) else DELIMITED):
+        if wire_types.get(number) != (VARINT if isinstance(value, int) else DELIMITED):
             return {}
         fields.setdefault(number, []).append(value)
     return fields

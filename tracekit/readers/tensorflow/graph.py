@@ -146,7 +146,7 @@ def _prefix_errors(label: str) -> Iterator[None]:
         raise Damage(f"{label}: {e}") from e
 
 
-def _load_message(data: bytes | memoryview | InputFile, message: MessageKind) -> tuple[Buffer, int]:
+def _load_message(data: bytes | memoryview | InputFile, message_kind: MessageKind) -> tuple[Buffer, int]:
     """Load a message into a buffer, and return the buffer and the size of the message in it.
 
     If the message is large, the values of constants and other large, unused fields are omitted.
@@ -156,10 +156,10 @@ def _load_message(data: bytes | memoryview | InputFile, message: MessageKind) ->
         data = (
             data.read(0, size)
             if size <= payloads.LARGE_BYTES
-            else payloads.drop_payloads(Window(data, 0, size), message)
+            else payloads.drop_unused_fields(Window(data, 0, size), message_kind)
         )
     elif len(data) > payloads.LARGE_BYTES:
-        data = payloads.drop_payloads(memoryview(data), message)
+        data = payloads.drop_unused_fields(memoryview(data), message_kind)
     if len(data) > MAX_GRAPH_BYTES:
         raise Damage(f"its {len(data)} bytes exceed tracekit's limit of {MAX_GRAPH_BYTES} bytes")
     return load_buffer(data), len(data)
@@ -209,8 +209,8 @@ def _decode_graph(buffer: Buffer, start: int, stop: int, graph: str, run: str | 
         "device": pc.if_else(pc.equal(devices, ""), None, devices),
         "scope": _scope_names(names),
         "function": node_attributes.function_names(call_nodes, ops.take(pa.array(call_nodes))),
-        **node_attributes.columns(),
-        "attributes": node_attributes.other_attributes(),
+        **node_attributes.attribute_columns(),
+        "attributes": node_attributes.other_attributes_json(),
     }
     edge_columns = build_edges(buffer, inputs, locations.owners, columns)
     is_dangling = edge_columns["source"].is_null().to_numpy(zero_copy_only=False) & (locations.owners[inputs.rows] == 0)

@@ -59,7 +59,7 @@ The value is the type of the submessage in the field, or None if the field canno
 """
 
 
-def drop_payloads(data: memoryview | Window, message: MessageKind) -> bytes:
+def drop_unused_fields(data: memoryview | Window, message_kind: MessageKind) -> bytes:
     """Return an encoded message without its large, unused fields.
 
     If the message is in a file, only the required fields are loaded into memory.
@@ -67,11 +67,11 @@ def drop_payloads(data: memoryview | Window, message: MessageKind) -> bytes:
     Raises:
         Damage: A field extends beyond its message, or has an invalid wire type.
     """
-    return b"".join(_iter_needed_bytes(data, message))
+    return b"".join(_iter_needed_bytes(data, message_kind))
 
 
-def _iter_needed_bytes(data: memoryview | Window, message: MessageKind) -> Iterator[bytes | memoryview]:
-    needed, end = _NEEDED_FIELDS[message], 0
+def _iter_needed_bytes(data: memoryview | Window, message_kind: MessageKind) -> Iterator[bytes | memoryview]:
+    needed, end = _NEEDED_FIELDS[message_kind], 0
     for number, field_start, start, stop in _iter_fields(data):
         if stop - start <= SMALL_FIELD_BYTES:
             continue
@@ -79,7 +79,7 @@ def _iter_needed_bytes(data: memoryview | Window, message: MessageKind) -> Itera
         end = stop
         submessage = needed.get(number)
         if submessage is not None:
-            encoded_submessage = drop_payloads(_slice_window(data, start, stop), submessage)
+            encoded_submessage = drop_unused_fields(_slice_window(data, start, stop), submessage)
             yield encode_varint(number << 3 | DELIMITED) + encode_varint(len(encoded_submessage))
             yield encoded_submessage
         elif number in needed:

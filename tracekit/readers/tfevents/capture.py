@@ -149,7 +149,7 @@ class EventsCapture(Capture):
     def count(self, name: str) -> int:
         """Return the number of rows of a table."""
         if name in (SCALARS, TEXTS, STEP_STATS):
-            return sum(self._row_counts(name))
+            return sum(self._row_counts_of_runs(name))
         return int(self.read(name, schemas.table(name).names[:1]).num_rows)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
@@ -185,14 +185,14 @@ class EventsCapture(Capture):
     def _origin_ns(self) -> int:
         return min((f.first for run in self.runs for f in run.files if f.first is not None), default=0)
 
-    def _row_counts(self, name: str) -> list[int]:
+    def _row_counts_of_runs(self, name: str) -> list[int]:
         if name == STEP_STATS:
             return [sum(e.rows for f in run.files for e in f.executions) for run in self.runs]
         return [len(run.scalars if name == SCALARS else run.texts) for run in self.runs]
 
     def _event_table(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Build an event table from the rows of all runs. Its row ids are numbered consecutively across all runs."""
-        counts = self._row_counts(name)
+        counts = self._row_counts_of_runs(name)
         schema = schemas.arrow_schema(schemas.table(name), columns)
         file_columns = [c for c in columns if c not in ("run", _IDS[name])]
         batches = [batch for run in self.runs for batch in self._iter_column_batches(name, run, file_columns)]
@@ -206,15 +206,17 @@ class EventsCapture(Capture):
                 arrays[field.name] = pa.chunked_array([_cast_column(p, field) for p in batches], field.type)
         return pa.table(arrays)
 
-    def _iter_column_batches(self, name: str, run: Run, names: Sequence[str]) -> Iterator[Mapping[str, pa.Array]]:
-        if name == SCALARS:
-            yield run.scalar_columns(names)
-        elif name == TEXTS:
-            yield run.text_columns(names)
+    def _iter_column_batches(
+        self, table: str, run: Run, column_names: Sequence[str]
+    ) -> Iterator[Mapping[str, pa.Array]]:
+        if table == SCALARS:
+            yield run.scalar_columns(column_names)
+        elif table == TEXTS:
+            yield run.text_columns(column_names)
         else:
             for executions in (e for f in run.files for e in f.executions):
                 empty = pa.nulls(executions.rows)
-                columns = {c: executions.columns.get(c, empty) for c in names}
+                columns = {c: executions.columns.get(c, empty) for c in column_names}
                 yield {c: self._subtract_origin(v) if c in step_stats.TIMES else v for c, v in columns.items()}
 
     def _subtract_origin(self, times: pa.Array) -> pa.Array:

@@ -121,11 +121,11 @@ def read_events(path: Path, pool: BufferPool) -> FileEvents:
         FileNotFoundError: The file no longer exists.
     """
     events = FileEvents(path)
-    with InputFile(path, may_grow=True) as file, pool.borrow() as buffers:
+    with InputFile(path, may_grow=True) as file, pool.borrow_buffers() as buffers:
         records = RecordReader(file, buffers)
-        for batch in records.batches():
+        for batch in records.iter_record_batches():
             try:
-                _add_batch(events, batch)
+                _add_events(events, batch)
             except Damage as e:
                 raise Damage(f"{e} (bytes {batch.offset} to {records.end})") from e
         events.size, events.end = records.size, records.end
@@ -149,7 +149,7 @@ def checksums(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> list[int
     return [zlib.crc32(data[a:b]) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
 
 
-def _add_batch(events: FileEvents, batch: BufferedRecords) -> None:
+def _add_events(events: FileEvents, batch: BufferedRecords) -> None:
     """Decode the events in a batch of records, and add their contents to ``events``."""
     n = len(batch.starts)
     if not events.records:
@@ -164,7 +164,7 @@ def _add_batch(events: FileEvents, batch: BufferedRecords) -> None:
     _add_summary_points(events, batch, fields.get(SUMMARY), steps, times)
     if RUN in fields:
         rows = _rows_with_field(fields[RUN], n)
-        traced_runs = step_stats.tagged_runs(batch.buffer, *fields[RUN].spans(), steps[rows])
+        traced_runs = step_stats.find_traced_runs(batch.buffer, *fields[RUN].spans(), steps[rows])
         events.executions += step_stats.read_executions(batch.buffer, traced_runs)
         events.counts.update(step_stats.count_fields(batch.buffer, traced_runs.starts, traced_runs.stops))
     for number in (GRAPH, META_GRAPH):
@@ -237,9 +237,9 @@ def _first_string(buffer: Buffer, field: Field) -> str:
     return str(texts.slice_strings(buffer, starts, stops)[0])
 
 
-def _int64_values(field: Field | None, n: int) -> Int64Array:
-    return np.zeros(n, np.int64) if field is None else field.values.view(np.int64)
+def _int64_values(field: Field | None, row_count: int) -> Int64Array:
+    return np.zeros(row_count, np.int64) if field is None else field.values.view(np.int64)
 
 
-def _rows_with_field(field: Field, n: int) -> Int64Array:
-    return np.arange(n) if field.valid is None else np.flatnonzero(field.valid)
+def _rows_with_field(field: Field, row_count: int) -> Int64Array:
+    return np.arange(row_count) if field.valid is None else np.flatnonzero(field.valid)

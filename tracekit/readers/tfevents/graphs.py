@@ -51,7 +51,7 @@ def read_graphs(runs: Sequence[Run]) -> graph.Graph:
 
 def _distinct_graphs(run: Run) -> Iterator[graph.Graph]:
     """Yield the distinct graphs of a run. Plain graphs precede meta graphs."""
-    locations = sorted(_locations(run), key=lambda location: location.meta)
+    locations = sorted(_graph_locations(run), key=lambda location: location.meta)
     if len(locations) > MAX_GRAPHS:
         warn(
             f"the run contains {len(locations)} graphs, but tracekit reads only the first {MAX_GRAPHS}",
@@ -59,13 +59,13 @@ def _distinct_graphs(run: Run) -> Iterator[graph.Graph]:
         )
     distinct: dict[bytes, tuple[GraphLocation, bytes | None]] = {}
     for location in locations[:MAX_GRAPHS]:
-        data = records.reread(location.path, location.start, location.size, location.checksum)
+        data = records.reread_section(location.path, location.start, location.size, location.checksum)
         distinct.setdefault(
             _graph_digest(data, location), (location, data) if len(locations) == 1 else (location, None)
         )
     for number, (location, cached) in enumerate(distinct.values(), 1):
         data = (
-            records.reread(location.path, location.start, location.size, location.checksum)
+            records.reread_section(location.path, location.start, location.size, location.checksum)
             if cached is None
             else cached
         )
@@ -78,7 +78,7 @@ def _distinct_graphs(run: Run) -> Iterator[graph.Graph]:
                 yield graph.read_graph(data, label=label, graph=name, run=run.name)
 
 
-def _locations(run: Run) -> Iterator[GraphLocation]:
+def _graph_locations(run: Run) -> Iterator[GraphLocation]:
     for file in run.files:
         for spans in file.graphs:
             for bounds in zip(spans.starts.tolist(), spans.sizes.tolist(), spans.checksums, strict=True):

@@ -70,7 +70,7 @@ class BufferPool:
         self._lock = threading.Lock()
 
     @contextmanager
-    def borrow(self) -> Iterator[ReadBuffers]:
+    def borrow_buffers(self) -> Iterator[ReadBuffers]:
         """Provide buffers that no other thread uses until the context ends."""
         with self._lock:
             buffers = self._free.pop() if self._free else None
@@ -99,13 +99,13 @@ class RecordReader:
         self._file, self._buffers = file, buffers
         self._read = self._filled = self._consumed = 0
 
-    def batches(self) -> Iterator[BufferedRecords]:
+    def iter_record_batches(self) -> Iterator[BufferedRecords]:
         """Yield batches of complete records up to the end of the file or the first invalid record.
 
         Raises:
             TracekitError: The file cannot be read, or changed other than by appending.
         """
-        while self._read_more():
+        while self._append_next_bytes():
             self._buffers.buffer.data[: self._filled] = self._buffers.sandbox.data[: self._filled]
             result = FULL
             while result == FULL:
@@ -118,11 +118,11 @@ class RecordReader:
             if result != NEED_MORE:
                 self.damage = f"the checksum of the {'data' if result == BAD_DATA else 'size'} of a record is wrong"
                 return
-            if not self._ensure_space():
+            if not self._ensure_space_for_record():
                 return
 
     @property
-    def remaining(self) -> int:
+    def remaining_bytes(self) -> int:
         """Number of bytes after the last complete record. The value is valid only after all records have been read."""
         return self.size - self.end
 
@@ -131,7 +131,7 @@ class RecordReader:
         """Offset in the file of the first byte in the buffers."""
         return self._read - self._filled
 
-    def _read_more(self) -> bool:
+    def _append_next_bytes(self) -> bool:
         """Append the next bytes of the file to the bytes in the buffers that have not been consumed.
 
         Return False at the end of the file.
@@ -146,7 +146,7 @@ class RecordReader:
         self._read += missing
         return missing > 0
 
-    def _ensure_space(self) -> bool:
+    def _ensure_space_for_record(self) -> bool:
         """Ensure that the next record fits into the buffers. Return False if the record is incomplete or too large."""
         remaining = self._filled - self._consumed
         if remaining < HEADER_BYTES:
@@ -169,7 +169,7 @@ class RecordReader:
         self._buffers = larger
 
 
-def reread(path: Path, start: int, size: int, checksum: int) -> bytes:
+def reread_section(path: Path, start: int, size: int, checksum: int) -> bytes:
     """Read a section of a file again, and return its bytes. The section must not have changed since it was first read.
 
     Args:

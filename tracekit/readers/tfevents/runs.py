@@ -44,18 +44,18 @@ class Run:
         self.name = name
         self.files = files
         points = [p for file in files for p in file.points]
-        self._tags = _unify_tags([p.values.tags for p in points])
+        self._tags = _unify_tag_dictionaries([p.values.tags for p in points])
         self._codes = self._tags.indices.to_numpy()
         self._kinds = np.concatenate([np.zeros(0, np.uint8), *(p.values.kinds for p in points)])
         self._plugins, self._is_scalar = self._tag_metadata([p.values.metadata for p in points])
         tensor_scalar = (self._kinds == ValueKind.NUMBER) & self._is_scalar[self._codes]
         self.scalars: Int64Array = np.flatnonzero((self._kinds == ValueKind.SIMPLE) | tensor_scalar)
-        self._is_text = (self._kinds == ValueKind.TEXTS) & self._plugin_mask(_TEXT)[self._codes]
+        self._is_text = (self._kinds == ValueKind.TEXTS) & self._mask_of_plugin_tags(_TEXT)[self._codes]
         self._owners, self._elements, self._texts = _concat_strings(files)
         self.texts: Int64Array = np.flatnonzero(self._is_text[self._owners])
         single = (self._kinds == ValueKind.TEXTS) & (np.bincount(self._owners, minlength=len(self._kinds)) == 1)
-        self.has_functions: Mask = single & self._plugin_mask(_FUNCTION_METADATA)[self._codes]
-        self.metadata: Mask = self.has_functions | single & self._plugin_mask(_METADATA)[self._codes]
+        self.has_functions: Mask = single & self._mask_of_plugin_tags(_FUNCTION_METADATA)[self._codes]
+        self.metadata: Mask = self.has_functions | single & self._mask_of_plugin_tags(_METADATA)[self._codes]
 
     def scalar_columns(self, names: Sequence[str]) -> dict[str, pa.Array]:
         """Return the requested columns of the table ``scalars`` for this run.
@@ -103,7 +103,7 @@ class Run:
             self._kinds[is_undecoded].astype(np.int64) | plugins.astype(np.int64) << 8, return_counts=True
         )
         for pair, count in zip(pairs.tolist(), pair_counts.tolist(), strict=True):
-            name = _kind_name(ValueKind(pair & 255), names.dictionary[pair >> 8].as_py())
+            name = _undecoded_kind_name(ValueKind(pair & 255), names.dictionary[pair >> 8].as_py())
             counts[name if name in counts or len(counts) < MAX_NAMES else "other"] += count
         return counts
 
@@ -149,8 +149,8 @@ class Run:
         either = pc.or_(scalar, pc.is_in(plugins, pa.array([_SCALARS, ""])))
         return plugins, either.to_numpy(zero_copy_only=False)
 
-    def _plugin_mask(self, name: str) -> Mask:
-        mask: Mask = pc.equal(self._plugins, name).to_numpy(zero_copy_only=False)
+    def _mask_of_plugin_tags(self, plugin: str) -> Mask:
+        mask: Mask = pc.equal(self._plugins, plugin).to_numpy(zero_copy_only=False)
         return mask
 
 
@@ -158,7 +158,7 @@ def _take_array(column: pa.ChunkedArray, indices: pa.Array) -> pa.Array:
     return pa.concat_arrays(column.take(indices).chunks) if len(indices) else column.slice(0, 0).combine_chunks()
 
 
-def _unify_tags(batches: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
+def _unify_tag_dictionaries(batches: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
     kind = pa.dictionary(pa.int32(), pa.string())
     column = pa.chunked_array(batches, kind).unify_dictionaries()
     if not column.num_chunks:
@@ -181,7 +181,7 @@ def _concat_strings(files: Sequence[FileEvents]) -> tuple[Int64Array, Int64Array
     return np.concatenate(owners), np.concatenate(elements), pa.chunked_array(texts, pa.binary())
 
 
-def _kind_name(kind: ValueKind, plugin: str) -> str:
+def _undecoded_kind_name(kind: ValueKind, plugin: str) -> str:
     """Return the name under which undecoded values of a kind that belong to a TensorBoard plug-in are counted."""
     if kind in _KINDS:
         return _KINDS[kind]

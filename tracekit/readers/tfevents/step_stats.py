@@ -70,7 +70,7 @@ class Executions(NamedTuple):
     rows: int
 
 
-def tagged_runs(buffer: Buffer, starts: Int64Array, stops: Int64Array, steps: Int64Array) -> TracedRuns:
+def find_traced_runs(buffer: Buffer, starts: Int64Array, stops: Int64Array, steps: Int64Array) -> TracedRuns:
     """Return the locations of the run metadata in tagged messages. Messages without run metadata are skipped.
 
     Args:
@@ -84,7 +84,7 @@ def tagged_runs(buffer: Buffer, starts: Int64Array, stops: Int64Array, steps: In
     """
     fields = decode(buffer, starts, stops, {_TAG, _METADATA})
     tags = texts.dictionary_column(buffer, fields.get(_TAG), len(starts))
-    rows, metadata_starts, metadata_stops = _rows_and_spans(fields.get(_METADATA), np.arange(len(starts)))
+    rows, metadata_starts, metadata_stops = _value_rows_and_spans(fields.get(_METADATA), np.arange(len(starts)))
     return TracedRuns(metadata_starts, metadata_stops, tags.take(pa.array(rows)), steps[rows])
 
 
@@ -151,10 +151,10 @@ def find_submessages(
     Raises:
         Damage: A message is invalid.
     """
-    return _rows_and_spans(decode(buffer, starts, stops, {number}).get(number), rows)
+    return _value_rows_and_spans(decode(buffer, starts, stops, {number}).get(number), rows)
 
 
-def _rows_and_spans(field: Field | None, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+def _value_rows_and_spans(field: Field | None, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Return the row number, start offset and end offset of each value of a field of bytes.
 
     Messages without the field are skipped.
@@ -184,7 +184,7 @@ def _node_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
         rows, memory_fields = _decode_memory_stats(buffer, fields[_MEMORY_STATS], n)
         for name, number in _MEMORY_FIELDS.items():
             if (column := _signed_integers(memory_fields.get(number))) is not None:
-                columns[name] = _masked_array(*_scatter(column, rows, n))
+                columns[name] = _masked_array(*_scatter_to_rows(column, rows, n))
     return columns
 
 
@@ -193,7 +193,7 @@ def _time_columns(fields: Mapping[int, Field]) -> dict[str, pa.Array]:
 
     Where the file contains a time only in µs, it is converted to ns. Relative times are added to the start.
     """
-    times = {name: _merge_times(fields.get(us), fields.get(ns), name) for name, (us, ns) in _TIMES.items()}
+    times = {name: _prefer_nanoseconds(fields.get(us), fields.get(ns), name) for name, (us, ns) in _TIMES.items()}
     start = times["start_ns"]
     columns = {}
     for name, column in times.items():
@@ -204,8 +204,8 @@ def _time_columns(fields: Mapping[int, Field]) -> dict[str, pa.Array]:
     return columns
 
 
-def _merge_times(us: Field | None, ns: Field | None, name: str) -> MaskedColumn | None:
-    microseconds, nanoseconds = _signed_integers(us), _signed_integers(ns)
+def _prefer_nanoseconds(us_field: Field | None, ns_field: Field | None, name: str) -> MaskedColumn | None:
+    microseconds, nanoseconds = _signed_integers(us_field), _signed_integers(ns_field)
     if microseconds is not None:
         _check_magnitude(microseconds, _MAX_MAGNITUDE // _THOUSAND, name)
         microseconds = (microseconds[0] * _THOUSAND, microseconds[1])
@@ -237,23 +237,25 @@ def _output_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
     (outputs,) = find_occurrences(buffer, nodes.starts, nodes.stops, (_OUTPUT,))
     counts = pa.array(np.bincount(outputs.rows, minlength=n).astype(np.int64))
     description = decode(buffer, outputs.starts, outputs.stops, {_DESCRIPTION}).get(_DESCRIPTION)
-    rows, starts, stops = find_submessages(buffer, *_rows_and_spans(description, outputs.rows), _ALLOCATION_OF_TENSOR)
+    rows, starts, stops = find_submessages(
+        buffer, *_value_rows_and_spans(description, outputs.rows), _ALLOCATION_OF_TENSOR
+    )
     requested = _signed_integers(decode(buffer, starts, stops, {_REQUESTED}).get(_REQUESTED))
     if requested is None:
         return {"output_count": counts}
     return {"output_count": counts, "output_bytes": _sum_by_row(requested, rows, n, "output_bytes")}
 
 
-def _sum_by_row(column: MaskedColumn | None, rows: Int64Array, n: int, name: str) -> pa.Array:
-    """Return the sum of the numbers that belong to each of ``n`` rows, null for rows to which no number belongs.
+def _sum_by_row(column: MaskedColumn | None, rows: Int64Array, row_count: int, name: str) -> pa.Array:
+    """Return the sum of the numbers that belong to each row, null for rows to which no number belongs.
 
     Args:
         column: The numbers, or None if all of them are missing and count as 0.
         rows: Row that each number belongs to.
-        n: Number of rows of the result.
+        row_count: Number of rows of the result.
         name: Name of the column in errors.
     """
-    total, has_values = np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    total, has_values = np.zeros(row_count, np.int64), np.zeros(row_count, np.bool_)
     has_values[rows] = True
     if column is not None:
         _check_magnitude(column, _MAX_MAGNITUDE // max(1, len(rows)), name)
@@ -261,15 +263,15 @@ def _sum_by_row(column: MaskedColumn | None, rows: Int64Array, n: int, name: str
     return _masked_array(total, has_values)
 
 
-def _decode_memory_stats(buffer: Buffer, field: Field, n: int) -> tuple[Int64Array, dict[int, Field]]:
+def _decode_memory_stats(buffer: Buffer, field: Field, row_count: int) -> tuple[Int64Array, dict[int, Field]]:
     rows = field.rows()
     memory_fields = decode(buffer, *field.spans(), _MEMORY_FIELDS.values())
-    return np.arange(n) if rows is None else rows, memory_fields
+    return np.arange(row_count) if rows is None else rows, memory_fields
 
 
-def _scatter(column: MaskedColumn, rows: Int64Array, n: int) -> MaskedColumn:
-    """Return a column of ``n`` rows with the given numbers in the given rows. All other rows are masked."""
-    numbers, mask = np.zeros(n, np.int64), np.zeros(n, np.bool_)
+def _scatter_to_rows(column: MaskedColumn, rows: Int64Array, row_count: int) -> MaskedColumn:
+    """Return a column of ``row_count`` rows with the given numbers in the given rows. All other rows are masked."""
+    numbers, mask = np.zeros(row_count, np.int64), np.zeros(row_count, np.bool_)
     numbers[rows] = column[0]
     mask[rows] = True if column[1] is None else column[1]
     return numbers, mask

@@ -89,11 +89,11 @@ def read_tensors(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Tenso
     return TensorContents(numbers, is_number, types == STRING)
 
 
-def _element_counts(buffer: Buffer, shape: Field | None, n: int) -> Int64Array:
+def _element_counts(buffer: Buffer, shape: Field | None, row_count: int) -> Int64Array:
     """Return the number of elements of each tensor. A tensor without a shape has one element."""
-    product = np.ones(n)
+    product = np.ones(row_count)
     if shape is not None and shape.stops is not None:
-        rows = np.arange(n) if shape.valid is None else np.flatnonzero(shape.valid)
+        rows = np.arange(row_count) if shape.valid is None else np.flatnonzero(shape.valid)
         (dims,) = find_occurrences(buffer, *shape.spans(), (_DIM,))
         dim_fields = decode(buffer, dims.starts, dims.stops, {_DIM_SIZE})
         sizes = dim_fields[_DIM_SIZE].values.view(np.int64) if dim_fields else np.zeros(len(dims), np.int64)
@@ -112,7 +112,7 @@ def _first_elements(
     words, is_valid = np.zeros(len(rows), np.uint64), np.ones(len(rows), np.bool_)
     list_field, content = fields.get(encoding.field), fields.get(CONTENT)
     if list_field is not None and list_field.stops is None:
-        words = np.where(_has_field(list_field, rows), list_field.values[rows], words)
+        words = np.where(_field_mask(list_field, rows), list_field.values[rows], words)
     elif list_field is not None:
         starts, sizes = _field_bytes(list_field, rows)
         filled = np.flatnonzero(sizes)
@@ -126,7 +126,7 @@ def _first_elements(
     return words, is_valid
 
 
-def _has_field(field: Field, rows: Int64Array) -> Mask:
+def _field_mask(field: Field, rows: Int64Array) -> Mask:
     return np.ones(len(rows), np.bool_) if field.valid is None else field.valid[rows]
 
 

@@ -95,7 +95,7 @@ def read_values(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Summar
     n = len(starts)
     fields = decode(buffer, starts, stops, range(TAG, METADATA + 1))
     summary_tags, node_names = (texts.dictionary_column(buffer, fields.get(f), n) for f in (TAG, NODE_NAME))
-    tags = _without_nulls(coalesce_dictionaries(summary_tags, node_names))
+    tags = _null_tags_to_empty(coalesce_dictionaries(summary_tags, node_names))
     kinds, numbers = np.full(n, ValueKind.NOTHING, np.uint8), np.zeros(n)
     strings = _empty_string_columns()
     for field, kind in _BYTES_KINDS.items():
@@ -118,14 +118,14 @@ def read_values(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Summar
     return SummaryValues(tags, kinds, numbers, *strings, _read_tag_metadata(buffer, fields.get(METADATA), tags))
 
 
-def _rows_with_field(field: Field | None, n: int) -> Int64Array:
+def _rows_with_field(field: Field | None, row_count: int) -> Int64Array:
     """Return the row numbers of the messages in which a field of bytes is present."""
     if field is None or field.stops is None:
         return np.zeros(0, np.int64)
-    return np.arange(n) if field.valid is None else np.flatnonzero(field.valid)
+    return np.arange(row_count) if field.valid is None else np.flatnonzero(field.valid)
 
 
-def _without_nulls(tags: pa.DictionaryArray) -> pa.DictionaryArray:
+def _null_tags_to_empty(tags: pa.DictionaryArray) -> pa.DictionaryArray:
     return tags.cast(pa.string()).fill_null("").dictionary_encode() if tags.null_count else tags
 
 
@@ -157,25 +157,25 @@ def _read_tag_metadata(buffer: Buffer, field: Field | None, tags: pa.DictionaryA
     first.sort()
     starts, stops = (s[first] for s in field.spans())
     metadata_fields = decode(buffer, starts, stops, {_PLUGIN, _CLASS})
-    is_scalar = _is_scalar(metadata_fields.get(_CLASS), len(first))
+    is_scalar = _scalar_class_mask(metadata_fields.get(_CLASS), len(first))
     plugins = _plugin_names(buffer, metadata_fields.get(_PLUGIN), len(first))
     return TagMetadata(tags.dictionary.take(pa.array(codes[first])), plugins, pa.array(is_scalar))
 
 
-def _is_scalar(field: Field | None, n: int) -> Mask:
+def _scalar_class_mask(field: Field | None, row_count: int) -> Mask:
     if field is None or field.stops is not None:
-        return np.zeros(n, np.bool_)
+        return np.zeros(row_count, np.bool_)
     mask: Mask = field.values == _SCALAR_CLASS
     return mask
 
 
-def _plugin_names(buffer: Buffer, field: Field | None, n: int) -> pa.Array:
+def _plugin_names(buffer: Buffer, field: Field | None, row_count: int) -> pa.Array:
     """Return the plug-in name in each metadata message, or an empty string if the name is missing."""
-    rows = _rows_with_field(field, n)
+    rows = _rows_with_field(field, row_count)
     if field is None or not len(rows):
-        return pa.array([""] * n, pa.string())
+        return pa.array([""] * row_count, pa.string())
     starts, stops = field.spans()
     names = texts.dictionary_column(buffer, decode(buffer, starts, stops, {_PLUGIN_NAME}).get(_PLUGIN_NAME), len(rows))
-    indices = np.full(n, -1)
+    indices = np.full(row_count, -1)
     indices[rows] = np.arange(len(rows))
     return pc.fill_null(names.cast(pa.string()).take(pa.array(indices, mask=indices < 0)), "")
