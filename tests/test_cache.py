@@ -311,7 +311,7 @@ def _read(path: str, expected: int) -> None:
     for _ in range(2):
         tables = all_tables(Path(path))
         assert sum(table.num_rows for table in tables.values()) == expected
-        cache.CacheFolder().clear()
+        cache.CacheFolder().delete_entries()
 
 
 def test_several_processes_share_the_cache() -> None:
@@ -358,7 +358,7 @@ def test_an_entry_that_is_deleted_while_it_is_read(small_files_are_cached: Path)
     expected = all_tables(EXPORT)
     with tk.load(EXPORT) as trace:
         kernels = trace.table("kernels")
-        cache.CacheFolder().clear()
+        cache.CacheFolder().delete_entries()
         assert kernels == expected["kernels"]
         assert trace.table("api_calls") == expected["api_calls"]
 

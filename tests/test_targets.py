@@ -419,7 +419,7 @@ class TestFolders:
 class TestRenaming:
     def test_exchange(self, tmp_path: Path) -> None:
         one, other = old_folder(tmp_path / "one", "a"), old_folder(tmp_path / "other", "b")
-        if not rename.exchange(one, other):
+        if not rename.exchange_paths(one, other):
             pytest.skip("this system cannot exchange paths")
         assert (list(contents(one)), list(contents(other))) == (["b"], ["a"])
 

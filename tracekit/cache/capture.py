@@ -114,7 +114,7 @@ class CachedCapture(Capture):
         return {name: _combine_columns(stored[name], read.get(name)) for name in columns}
 
     def count_undecoded(self) -> Mapping[str, int | Undecoded]:
-        """Count the events that are in no declared table, by class of event, as the reader of the file does."""
+        """Return the number of events that belong to no declared table, by class of event."""
         return self._open_file().count_undecoded()
 
     def launch(self) -> Launch:

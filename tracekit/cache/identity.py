@@ -51,7 +51,7 @@ class FileStatus:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the last change is old enough that any later change would change this status."""
+        """Whether the file was last changed so long ago that any later change results in a different time of change."""
         return 0 <= max(self.modified_ns, self.changed_ns) < time.time_ns() - SETTLED_NS
 
     def to_list(self) -> list[int]:

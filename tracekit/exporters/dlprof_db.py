@@ -56,7 +56,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
 
 
 def _apply_options(tables: Mapping[str, pl.DataFrame], options: Mapping[str, str]) -> Mapping[str, pl.DataFrame]:
-    """Return the tables with the values of options. A column that an option sets has the same value in all rows."""
+    """Return the tables with the values of the export options, such as ``user``, in all rows of their columns."""
     import polars as pl
 
     updated: dict[str, pl.DataFrame] = {}

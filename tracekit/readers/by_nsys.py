@@ -28,9 +28,9 @@ POLL_S = 1.0
 
 
 class TemporaryExport(Capture):
-    """A capture that reads a temporary export.
+    """A capture that reads the SQLite file that ``nsys export`` wrote to a temporary folder.
 
-    The export is deleted when the capture is closed or garbage-collected.
+    The file is deleted when the capture is closed or garbage-collected.
     """
 
     def __init__(self, capture: Capture, temporary: contextlib.ExitStack) -> None:
@@ -72,7 +72,7 @@ class TemporaryExport(Capture):
 
 
 def open_via_nsys(source: Source) -> TemporaryExport:
-    """Export a report with ``nsys export``, and open the export.
+    """Export a report with ``nsys export``, and open the SQLite file that it writes.
 
     Raises:
         TracekitError: The program nsys is not on the PATH, or it fails.

@@ -46,7 +46,7 @@ class Target:
         self._inputs = inputs
 
     def check_may_be_written(self) -> None:
-        """Check that the output may be written to this path.
+        """Check that an output may be written to the path of the target.
 
         Raises:
             ExportError: The path exists and may not be replaced, or its folder does not exist.
@@ -61,7 +61,7 @@ class Target:
             self._check_file(existing)
 
     def rename_output(self, new: Path, *, workspace: Path) -> None:
-        """Rename the complete output to this path.
+        """Move the complete output from its temporary path to the path of the target.
 
         Args:
             new: Temporary path of the complete output.
@@ -117,7 +117,7 @@ class Target:
             raise self._export_error(message, "choose another name, or delete the folder yourself")
 
     def _foreign_names(self, is_exported_file: Callable[[Path], bool]) -> list[str]:
-        """Return the names of files and folders in the folder that tracekit did not write, up to a limit."""
+        """Return the names of up to ``_MAX_NAMES`` entries of the output folder that tracekit did not write."""
         with os.scandir(self.resolved) as entries:
             foreign = (
                 e.name for e in entries if not (e.is_file(follow_symlinks=False) and is_exported_file(Path(e.path)))

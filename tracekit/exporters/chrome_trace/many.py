@@ -42,7 +42,7 @@ def write(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection
 
 
 def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift: int) -> None:
-    """Write the file with all times on the shared clock, increased by ``shift`` ns."""
+    """Write several traces to one Chrome trace file, with all times on a shared clock and increased by ``shift`` ns."""
     numbering, flow_count = Numbering(), 0
     metadata: list[str] = []
     positions = [pl.DataFrame(schema=_POSITION)]

@@ -71,7 +71,7 @@ class InternedValue(NamedTuple):
     strings: InternedStrings | None
 
     def select(self, rows: Sizes | slice) -> InternedValue:
-        """Return the value with only the strings of the given row numbers."""
+        """Return a copy of the value that contains only the strings of the rows with the given numbers."""
         return self if self.strings is None else self._replace(strings=self.strings.select(rows))
 
 
@@ -114,7 +114,7 @@ class Events(NamedTuple):
     flows: Flows | None
 
     def block(self, start: int, stop: int) -> Events:
-        """Return the events from ``start`` to ``stop``, counted in the order of time, as rows in this order."""
+        """Return the events ``start`` to ``stop - 1`` in the order of time, with their columns in this order."""
         order = self.times.order
         chosen = slice(start, stop) if order is None else order[start:stop]
         columns = []
@@ -351,7 +351,7 @@ def _values_as_uint64(value: InternedValue, rows: pl.DataFrame, chosen: Sizes | 
 
 
 def _annotation(name: int, value: InternedValue, numbers: Numbers, present: Mask | None) -> Slots:
-    """Return slots with one debug annotation per event, which contains the value of an argument."""
+    """Return the encoded debug annotations with an argument of the events, in slots of 16 bytes (see ``slots``)."""
     tag = _annotation_tag(name, value)
     lead = field_tag("TrackEvent", "debug_annotations")
     if value.form in _FIXED:
@@ -373,7 +373,7 @@ def _annotation_tag(name: int, value: InternedValue) -> bytes:
 
 
 def _counter_value(value: InternedValue, numbers: Numbers, present: Mask | None) -> Slots:
-    """Return slots with the value of a counter as an integer or float. Events without a value have empty slots."""
+    """Return the encoded values of a counter, in slots of 16 bytes (see ``slots``). Missing values are omitted."""
     if value.form == kinds.INTEGER:
         return VarintSlots(field_tag("TrackEvent", "counter_value"), numbers, present)
     floats = numbers.astype(np.float64).view(np.uint64) if value.form == kinds.UNSIGNED else numbers

@@ -117,7 +117,7 @@ class TraceWriter:
             memory.release_pages()
 
     def _write_ends(self, ends: pl.DataFrame, lane_uuids: Numbers) -> None:
-        """Write the ends of slices, ordered by time."""
+        """Write the packets that end slices, ordered by time."""
         if not ends.height:
             return
         ordered = ends.sort("end", maintain_order=True)
@@ -158,7 +158,7 @@ def _select_ends(intervals: pl.DataFrame, where: pl.Expr) -> pl.DataFrame:
 
 
 def _order_by_time(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> EventTimes:
-    """Return the order and the starts of events. Of slices with the same start, the longest is the first."""
+    """Return the order of events by time, and their starts. Of slices with the same start, the longest is the first."""
     shorter = -duration_expr(kind, layout.clock) if kind.phase == kinds.SLICE else pl.lit(0, pl.Int64)
     times = rows.select(start=start_expr(kind, layout.clock), shorter=shorter)
     step, change = pl.col("start").diff(), pl.col("shorter").diff()

@@ -33,7 +33,7 @@ def write(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection
 
 
 def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Collection[str], shift: int) -> None:
-    """Write the file with all times on the shared clock, increased by ``shift`` ns."""
+    """Write several traces to one Perfetto file, with all times on a shared clock and increased by ``shift`` ns."""
     numbering, flow_count = Numbering(), traces.links.height
     with BatchFile(path, PacketCompression()) as file:
         writer = TraceWriter(file, None if traces.origin_utc_ns is None else traces.origin_utc_ns - shift)

@@ -33,7 +33,7 @@ class Slots(Protocol):
 
     @property
     def count(self) -> int:
-        """Number of slots per packet."""
+        """Number of slots of 16 bytes that the fields take in each packet."""
         ...
 
     @property
@@ -280,12 +280,12 @@ def _word_column(content: Matrix, first: int) -> Numbers:
 
 
 def _slot_count(size: int) -> int:
-    """Return the number of slots that are needed for the given number of bytes."""
+    """Return the number of slots of 16 bytes that the given number of bytes takes."""
     return -(-size // SLOT_BYTES)
 
 
 def _split_sizes(sizes: Sizes | int, columns: SizeMatrix) -> None:
-    """Write the number of used bytes of each slot to ``columns``. All slots before the last used slot are full."""
+    """Write the number of bytes used in each slot of 16 bytes to ``columns``, given the total sizes of the packets."""
     count = columns.shape[1]
     if count == 1:
         columns[:, 0] = sizes

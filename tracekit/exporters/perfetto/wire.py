@@ -103,12 +103,12 @@ def varints(values: Numbers, present: Mask | None = None) -> Varints:
 
 
 def _mask_column(column: Column, present: Mask) -> Column:
-    """Return a column that is present only in the rows of a mask."""
+    """Return a column of encoded values that is omitted from the messages for which a mask is False."""
     return column._replace(present=present if column.present is None else column.present & present)
 
 
 def row_sizes(columns: Sequence[Column]) -> int | Sizes:
-    """Return the size of each row in bytes, or a single number if all rows have the same size."""
+    """Return the size in bytes of each encoded message, or a single number if all have the same size."""
     size: int | Sizes = 0
     for column in columns:
         size = size + _column_size(column)
@@ -116,7 +116,7 @@ def row_sizes(columns: Sequence[Column]) -> int | Sizes:
 
 
 def _column_size(column: Column) -> int | Sizes:
-    """Return the size in bytes of a column in each row, or a single number if all sizes are equal."""
+    """Return the size in bytes of the values of a column in each message, or a single number if all sizes are equal."""
     if isinstance(column, Varints):
         low, high = _extremes(column.widths)
         if column.present is None:
@@ -127,12 +127,12 @@ def _column_size(column: Column) -> int | Sizes:
 
 
 def _extremes(widths: Bytes) -> tuple[int, int]:
-    """Return the smallest and the largest width."""
+    """Return the smallest and the largest size of varints in bytes, or zeros if there are no varints."""
     return (int(widths.min()), int(widths.max())) if len(widths) else (0, 0)
 
 
 def encode_rows(columns: Sequence[Column], rows: int) -> memoryview:
-    """Encode the columns of each row, and return the concatenated bytes of all rows."""
+    """Encode one message per row from the given columns, and return the concatenated bytes of all messages."""
     ends = list(itertools.accumulate(map(_matrix_width, columns)))
     end = ends[-1]
     spans = list(zip([0, *ends], ends, strict=False))
@@ -153,14 +153,14 @@ def encode_rows(columns: Sequence[Column], rows: int) -> memoryview:
 
 
 def _matrix_width(column: Column) -> int:
-    """Return the number of bytes that a column takes in each row of the matrix."""
+    """Return the number of bytes that the longest value of a column takes, which is reserved in every message."""
     if isinstance(column, Varints):
         return _extremes(column.widths)[1]
     return len(column.data) if isinstance(column, Constant) else FIXED64_BYTES
 
 
 def _constant_bytes(columns: Sequence[Column], spans: Sequence[tuple[int, int]], width: int) -> Bytes:
-    """Return a row of the matrix that contains the constant bytes. All other bytes are 0."""
+    """Return a message in which the bytes of the constant columns are filled in, and all other bytes are 0."""
     template = np.zeros(width, np.uint8)
     for column, (start, stop) in zip(columns, spans, strict=True):
         if isinstance(column, Constant):
@@ -169,7 +169,7 @@ def _constant_bytes(columns: Sequence[Column], spans: Sequence[tuple[int, int]],
 
 
 def _fill_varints(matrix: Matrix, is_used: MaskMatrix, column: Varints) -> bool:
-    """Write varints to columns of the matrix, and return whether their sizes differ."""
+    """Write varints to a matrix with one row of bytes per message, and return whether their sizes differ."""
     values, widths = column.values, column.widths
     low, high = _extremes(widths)
     for nth in range(high):

@@ -173,7 +173,7 @@ class _NameCounter:
         self._frames: list[pl.DataFrame] = []
 
     def add_names(self, table_name: str, rows: pa.Table) -> None:
-        """Add the names in some rows of a table to the counts.
+        """Count the names in some rows of a table.
 
         Args:
             table_name: Name of the table.
@@ -189,7 +189,7 @@ class _NameCounter:
                 self._frames.append(counts.select(*labels, pl.col("name").cast(pl.String), "rows"))
 
     def name_counts(self) -> pl.DataFrame:
-        """Return the number of rows per table, column and name, in this order and with ids from 1."""
+        """Return one row per table, column and name with the number of rows that contain the name, with ids from 1."""
         import polars as pl
 
         types = {"table_name": pl.String, "column_name": pl.String, "name": pl.String, "rows": pl.Int64}

@@ -79,7 +79,7 @@ def valid_keys(view: View, tables: Mapping[str, TableSchema]) -> Keys:
 
 
 def common_keys(keys: Iterable[Keys]) -> Keys:
-    """Return the keys that are valid in all of several traces."""
+    """Return the primary and foreign keys that are valid in every one of several traces."""
     first, *others = keys
     unique = first.unique.intersection(*(k.unique for k in others))
     return Keys(unique, tuple(f for f in first.foreign if f.parent in unique and all(f in k.foreign for k in others)))

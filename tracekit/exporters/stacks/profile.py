@@ -73,10 +73,10 @@ class Profile:
             nodes: Node of the innermost frame of each call stack.
 
         Yields:
-            One tuple per batch. The first item is the slice of ``nodes`` that the batch contains. The third item is an
-            array of the frames of all these stacks, each stack from the outermost to the innermost frame. A frame is
-            an index in ``texts``. The second item is an array of offsets: the frames of stack ``i`` of the batch are
-            ``frames[offsets[i]:offsets[i + 1]]``.
+            One tuple per batch: the slice of ``nodes`` that the batch contains, the offsets of the stacks, and the
+            frames of all these stacks. The frames of stack ``i`` of the batch are
+            ``frames[offsets[i]:offsets[i + 1]]``, from the outermost to the innermost one. A frame is an index in
+            ``texts``.
         """
         for rows, edges, frames in batches_of_frames(self.parents, self.depths, nodes, BATCH_FRAMES):
             yield rows, edges, self.labels[frames]

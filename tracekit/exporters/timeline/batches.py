@@ -66,14 +66,17 @@ class GzipCompression:
         return deflate.compress(data) + deflate.flush(zlib.Z_FULL_FLUSH)
 
     def next_bytes(self, data: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
-        """Add a batch to the checksum and size, and return its bytes. The header precedes the first batch."""
+        """Return the compressed bytes of the next batch, and add the batch to the checksum and size of the gzip file.
+
+        The header of the file precedes the first batch.
+        """
         head = b"" if self._size else self.HEAD
         self._crc = zlib.crc32(data, self._crc)
         self._size += len(data)
         return head + bytes(compressed) if head else compressed
 
     def finish(self) -> bytes:
-        """Return the last deflate block, the checksum and the size."""
+        """Return the end of the gzip file: the last deflate block, the checksum and the size of the data."""
         last = zlib.compressobj(self.LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS).flush()
         return last + self._crc.to_bytes(4, "little") + (self._size % (1 << 32)).to_bytes(4, "little")
 

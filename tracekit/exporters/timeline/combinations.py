@@ -71,7 +71,7 @@ def _row_codes(rows: pl.DataFrame, names: Sequence[str]) -> tuple[Sizes, int]:
 
 
 def _example_rows(columns: pl.DataFrame, codes: Sizes, count: int) -> pl.DataFrame:
-    """Return one of the rows with each code, ordered by code."""
+    """Return one row per code, which contains the values that the code stands for, ordered by code."""
     examples = np.empty(count, np.int64)
     examples[codes] = np.arange(len(codes))
     return columns[examples]
@@ -112,6 +112,6 @@ def _compact_codes(codes: Sizes, count: int) -> tuple[Sizes, int]:
 
 
 def _compact_codes_by_sorting(codes: Sizes) -> tuple[Sizes, int]:
-    """Return the result of ``_compact_codes`` by sorting, for codes that are too large for a lookup table."""
+    """Replace codes, which may be too large for a lookup table, with consecutive codes from 0 in the same order."""
     distinct, inverse = np.unique(codes, return_inverse=True)
     return inverse.astype(np.int64), len(distinct)

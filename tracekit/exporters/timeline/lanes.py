@@ -70,7 +70,7 @@ def assign_lanes(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False)
 
 
 def _overlapping_slices(slices: pl.DataFrame) -> pl.DataFrame:
-    """Return the slices in components of more than one slice, ordered by start and then by descending end."""
+    """Return the slices that overlap another slice of the track, ordered by start and then by descending end."""
     ordered = slices.sort("start", "end", descending=[False, True], maintain_order=True)
     starts_component = (pl.col("start") >= pl.col("end").cum_max().shift(1)).fill_null(value=True)
     components = ordered.with_columns(component=starts_component.cum_sum())
@@ -79,7 +79,7 @@ def _overlapping_slices(slices: pl.DataFrame) -> pl.DataFrame:
 
 
 def _boundaries(overlapping: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per start and per end of a slice, ordered by time, with the depth that is opened or closed."""
+    """Return the starts and ends of slices, ordered by component and time, with the number of other open slices."""
     starts = overlapping.select("component", "row", time="start", starts=True, rank=pl.col("row").cast(pl.Int64))
     ends = overlapping.select("component", "row", time="end", starts=False, rank=-pl.col("row").cast(pl.Int64))
     both = pl.concat([starts, ends]).sort("component", "time", "starts", "rank")
@@ -88,7 +88,7 @@ def _boundaries(overlapping: pl.DataFrame) -> pl.DataFrame:
 
 
 def _crossing_components(boundaries: pl.DataFrame) -> pl.DataFrame:
-    """Return the components with crossing slices, in which a depth is opened and closed by different slices."""
+    """Return the ids of the groups of overlapping slices in which two slices overlap without being nested."""
     by_depth = boundaries.sort("depth", maintain_order=True)
     mismatch = pl.col("starts") & (pl.col("row") != pl.col("row").shift(-1))
     return by_depth.filter(mismatch).select("component").unique()
@@ -108,7 +108,10 @@ def _disjoint_lanes(overlapping: pl.DataFrame, boundaries: pl.DataFrame) -> pl.S
 
 
 def _resolve_pointers(parents: pl.Series) -> pl.Series:
-    """Replace each row number with the end of the chain of references that it begins, in log n passes over all rows."""
+    """Return, for each row, the last row of the chain of rows that starts at its parent.
+
+    The chain ends at a row that is its own parent. The rows are replaced in log n passes over all rows.
+    """
     while not (further := parents.gather(parents)).equals(parents):
         parents = further
     return parents

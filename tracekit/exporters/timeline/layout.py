@@ -109,7 +109,10 @@ def _scan_events(view: View, kind: EventKind) -> pl.LazyFrame | None:
 
 
 def _columns_of_kind(view: View, kind: EventKind) -> list[str]:
-    """Return the columns that are used to draw a kind. Without API calls, columns from correlation are excluded."""
+    """Return the names of the columns that are used to draw the events of a kind.
+
+    Columns that correlation adds are excluded if the trace has no API calls.
+    """
     schema = schemas.table(kind.table) if kind.launched and not view.count("api_calls") else view.schema(kind.table)
     return columns.event_columns(kind, schema.names)
 

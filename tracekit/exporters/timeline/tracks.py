@@ -121,7 +121,7 @@ class TrackNames:
             return view.frame(table).select(pl.col(columns)).collect().rows()
 
         def names(table: str, *columns: str) -> list[tuple[Any, ...]]:
-            """Return the last name of each combination of the columns before the last one, without empty names."""
+            """Return rows of ids and a name, which is in the last of ``columns``. Each id has only its last name."""
             *keys, name = columns
             named = view.frame(table).select(columns).filter(pl.col(name).cast(pl.String) != "")
             return named.unique(keys, keep="last").collect().rows()
@@ -255,29 +255,29 @@ class LaneRegistry:
         numbering.groups += len(self._groups())
 
     def lane_ids(self, track: Track, lanes: int) -> list[int]:
-        """Return the ids of the first lanes of a track. Lanes that do not exist are created."""
+        """Return the ids of the first ``lanes`` lanes of a track, and create those that do not exist."""
         return [self._lane_ids.setdefault((track, lane), len(self._lane_ids)) for lane in range(lanes)]
 
     def processes(self) -> Iterator[ShownProcess]:
-        """Yield the groups in the order of the viewer. All lanes must have been created."""
+        """Yield the groups of tracks as processes, in the order in which viewers show them, after all lanes exist."""
         for nth, group in enumerate(self._groups(), self._first_group):
             pid = self._group_pid(group)
             shown = group.name if pid == group.pid or group.pid >= FIRST_PID else f"{group.name} · pid {group.pid}"
             yield ShownProcess(pid, f"{self._prefix}{shown}", nth)
 
     def threads(self) -> Iterator[ShownThread]:
-        """Yield the lanes in the order of the viewer. All lanes must have been created."""
+        """Yield the lanes of all tracks as threads, in the order in which viewers show them, after all lanes exist."""
         for tid, track, lane, lane_id in self._ordered_lanes():
             name = f"{track.name} · lane {lane + 1}" if track.name is not None and lane else track.name
             attributes = {column: value for column, value in track.attributes if value is not None}
             yield ShownThread(lane_id, self._group_pid(track.group), tid, name, attributes)
 
     def _groups(self) -> list[TrackGroup]:
-        """Return the groups in the order of the viewer."""
+        """Return the groups of tracks in the order in which viewers show them."""
         return sorted({track.group for track, _ in self._lane_ids}, key=lambda g: (g.order, g.pid))
 
     def _group_pid(self, group: TrackGroup) -> int:
-        """Return the pid of a group in the file."""
+        """Return the pid that a group of tracks has in the exported file, which may differ from that of its process."""
         return self._pids.get(group.pid, group.pid)
 
     def _ordered_lanes(self) -> Iterator[tuple[int, Track, int, int]]:

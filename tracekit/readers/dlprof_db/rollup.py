@@ -279,7 +279,7 @@ _TABLE_BUILDERS = {
 
 
 def _read_last_aggregation(database: DlprofDatabase, table: str, columns: tuple[str, ...]) -> pl.DataFrame:
-    """Read columns of a table, restricted to the rows of the last aggregation."""
+    """Read columns of a table, restricted to the last aggregation, which is the last selection of iterations."""
     last = database.read_rows("aggregations", (ID,))[ID].max()
     return (
         database.read_rows(table, ("aggr_id", *columns))

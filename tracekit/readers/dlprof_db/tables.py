@@ -73,7 +73,7 @@ class CallId(NamedTuple):
     source: str
 
     def call_id(self, first_row_id: Number) -> Number:
-        """Return the id of an API call, given the id of its first row in the source table."""
+        """Return a unique id of an API call, given the id of its first row in the source table."""
         return first_row_id * len(CALL_TABLES) + CALL_TABLES.index(self.source)
 
 
@@ -97,9 +97,9 @@ class TableMapping:
 
 
 def _activity_mapping(source: str, columns: Mapping[str, ColumnSource]) -> TableMapping:
-    """Return the mapping of a table of GPU activities.
+    """Return how the columns of a table of GPU activities, such as ``memcpys``, are computed from a source table.
 
-    The device ids in its source table refer to a table of devices.
+    The device ids in the source table refer to a table of devices.
     """
     common: dict[str, ColumnSource] = {
         "start_ns": "gpu_start",

@@ -115,12 +115,12 @@ class EventSandbox(Sandbox):
 
     @property
     def cell_values(self) -> Int64Array:
-        """Matrix with one row per slot and one column per event: the number or dictionary code of each member."""
+        """Matrix with one row per JSON member and one column per event: the number or dictionary code of the value."""
         return self.array(_CELLS, SLOTS * ROWS, np.int64).reshape(SLOTS, ROWS)
 
     @property
     def cell_types(self) -> Bytes:
-        """Matrix with one row per slot and one column per event: ``MISSING``, ``NUMBER``, ``STRING`` or ``OTHER``."""
+        """Matrix with one row per JSON member and one column per event: the type of the value, such as ``NUMBER``."""
         return self.bytes(_TYPES, SLOTS * ROWS).reshape(SLOTS, ROWS)
 
     def append_json(self, json: bytes) -> None:

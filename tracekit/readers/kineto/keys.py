@@ -14,7 +14,7 @@ from tracekit.readers.kineto.event_sandbox import AS_STRING, THOUSANDTHS
 class Slot(IntEnum):
     """The position of each JSON member among the values of a parsed event.
 
-    Slot 0 contains the start and end offset of the JSON text of the arguments.
+    Position 0 contains the start and end offset of the JSON text of the arguments.
     """
 
     ARGS = 0

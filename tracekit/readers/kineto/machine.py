@@ -172,13 +172,13 @@ def thread_rows(tracks: Tracks) -> list[dict[str, Any]]:
 
 
 def context_rows(rows: Iterable[EventRows]) -> list[dict[str, Any]]:
-    """Return one row per context that has activities."""
+    """Return one row per CUDA context that has GPU activities."""
     used = _used_streams(rows).group_by("process_id", "context_id", maintain_order=True).first()
     return used.select("process_id", "context_id", "device_id").sort(pl.all()).to_dicts()
 
 
 def stream_rows(rows: Iterable[EventRows]) -> list[dict[str, Any]]:
-    """Return one row per stream that has activities. The priority is 0 because traces do not record it."""
+    """Return one row per CUDA stream that has GPU activities. The priority is 0 because traces do not record it."""
     used = _used_streams(rows).select("process_id", "context_id", "stream_id").unique().sort(pl.all())
     return [{**r, "priority": 0} for r in used.to_dicts()]
 

@@ -73,10 +73,10 @@ def parse_nvtx_cells(cells: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
 
 
 def _rejoin_split_entries(entries: pl.DataFrame) -> pl.DataFrame:
-    """Rejoin entries that were split at quotes inside a name.
+    """Rejoin the printed NVTX ranges that were split at quotes inside their names.
 
-    An entry is complete if it ends with attributes. An incomplete entry is joined with the following entries, up to the
-    next complete entry.
+    A range is complete if it ends with attributes. An incomplete one is joined with the following ones, up to the next
+    complete one.
     """
     ends = (
         pl.col("entry").str.ends_with(_PLAIN)
@@ -93,7 +93,7 @@ def _rejoin_split_entries(entries: pl.DataFrame) -> pl.DataFrame:
 
 
 def _parse_entries(entries: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
-    """Split entries into name, domain and attributes. An entry without attributes has only a name."""
+    """Split printed NVTX ranges into name, domain and attributes. Without attributes, the whole text is the name."""
     entry = pl.col("entry")
     plain = entry.str.ends_with(_PLAIN)
     typed = pl.when(plain).then(None).otherwise(entry)

@@ -35,7 +35,7 @@ def sniff(source: Source) -> bool:
 
 
 def open_capture(source: Source) -> dict[str, pa.Table]:
-    """Read the declared tables of an Nsight Compute CSV file, by name."""
+    """Read an Nsight Compute CSV file, and return its declared tables by name."""
     from tracekit.readers.ncu_csv.capture import read_tables
 
     return read_tables(source)

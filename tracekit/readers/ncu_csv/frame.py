@@ -362,6 +362,8 @@ class _RowExtractor:
     def _process_irregular_line(self, line: int, irregular_line: int, *, final: bool) -> tuple[int, bool]:
         """Append the lines before an irregular line, and the row that contains the irregular line, if there is one.
 
+        A line is irregular if it contains an odd number of quotes or does not begin with a quote.
+
         Returns:
             The next line to process, and whether this line begins a row that continues in the next block.
         """

@@ -54,7 +54,7 @@ SWISS = NumberStyle(r"['\u2019]", r"\.")
 
 
 def detect_style(cells: pl.Series) -> NumberStyle | None:
-    """Return the style in which numbers are printed, or None if no number determines it."""
+    """Return the thousands separator and the decimal point of printed numbers, or None if no number determines them."""
 
     def count_matching_cells(pattern: str) -> int:
         return int(cells.str.contains(pattern).sum())

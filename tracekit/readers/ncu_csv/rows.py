@@ -205,9 +205,9 @@ class RowCollector:
             self._add_listed_metrics(pages[0], table, run)
 
     def determine_number_style(self, cells: pl.Series) -> NumberStyle:
-        """Return the style in which numbers are printed in the file.
+        """Return the thousands separator and the decimal point with which numbers are printed in the file.
 
-        If no earlier cells determined the style, it is determined from the given cells. If these do not determine it
+        If no earlier cells determined this style, it is determined from the given cells. If these do not determine it
         either, ``ENGLISH`` is returned.
         """
         self.number_style = self.number_style or detect_style(cells.head(STYLE_CELLS)) or detect_style(cells)
@@ -250,9 +250,9 @@ class RowCollector:
         return table.filter(~of_units.fill_null(value=False))
 
     def _rows_matching_header(self, page: Page, table: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows that match the header of the page.
+        """Return the rows of a table that have as many cells as its header and an id in the first cell.
 
-        All other rows are counted as invalid unless they look like other output.
+        All other rows are counted as invalid, unless they look like output of ncu or the program between the rows.
         """
         width = len(page.header)
         fits = pl.col(str(_last_required_cell(page))).is_not_null() & pl.col(str(width)).is_null()
@@ -364,7 +364,7 @@ class RowCollector:
 
 
 def _last_required_cell(page: Page) -> int:
-    """Return the index of the last cell that a row must have."""
+    """Return the index of the last column that a row of the table must have. Cells after it may be missing."""
     needed = {"details": "Metric Value", "raw": page.header[-1]}.get(page.layout, "Average")
     return len(page.header) - 1 - page.header[::-1].index(needed)
 

@@ -54,7 +54,7 @@ class DistinctValues:
     functions: dict[int, str] = field(default_factory=dict)
 
     def append_values(self, decoded: list[AttributeValue]) -> None:
-        """Append decoded values."""
+        """Append decoded attribute values to the distinct values."""
         first = len(self.kinds)
         functions = {
             first + i: ",".join(map(values.dump_json, v.functions)) for i, v in enumerate(decoded) if v.functions
@@ -66,7 +66,7 @@ class DistinctValues:
         )
 
     def append_columns(self, kinds: Int64Array, json: pa.Array, strings: pa.Array) -> None:
-        """Append values, given their kinds, JSON texts and strings."""
+        """Append attribute values to the distinct values, given their kinds, JSON texts and strings."""
         self.kinds = np.concatenate((self.kinds, kinds))
         self.json, self.strings = pa.concat_arrays([self.json, json]), pa.concat_arrays([self.strings, strings])
 

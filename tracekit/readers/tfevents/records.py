@@ -147,7 +147,7 @@ class RecordReader:
         return missing > 0
 
     def _ensure_space_for_record(self) -> bool:
-        """Ensure that the next record fits into the buffers. Return False if the record is incomplete or too large."""
+        """Enlarge the buffers if the next record does not fit. Return False if it is incomplete or too large."""
         remaining = self._filled - self._consumed
         if remaining < HEADER_BYTES:
             return True

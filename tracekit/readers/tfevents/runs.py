@@ -182,7 +182,7 @@ def _concat_strings(files: Sequence[FileEvents]) -> tuple[Int64Array, Int64Array
 
 
 def _undecoded_kind_name(kind: ValueKind, plugin: str) -> str:
-    """Return the name under which undecoded values of a kind that belong to a TensorBoard plug-in are counted."""
+    """Return the name under which ``count_undecoded`` reports the summary values of a kind and TensorBoard plug-in."""
     if kind in _KINDS:
         return _KINDS[kind]
     if kind == ValueKind.NOTHING and not plugin:
