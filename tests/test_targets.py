@@ -37,7 +37,7 @@ def _no_leftovers(tmp_path: Path) -> Iterator[None]:
 def swap(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How a folder is replaced: in one step, or in two where the system cannot exchange paths."""
     if request.param == "two steps":
-        monkeypatch.setattr(rename, "_rename_function", lambda: None)
+        monkeypatch.setattr(rename, "_find_c_rename_function", lambda: None)
     return str(request.param)
 
 
@@ -376,7 +376,7 @@ class TestFolders:
 
     def test_an_interruption_between_the_two_steps(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder = old_folder(tmp_path / "d", "kernels.csv")
-        monkeypatch.setattr(rename, "_rename_function", lambda: None)
+        monkeypatch.setattr(rename, "_find_c_rename_function", lambda: None)
         real = Path.rename
 
         def interrupted(self: Path, other: Path) -> Path:
@@ -399,7 +399,7 @@ class TestFolders:
             rename.ctypes.set_errno(number)
             return -1
 
-        monkeypatch.setattr(rename, "_rename_function", lambda: fail)
+        monkeypatch.setattr(rename, "_find_c_rename_function", lambda: fail)
         with pytest.raises(ExportError, match=f"the output cannot be written: {os.strerror(number)}"):
             write_folder(folder, overwrite=True)
         assert contents(tmp_path) == {"d/kernels.csv": "old"}
@@ -409,7 +409,7 @@ class TestFolders:
             rename.ctypes.set_errno(errno.EINVAL)
             return -1
 
-        monkeypatch.setattr(rename, "_rename_function", lambda: unsupported)
+        monkeypatch.setattr(rename, "_find_c_rename_function", lambda: unsupported)
         folder = old_folder(tmp_path / "d", "kernels.csv")
         write_folder(folder, overwrite=True)
         write_file(tmp_path / "f")
@@ -433,7 +433,7 @@ class TestRenaming:
 
     def test_a_c_library_without_the_functions(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(rename.ctypes, "CDLL", lambda *_, **__: object())
-        assert rename._rename_function.__wrapped__() is None
+        assert rename._find_c_rename_function.__wrapped__() is None
 
     def test_macos_has_another_function(self, monkeypatch: pytest.MonkeyPatch) -> None:
         calls = []
@@ -446,7 +446,7 @@ class TestRenaming:
 
         monkeypatch.setattr(rename.ctypes, "CDLL", lambda *_, **__: Library)
         monkeypatch.setattr(rename.sys, "platform", "darwin")
-        call = rename._rename_function.__wrapped__()
+        call = rename._find_c_rename_function.__wrapped__()
         assert call is not None
         assert (call(b"a", b"b", "exchange"), call(b"a", b"b", "noreplace")) == (0, 0)
         assert calls == [(b"a", b"b", 2), (b"a", b"b", 4)]
@@ -458,7 +458,7 @@ from pathlib import Path
 from tracekit import interrupts, targets
 from tracekit.targets import rename
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP): signal.signal(number, signal.SIG_DFL)
-if "two steps" in sys.argv: rename._rename_function = lambda: None
+if "two steps" in sys.argv: rename._find_c_rename_function = lambda: None
 if "watch" in sys.argv: interrupts.install_handlers()
 with targets.atomic_output(Path(sys.argv[1]), is_exported_file=lambda p: True, overwrite=True) as new:
     new.mkdir()

@@ -18,7 +18,7 @@ from typing import Any
 
 import ncu_report
 import tracekit as tk
-from tracekit.readers.ncu_rep.rules import resolve_links
+from tracekit.readers.ncu_rep.rules import replace_links
 
 KINDS = {0: "kernel", 1: "range", 2: "cmdlist", 3: "graph"}
 DEFAULT = "<default domain>"
@@ -153,7 +153,7 @@ def _rules(rows: list[dict[str, Any]], results: Iterable[dict[str, Any]]) -> Cou
         kind = SPEEDUPS[int(speedup.get("type", 0))]
         theirs.append((
             given["rule_identifier"], given["name"], given["section_identifier"], message["title"] or None,
-            resolve_links(message["message"]),
+            replace_links(message["message"]),
             TYPES[ncu_report.MsgType(message["type"]).name], kind, speedup.get("speedup"),
         ))  # fmt: skip
     columns = ("rule_id", "rule", "section_id", "title", "message", "type", "speedup_type", "speedup_percent")

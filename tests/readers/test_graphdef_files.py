@@ -12,7 +12,7 @@ from tests.readers.graphdef_oracle import FIXTURES
 from tests.readers.nsys_rep_files import message
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning, UnknownFormatError
 from tracekit.readers.graphdef import text
-from tracekit.readers.tensorflow.forms import FileForm, FileMessage, detect_form
+from tracekit.readers.tensorflow.forms import FileForm, FileMessage, detect_file_form
 
 NETWORK = (FIXTURES / "network.pb").read_bytes()
 TEXT = (FIXTURES / "network.pbtxt").read_bytes()
@@ -67,7 +67,7 @@ def node(*more: tuple[int, bytes]) -> bytes:
     ],
 )
 def test_what_a_file_is(octets: bytes, message_: FileMessage, is_text: bool) -> None:
-    assert detect_form(octets[:4096]) == FileForm(message_, is_text)
+    assert detect_file_form(octets[:4096]) == FileForm(message_, is_text)
 
 
 @pytest.mark.parametrize(
@@ -96,13 +96,13 @@ def test_what_a_file_is(octets: bytes, message_: FileMessage, is_text: bool) -> 
     ],
 )
 def test_what_is_nothing_of_tensorflow(octets: bytes) -> None:
-    found = detect_form(octets)
+    found = detect_file_form(octets)
     assert found is None or (octets == b"\x08\x01" and found.message is FileMessage.SAVED_MODEL)
 
 
 def test_no_other_fixture_is_taken_for_a_graph() -> None:
     assert len(OTHERS) > 50
-    assert [p.name for p in OTHERS if detect_form(p.read_bytes()[:4096])] == []
+    assert [p.name for p in OTHERS if detect_file_form(p.read_bytes()[:4096])] == []
 
 
 def refusal(path: Path, octets: bytes, format: str | None = None) -> TracekitError:

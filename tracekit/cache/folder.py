@@ -97,7 +97,7 @@ class CacheFolder:
             TracekitError: An environment variable has an invalid value.
         """
         self.root = root or Path(os.environ.get(FOLDER) or platformdirs.user_cache_path("tracekit", appauthor=False))
-        self.limit = _limit_from_environment() if limit is None else limit
+        self.limit = _size_limit_from_environment() if limit is None else limit
         self._versions = self.root / "v1"
         self._current = self._versions / reader_version()
 
@@ -230,7 +230,7 @@ class CacheFolder:
                 yield Entry(folder, path, format_name, size, used, is_current)
 
 
-def _limit_from_environment() -> int:
+def _size_limit_from_environment() -> int:
     """Return the limit in bytes from the variable ``TRACEKIT_CACHE_SIZE``, or the default if it is not set."""
     text = os.environ.get(LIMIT, "")
     if text and not (text.isascii() and text.isdecimal()):

@@ -39,7 +39,7 @@ def exchange_paths(first: Path, second: Path) -> bool:
 
 def _rename_with_flag(source: Path, target: Path, flag: str) -> bool:
     """Rename a file by a system call with the given flag, and return True. If the flag is unsupported, return False."""
-    rename = _rename_function()
+    rename = _find_c_rename_function()
     if rename is None:
         return False
     ctypes.set_errno(0)
@@ -52,7 +52,7 @@ def _rename_with_flag(source: Path, target: Path, flag: str) -> bool:
 
 
 @functools.cache
-def _rename_function() -> Callable[[bytes, bytes, str], int] | None:
+def _find_c_rename_function() -> Callable[[bytes, bytes, str], int] | None:
     """Return the function of the C library that renames files with flags, or None if the library does not have it."""
     try:
         library = ctypes.CDLL(None, use_errno=True)

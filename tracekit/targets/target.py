@@ -60,21 +60,21 @@ class Target:
         else:
             self._check_file(existing)
 
-    def rename_output(self, new: Path, *, workspace: Path) -> None:
+    def rename_output(self, temporary_path: Path, *, workspace: Path) -> None:
         """Move the complete output from its temporary path to the path of the target.
 
         Args:
-            new: Temporary path of the complete output.
+            temporary_path: Temporary path of the complete output.
             workspace: A folder on the same file system, into which an old folder is moved if it cannot be exchanged.
         """
         if not self._overwrite:
-            rename_without_replacing(new, self.resolved)
+            rename_without_replacing(temporary_path, self.resolved)
         elif self._is_exported_file is None or self._stat_or_none() is None:
-            new.replace(self.resolved)
-        elif not exchange_paths(new, self.resolved):
-            self._replace_in_two_renames(new, workspace)
+            temporary_path.replace(self.resolved)
+        elif not exchange_paths(temporary_path, self.resolved):
+            self._replace_in_two_renames(temporary_path, workspace)
 
-    def _replace_in_two_renames(self, new: Path, workspace: Path) -> None:
+    def _replace_in_two_renames(self, temporary_path: Path, workspace: Path) -> None:
         """Move the old folder into the workspace and then rename the output.
 
         If the second rename fails, the old folder is moved back at once or when the workspace is cleaned up.
@@ -83,7 +83,7 @@ class Target:
         old.parent.mkdir()
         self.resolved.rename(old)
         try:
-            new.rename(self.resolved)
+            temporary_path.rename(self.resolved)
         except BaseException:
             with contextlib.suppress(OSError):
                 rename_without_replacing(old, self.resolved)

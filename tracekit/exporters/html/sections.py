@@ -262,7 +262,7 @@ def _iterations_section(builder: _ContentsBuilder) -> Iterator[Section]:
         yield Section("Iterations", "iterations", figures=figures, tables=[table])
 
 
-def _over_time_section(builder: _ContentsBuilder) -> Iterator[Section]:
+def _utilization_over_time_section(builder: _ContentsBuilder) -> Iterator[Section]:
     figures = builder.draw_figure("utilization_over_time")
     if figures:
         yield Section("Utilization over time", "over-time", figures=figures)
@@ -400,7 +400,7 @@ _BUILDERS = (
         _overview_section,
         _advice_section,
         _iterations_section,
-        _over_time_section,
+        _utilization_over_time_section,
         _groups_section,
         _kernels_section,
         _nsight_compute_section,

@@ -126,10 +126,10 @@ def _activities_query(schemas: Mapping[str, TableSchema]) -> str:
     return " UNION ALL ".join(_activity_query(schemas[table], *ACTIVITIES[table]) for table in ACTIVITIES)
 
 
-def _activity_query(schema: TableSchema, kind: str, identifier: str, name: str | None) -> str:
+def _activity_query(schema: TableSchema, kind: str, id_column: str, name_column: str | None) -> str:
     shared = [quote_identifier(c) for c in (*_SHARED, *_ADDED) if c in schema.names]
-    named = "NULL" if name is None else quote_identifier(name)
-    added = f"{quote_identifier(identifier)} AS activity_id, {named} AS name, end_ns - start_ns AS duration_ns"
+    named = "NULL" if name_column is None else quote_identifier(name_column)
+    added = f"{quote_identifier(id_column)} AS activity_id, {named} AS name, end_ns - start_ns AS duration_ns"
     return f"SELECT '{kind}' AS kind, {added}, {', '.join(shared)} FROM {quote_identifier(schema.name)}"  # noqa: S608 - names are quoted
 
 

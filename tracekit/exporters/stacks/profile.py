@@ -106,7 +106,7 @@ def read_profile(view: View, options: Options) -> Profile:
     groups = sums.select(keys).unique().sort(keys) if keys else pl.DataFrame({"group": [0]})
     numbered = groups.with_row_index("group") if keys else groups
     sums = sums.join(numbered, on=keys, nulls_equal=True) if keys else sums.with_columns(group=pl.lit(0))
-    texts, label_of_stack = _frame_texts(view, modules=options.modules)
+    texts, label_of_stack = _frame_texts(view, with_modules=options.modules)
     text, functions, module = (texts[c].to_arrow().cast(pa.string()) for c in ("text", "symbol", "module"))
     stacks = view.frame("stacks").select(pl.col("parent_id").fill_null(0), "depth").collect()
     tree = _merge_stacks(stacks["parent_id"].to_numpy(), stacks["depth"].to_numpy().astype(np.int64), label_of_stack)
@@ -194,23 +194,23 @@ def _add_event_times(view: View, name: str, events: pl.LazyFrame) -> tuple[pl.La
     return events, pl.len().cast(pl.Int64) * period
 
 
-def _frame_texts(view: View, *, modules: bool) -> tuple[pl.DataFrame, Int64Array]:
+def _frame_texts(view: View, *, with_modules: bool) -> tuple[pl.DataFrame, Int64Array]:
     """Return the distinct texts of frames, and the text of the innermost frame of each row of the table ``stacks``.
 
     Args:
         view: The trace.
-        modules: Whether texts contain the module of the frame.
+        with_modules: Whether texts contain the module of the frame.
 
     Returns:
         A frame with the columns ``label`` (row number), ``text``, ``symbol`` and ``module``, and an array with the
         label of each row of ``stacks``.
     """
-    names = view.frame("stacks").select("symbol", *(["module"] if modules else [])).collect()
+    names = view.frame("stacks").select("symbol", *(["module"] if with_modules else [])).collect()
     keys = [pl.col(c).to_physical().fill_null(-1).cast(pl.Int64) for c in names.columns]
     coded = names.with_columns(key=keys[0] if len(keys) == 1 else keys[0] * ((1 << 31) + 1) + keys[1])
     distinct = coded.unique("key", maintain_order=True)
     symbol = pl.col("symbol").cast(pl.String).fill_null(UNKNOWN)
-    module = pl.col("module").cast(pl.String) if modules else pl.lit(None, pl.String)
+    module = pl.col("module").cast(pl.String) if with_modules else pl.lit(None, pl.String)
     text = pl.when(module.is_null() | (module == symbol)).then(symbol).otherwise(symbol + " [" + module + "]")
     distinct = distinct.select("key", text=text.str.slice(0, MAX_TEXT), symbol=symbol, module=module)
     texts = distinct.drop("key").unique("text", keep="first", maintain_order=True).with_row_index("label")

@@ -43,9 +43,9 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
         hint = "record ranges or kernels: nsys profile -t cuda,nvtx"
         raise ExportError("the trace has no ops to draw", path=path, hint=hint)
     settings = options or {}
-    origin = _origin_ns(view.info.get("origin_utc_ns", ""))
+    origin = _parse_origin_ns(view.info.get("origin_utc_ns", ""))
     records = encode_event_records(
-        tables, origin, time=settings.get("time", "gpu"), steps=int(settings.get("steps", STEPS))
+        tables, origin, time_kind=settings.get("time", "gpu"), steps=int(settings.get("steps", STEPS))
     )
     path.mkdir()
     with (path / f"events.out.tfevents.{origin // 10**9:010d}{_SUFFIX}").open("wb") as sink:
@@ -59,7 +59,7 @@ def is_own_file(path: Path) -> bool:
     return re.fullmatch(r"events\.out\.tfevents\.\d+" + re.escape(_SUFFIX), path.name) is not None
 
 
-def _origin_ns(text: str) -> int:
+def _parse_origin_ns(text: str) -> int:
     """Return the trace origin in ns since 1970, or 0 if the text is not a number of at most ``_MAX_DIGITS`` digits."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else 0
 

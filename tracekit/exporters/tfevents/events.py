@@ -41,18 +41,20 @@ _NS = 1e9
 _MAX_INT64 = (1 << 63) - 1
 
 
-def encode_event_records(tables: Mapping[str, pl.DataFrame], origin_ns: int, *, time: str, steps: int) -> list[bytes]:
+def encode_event_records(
+    tables: Mapping[str, pl.DataFrame], origin_ns: int, *, time_kind: str, steps: int
+) -> list[bytes]:
     """Return the encoded records of an event file.
 
     Args:
         tables: ``model("graph")`` of the trace.
         origin_ns: Trace origin in ns since 1970.
-        time: The time that is shown as compute time, ``gpu`` or ``cpu``.
+        time_kind: The time that is shown as compute time, ``gpu`` or ``cpu``.
         steps: Maximum number of iterations with separate statistics.
     """
     origin = origin_ns / _NS
     records = [_event_record(origin, file_version=VERSION), _event_record(origin, graph_def=encode_graph(tables))]
-    for tag, number, start_ns, rows in place_nodes_by_step(tables, time, steps):
+    for tag, number, start_ns, rows in place_nodes_by_step(tables, time_kind, steps):
         metadata = _run_metadata(tables["nodes"], rows, max((origin_ns + start_ns) // 1000, 1))
         tagged = {"tag": tag.encode(), "run_metadata": metadata}
         records.append(_event_record((origin_ns + start_ns) / _NS, step=number, tagged_run_metadata=tagged))

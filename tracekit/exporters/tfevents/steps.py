@@ -19,13 +19,13 @@ _ROW_KEYS = ["node", "device_id"]
 
 
 def place_nodes_by_step(
-    tables: Mapping[str, pl.DataFrame], time: str, max_steps: int
+    tables: Mapping[str, pl.DataFrame], time_kind: str, max_steps: int
 ) -> Iterator[tuple[str, int, int, pl.DataFrame]]:
     """Yield one step with the nodes of all iterations, and one step per iteration for the first iterations.
 
     Args:
         tables: ``model("graph")`` of the trace.
-        time: The time that determines the duration of nodes, ``gpu`` or ``cpu``.
+        time_kind: The time that determines the duration of nodes, ``gpu`` or ``cpu``.
         max_steps: Maximum number of iterations for which a separate step is returned.
 
     Yields:
@@ -34,19 +34,24 @@ def place_nodes_by_step(
     stats, nodes = tables["stats"], tables["nodes"]
     starts = tables["scalars"].select("iteration", "start_ns").unique(maintain_order=True).sort("iteration")
     for number, start_ns in starts.head(1).iter_rows():
-        yield ALL_ITERATIONS, number, start_ns, place_nodes(nodes, stats, time)
+        yield ALL_ITERATIONS, number, start_ns, place_nodes(nodes, stats, time_kind)
     for number, start_ns in starts.head(max_steps).iter_rows():
-        yield f"step {number}", number, start_ns, place_nodes(nodes, stats.filter(pl.col("iteration") == number), time)
+        yield (
+            f"step {number}",
+            number,
+            start_ns,
+            place_nodes(nodes, stats.filter(pl.col("iteration") == number), time_kind),
+        )
 
 
-def place_nodes(nodes: pl.DataFrame, stats: pl.DataFrame, time: str) -> pl.DataFrame:
+def place_nodes(nodes: pl.DataFrame, stats: pl.DataFrame, time_kind: str) -> pl.DataFrame:
     """Sum the times of each node, and place the nodes end to end on the time axis of a step.
 
     Returns:
         One row per device and node that was called, ordered by device and position in the tree, with the columns
         ``node``, ``device_id`` (null for the CPU), ``start_ns`` (since the start of the step) and ``duration_ns``.
     """
-    if time == "cpu":
+    if time_kind == "cpu":
         stats = stats.with_columns(device_id=pl.lit(None, stats.schema["device_id"]), gpu_ns="cpu_ns")
     times = stats.group_by(_ROW_KEYS).agg(duration_ns=pl.col("gpu_ns").sum())
     times = _drop_cpu_rows_of_gpu_nodes(times)

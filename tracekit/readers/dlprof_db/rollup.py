@@ -93,7 +93,7 @@ def _ops_columns(database: DlprofDatabase) -> Columns:
         kernel_count=pl.col("kernel_calls").fill_null(0),
     )
     return {
-        **_to_arrays(table),
+        **_arrow_columns(table),
         "op_id": database.decode_dictionary(database.look_up_strings(ops["op_id_id"]), source),
         "op_type": database.look_up_strings(ops["op_type_id"]),
         "direction": database.look_up_strings(ops["direction_id"], _empty_to_null),
@@ -126,7 +126,7 @@ def _op_instances_columns(database: DlprofDatabase) -> Columns:
         cpu_overhead_ns=duration - pl.col("api_time_ns").fill_null(0),
     )
     return {
-        **_to_arrays(table),
+        **_arrow_columns(table),
         "op_id": database.look_up_strings(rows["op_id_id"]),
         "op_name": database.look_up_strings(rows["read_only_ops_id"], strings=strings_by_id(ops, "op_name")),
         **{c: database.look_up_strings(rows[f"{c}_id"], _clean_json_texts) for c in json},
@@ -191,7 +191,7 @@ def _iterations_containing_ends(database: DlprofDatabase, ends: pl.Series) -> pl
 def _iterations_columns(database: DlprofDatabase) -> Columns:
     rows = _iteration_rows(database)
     return {
-        **_to_arrays(rows.drop("key_node_id")),
+        **_arrow_columns(rows.drop("key_node_id")),
         "key_op": database.look_up_strings(rows["key_node_id"], _empty_to_null),
     }
 
@@ -246,7 +246,7 @@ def _group_nodes_columns(database: DlprofDatabase) -> Columns:
         parent_id=_parent_rows(pl.Series(paths).fill_null("")),
         direction=pl.lit(None, pl.String),
     )
-    return {**_to_arrays(table), "path": paths}
+    return {**_arrow_columns(table), "path": paths}
 
 
 def _parent_rows(paths: pl.Series) -> pl.Series:
@@ -318,5 +318,5 @@ def _clean_json_texts(texts: pl.Series) -> pl.Series:
     return texts.str.strip_chars_end().replace(["", "null"], None)
 
 
-def _to_arrays(frame: pl.DataFrame) -> Columns:
+def _arrow_columns(frame: pl.DataFrame) -> Columns:
     return {c.name: c.to_arrow() for c in frame}

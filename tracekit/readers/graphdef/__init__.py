@@ -23,9 +23,9 @@ def sniff(source: Source) -> bool:
     """
     if source.names:
         return any(name in source.names for name in SAVED_MODELS)
-    from tracekit.readers.tensorflow.forms import detect_form
+    from tracekit.readers.tensorflow.forms import detect_file_form
 
-    return detect_form(source.head) is not None
+    return detect_file_form(source.head) is not None
 
 
 def open_capture(source: Source) -> Capture:

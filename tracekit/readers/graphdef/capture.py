@@ -12,7 +12,7 @@ from tracekit.interface import Capture
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.graphdef import SAVED_MODELS, text
 from tracekit.readers.tensorflow import graph
-from tracekit.readers.tensorflow.forms import FileForm, FileMessage, detect_form
+from tracekit.readers.tensorflow.forms import FileForm, FileMessage, detect_file_form
 from tracekit.source import Source
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class GraphCapture(Capture):
             TracekitError: The file cannot be read, or changed while it was read.
         """
         source = _resolve_saved_model(source)
-        file_form = detect_form(source.head)
+        file_form = detect_file_form(source.head)
         if file_form is None or file_form.message is FileMessage.RUN_METADATA:
             raise _unsupported_error(source, file_form)
         with source.open() as file:

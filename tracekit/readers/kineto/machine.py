@@ -51,7 +51,7 @@ STREAM_TABLES = ("kernels", "memcpys", "memsets", "graph_launches", "cuda_events
 
 def is_tracekit_export(facts: Facts) -> bool:
     """Return whether tracekit wrote the file that contains the given facts."""
-    return _as_mapping(facts.get("otherData")).get("producer") == PRODUCER
+    return _mapping_or_empty(facts.get("otherData")).get("producer") == PRODUCER
 
 
 def time_base_ns(facts: Facts) -> int:
@@ -62,13 +62,13 @@ def time_base_ns(facts: Facts) -> int:
 
 def export_shift_ns(facts: Facts) -> int:
     """Return the number of ns that tracekit added to all times when it wrote the file, or 0 if it is unknown."""
-    return _parse_digits_or_none(_as_mapping(facts.get("otherData")).get("shift_ns")) or 0
+    return _parse_digits_or_none(_mapping_or_empty(facts.get("otherData")).get("shift_ns")) or 0
 
 
 def capture_info(facts: Facts, origin_ns: int, end_ns: int | None) -> dict[str, str]:
     """Return the rows of ``capture_info`` as values by name, without those that may identify a host, user or folder."""
     if is_tracekit_export(facts):
-        other = _as_mapping(facts.get("otherData"))
+        other = _mapping_or_empty(facts.get("otherData"))
         origin = _parse_digits_or_none(other.get("origin_utc_ns"))
         info = {name: _fact_text(other.get(name)) for name in _EXPORTED_FACTS}
         info["origin_utc_ns"] = None if origin is None else str(origin + export_shift_ns(facts))
@@ -88,7 +88,7 @@ def distributed_info(facts: Facts) -> dict[str, str]:
     The facts are read from the member ``distributedInfo``, and their names have the prefix ``distributed_``. The result
     is empty if the member is missing, or if tracekit wrote the file.
     """
-    distributed = {} if is_tracekit_export(facts) else _as_mapping(facts.get("distributedInfo"))
+    distributed = {} if is_tracekit_export(facts) else _mapping_or_empty(facts.get("distributedInfo"))
     texts = {f"distributed_{name}": _fact_text(distributed.get(name)) for name in _DISTRIBUTED}
     return {name: text for name, text in texts.items() if text is not None}
 
@@ -98,7 +98,7 @@ def device_rows(facts: Facts) -> list[dict[str, Any]]:
     rows: dict[int, dict[str, Any]] = {}
     entries = facts.get("deviceProperties")
     for properties in entries if isinstance(entries, list) else []:
-        device = _as_mapping(properties)
+        device = _mapping_or_empty(properties)
         number = _nonnegative_int32_or_none(device.get("id"))
         if number is not None:
             rows.setdefault(number, _device_row(number, device))
@@ -125,12 +125,14 @@ def _device_row(number: int, properties: Facts) -> dict[str, Any]:
     }
 
 
-def exported_device_rows(rows: Iterable[EventRows], tracks: Tracks) -> list[dict[str, Any]]:
+def exported_device_rows(event_tables: Iterable[EventRows], tracks: Tracks) -> list[dict[str, Any]]:
     """Return one row per GPU with activities in a trace that tracekit wrote.
 
     The name of a GPU is taken from the name of its group of tracks.
     """
-    used = sorted({d for r in rows if r.name not in ON_CPU for d in r.track_columns["device_id"].unique().to_pylist()})
+    used = sorted(
+        {d for r in event_tables if r.name not in ON_CPU for d in r.track_columns["device_id"].unique().to_pylist()}
+    )
     names = (
         tracks.recorded_names()
         .filter(pl.col("what") == "process_name")["name"]
@@ -171,15 +173,17 @@ def thread_rows(tracks: Tracks) -> list[dict[str, Any]]:
     ]
 
 
-def context_rows(rows: Iterable[EventRows]) -> list[dict[str, Any]]:
+def context_rows(event_tables: Iterable[EventRows]) -> list[dict[str, Any]]:
     """Return one row per CUDA context that has GPU activities."""
-    used = _used_streams(rows).group_by("process_id", "context_id", maintain_order=True).first()
+    used = _streams_with_activities(event_tables).group_by("process_id", "context_id", maintain_order=True).first()
     return used.select("process_id", "context_id", "device_id").sort(pl.all()).to_dicts()
 
 
-def stream_rows(rows: Iterable[EventRows]) -> list[dict[str, Any]]:
+def stream_rows(event_tables: Iterable[EventRows]) -> list[dict[str, Any]]:
     """Return one row per CUDA stream that has GPU activities. The priority is 0 because traces do not record it."""
-    used = _used_streams(rows).select("process_id", "context_id", "stream_id").unique().sort(pl.all())
+    used = (
+        _streams_with_activities(event_tables).select("process_id", "context_id", "stream_id").unique().sort(pl.all())
+    )
     return [{**r, "priority": 0} for r in used.to_dicts()]
 
 
@@ -192,12 +196,12 @@ def build_table(name: str, rows: list[dict[str, Any]]) -> Any:
     return frame.to_arrow()
 
 
-def _used_streams(rows: Iterable[EventRows]) -> pl.DataFrame:
+def _streams_with_activities(event_tables: Iterable[EventRows]) -> pl.DataFrame:
     """Return one row per stream that has activities, with the ids of its process, device, context and stream."""
     names = ("process_id", "device_id", "context_id", "stream_id")
     frames = [
         pl.DataFrame({n: pl.Series(r.track_columns[n]).cast(pl.Int64) for n in names}).unique()
-        for r in rows
+        for r in event_tables
         if r.name in STREAM_TABLES
     ]
     schema = dict.fromkeys(names, pl.Int64())
@@ -208,7 +212,7 @@ def _process_name(label: str | None) -> str | None:
     return None if label is None else labels.strip_process_folder(label)
 
 
-def _as_mapping(value: object) -> Facts:
+def _mapping_or_empty(value: object) -> Facts:
     return value if isinstance(value, dict) else {}
 
 

@@ -349,7 +349,7 @@ class _RowExtractor:
         for k in irregular_lines.data:
             if k < line:
                 continue
-            line, continues = self._process_irregular_line(line, k, final=final)
+            line, continues = self._append_up_to_irregular_line(line, k, final=final)
             if continues:
                 return b"".join(self._rows), self._text[self._starts[line] :]
         last = self._count - 1
@@ -359,7 +359,7 @@ class _RowExtractor:
         self._append_lines(line, self._count)
         return b"".join(self._rows), b""
 
-    def _process_irregular_line(self, line: int, irregular_line: int, *, final: bool) -> tuple[int, bool]:
+    def _append_up_to_irregular_line(self, line: int, irregular_line: int, *, final: bool) -> tuple[int, bool]:
         """Append the lines before an irregular line, and the row that contains the irregular line, if there is one.
 
         A line is irregular if it contains an odd number of quotes or does not begin with a quote.
@@ -387,21 +387,21 @@ class _RowExtractor:
         self._messages.incomplete += not complete
         return self._append_row(irregular_line, irregular_line) if complete else (irregular_line + 1, False)
 
-    def _append_lines(self, first: int, end: int) -> None:
-        """Append the lines from ``first`` up to, but not including, ``end``."""
-        if first < end:
-            self._rows.append(self._text[self._starts[first] : self._ends[end - 1]])
+    def _append_lines(self, first_line: int, end_line: int) -> None:
+        """Append the lines from ``first_line`` up to, but not including, ``end_line``."""
+        if first_line < end_line:
+            self._rows.append(self._text[self._starts[first_line] : self._ends[end_line - 1]])
 
-    def _append_row(self, first: int, last: int) -> tuple[int, bool]:
-        """Append the lines from ``first`` to ``last`` as one row, unless the last line is in the next block.
+    def _append_row(self, first_line: int, last_line: int) -> tuple[int, bool]:
+        """Append the lines from ``first_line`` to ``last_line`` as one row, unless the last line is in the next block.
 
         Returns:
             The next line to process, and whether this line begins a row that continues in the next block.
         """
-        if last == self._count:
-            return first, True
-        self._rows.append(self._join_lines(first, last))
-        return last + 1, False
+        if last_line == self._count:
+            return first_line, True
+        self._rows.append(self._join_lines(first_line, last_line))
+        return last_line + 1, False
 
     def _row_may_continue(self, line: int, *, final: bool) -> bool:
         """Return whether a row that begins at a line may continue in the next block."""
@@ -426,14 +426,14 @@ class _RowExtractor:
         """Return whether a line is the first line of a row."""
         return self._row_start.match(self._text, self._starts[line]) is not None
 
-    def _join_lines(self, first: int, last: int) -> bytes:
-        """Join the lines from ``first`` to ``last`` into one row. ``NEWLINE`` replaces the newlines between them."""
-        record = self._text[self._starts[first] : self._ends[last] - 1]
+    def _join_lines(self, first_line: int, last_line: int) -> bytes:
+        """Join consecutive lines of a block into one row. ``NEWLINE`` replaces the newlines between them."""
+        record = self._text[self._starts[first_line] : self._ends[last_line] - 1]
         return record.replace(b"\n", NEWLINE.encode()) + b"\n"
 
-    def _lines_form_row(self, first: int, last: int) -> bool:
-        """Return whether the lines from ``first`` to ``last`` contain enough cells for a row and end like a row."""
-        return _is_complete_row(self._text[self._starts[first] : self._ends[last]], self._page)
+    def _lines_form_row(self, first_line: int, last_line: int) -> bool:
+        """Return whether consecutive lines of a block contain enough cells for a row and end like a row."""
+        return _is_complete_row(self._text[self._starts[first_line] : self._ends[last_line]], self._page)
 
     def _end_of_previous_row(self, line: int) -> int | None:
         """Return the last line of the row that begins one line earlier, if the given line continues this row.

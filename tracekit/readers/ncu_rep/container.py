@@ -115,25 +115,25 @@ class ReportFile:
             raise
         self.names: pa.DictionaryArray = pa.array(self._names, pa.string()).dictionary_encode()
 
-    def read_result(self, number: int) -> Any:
+    def read_result(self, result_number: int) -> Any:
         """Parse and return one result, given its position in file order.
 
         Raises:
             Damage: The message is invalid.
             TracekitError: The report is closed, or changed since it was opened.
         """
-        return self._parse_message(self.results[number], f"result {number}")
+        return self._parse_message(self.results[result_number], f"result {result_number}")
 
-    def read_module_source(self, number: int) -> Any:
+    def read_module_source(self, source_number: int) -> Any:
         """Parse and return the protobuf message with the cubin, PTX and source files of one module.
 
-        ``number`` is the position of the module in file order.
+        ``source_number`` is the position of the module in file order.
 
         Raises:
             Damage: The message is invalid.
             TracekitError: The report is closed, or changed since it was opened.
         """
-        return self._parse_message(self.sources[number], f"source {number}")
+        return self._parse_message(self.sources[source_number], f"source {source_number}")
 
     def process_id_of(self, location: MessageLocation) -> int | None:
         """Return the process id of a result or module.
@@ -221,11 +221,11 @@ class ReportFile:
         info.versions.update((decode_text(v.provider), decode_text(v.version)) for v in session.versions)
 
 
-def _check_message_count(number: int, offset: int, label: str) -> None:
+def _check_message_count(message_count: int, offset: int, label: str) -> None:
     """Check that the bytes of a file up to an offset do not contain implausibly many results or sources.
 
     Args:
-        number: Number of results or sources up to the offset.
+        message_count: Number of results or sources up to the offset.
         offset: The offset.
         label: Plural noun for the results or sources in the error message.
 
@@ -233,11 +233,11 @@ def _check_message_count(number: int, offset: int, label: str) -> None:
         Damage: The number exceeds ``MAX_RESULTS``, or it exceeds ``UNCHECKED_RESULTS`` and the mean size of the
             messages is less than ``MIN_MEAN_BYTES``.
     """
-    if number > MAX_RESULTS:
+    if message_count > MAX_RESULTS:
         raise Damage(f"it holds more than {MAX_RESULTS:,} {label}, the most that tracekit supports")
-    if number > UNCHECKED_RESULTS and number * MIN_MEAN_BYTES > offset:
+    if message_count > UNCHECKED_RESULTS and message_count * MIN_MEAN_BYTES > offset:
         raise Damage(
-            f"its first {offset:,} bytes hold {number:,} {label}, but the mean size of real {label} is at least "
+            f"its first {offset:,} bytes hold {message_count:,} {label}, but the mean size of real {label} is at least "
             f"{MIN_MEAN_BYTES} bytes"
         )
 

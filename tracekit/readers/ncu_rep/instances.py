@@ -73,12 +73,12 @@ def _iter_instance_batches(report: ReportFile) -> Iterator[tuple[list[tuple[int,
         yield owners, messages
 
 
-def _instances_by_metric(report: ReportFile, number: int, result: Any) -> dict[int, list[bytes]]:
+def _instances_by_metric(report: ReportFile, result_number: int, result: Any) -> dict[int, list[bytes]]:
     """Return the encoded instance values of each metric of one result, by the dictionary code of the metric."""
     metric_type, names = message_class("Metric"), report.names.indices
     instances: dict[int, list[bytes]] = {}
     try:
-        for data in check_count(result.metrics, MAX_METRICS, f"metrics of result {number}"):
+        for data in check_count(result.metrics, MAX_METRICS, f"metrics of result {result_number}"):
             metric = metric_type.FromString(data)
             if metric.name >= len(names):
                 raise Damage(f"a metric refers to the name {metric.name}, but the report has only {len(names)} names")
@@ -89,7 +89,9 @@ def _instances_by_metric(report: ReportFile, number: int, result: Any) -> dict[i
     except DecodeError as e:
         raise Damage("a metric is not a valid protobuf message") from e
     if (total := sum(map(len, instances.values()))) > MAX_INSTANCES:
-        raise Damage(f"result {number} has {total:,} instance values, but tracekit supports at most {MAX_INSTANCES:,}")
+        raise Damage(
+            f"result {result_number} has {total:,} instance values, but tracekit supports at most {MAX_INSTANCES:,}"
+        )
     return instances
 
 
@@ -116,12 +118,12 @@ def _decode_instances(owners: list[tuple[int, int, int]], messages: list[bytes])
     return pa.table(columns, schema=COLUMNS)
 
 
-def _decode_integers(buffer: Buffer, field: Field | None, total: int) -> pa.Array:
+def _decode_integers(buffer: Buffer, field: Field | None, row_count: int) -> pa.Array:
     """Decode the integers in a field without loss of precision. Values of other types are null."""
-    numbers, missing = np.zeros(total, np.uint64), np.ones(total, np.bool_)
+    numbers, missing = np.zeros(row_count, np.uint64), np.ones(row_count, np.bool_)
     if field is not None:
         inner = decode(buffer, *field.spans(), (INT32, INT64))
-        outer = np.arange(total) if field.valid is None else np.flatnonzero(field.valid)
+        outer = np.arange(row_count) if field.valid is None else np.flatnonzero(field.valid)
         for values in inner.values():
             if values.stops is not None:
                 raise Damage("a metric has bytes instead of a number")

@@ -55,13 +55,13 @@ def launch_rows(report: ReportFile, metrics: pa.Table | None, columns: Sequence[
         yield row | from_metrics | (nvtx.range_columns(number, result) if ranges else {})
 
 
-def _launch_row(report: ReportFile, number: int, result: Any) -> Row:
-    location = report.results[number]
+def _launch_row(report: ReportFile, launch_id: int, result: Any) -> Row:
+    location = report.results[launch_id]
     # ncu numbers the results of several processes per process, so their IDs differ from the order in the file.
     has_many_processes = len(report.session.processes) > 1
     return {
-        "launch_id": number,
-        "source_id": None if has_many_processes else number,
+        "launch_id": launch_id,
+        "source_id": None if has_many_processes else launch_id,
         "kind": location.kind,
         "invocations": 1,
         "process_id": report.process_id_of(location),

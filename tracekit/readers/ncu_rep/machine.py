@@ -34,7 +34,7 @@ def device_rows(session: SessionInfo) -> Iterator[Row]:
     rows: dict[int, Row] = {}
     for device in session.devices:
         attributes = {
-            decode_text(a.name).removeprefix(gpus.ATTRIBUTE_PREFIX): _attribute_value(a.value)
+            decode_text(a.name).removeprefix(gpus.ATTRIBUTE_PREFIX): _device_attribute_value(a.value)
             for a in device.attributes
         }
         row = {**gpus.device_columns(attributes), "device_id": device.device_id, "cuda_device_id": device.device_id}
@@ -48,7 +48,7 @@ def process_rows(session: SessionInfo) -> Iterator[Row]:
     return ({"process_id": pid, "name": re.split(r"[/\\]", path)[-1] or None} for pid, path in paths.items())
 
 
-def _attribute_value(value: Any) -> float | str | None:
+def _device_attribute_value(value: Any) -> float | str | None:
     field = next((f for f in ("whole", "real", "small", "single", "text") if value.HasField(f)), None)
     if field is None:
         return None

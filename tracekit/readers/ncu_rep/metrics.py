@@ -115,12 +115,12 @@ def iter_metric_batches(report: ReportFile) -> Iterator[MetricBatch]:
         yield batch
 
 
-def decode_metrics(batch: MetricBatch, names: npt.NDArray[np.int32]) -> pa.Table:
+def decode_metrics(batch: MetricBatch, name_codes: npt.NDArray[np.int32]) -> pa.Table:
     """Decode a batch of metrics.
 
     Args:
         batch: The encoded metrics.
-        names: Dictionary code of each metric name of the report, by the index with which metrics refer to it.
+        name_codes: Dictionary code of each metric name of the report, by the index with which metrics refer to it.
 
     Returns:
         One row per metric with the columns of ``read_metrics``. If a result contains a metric twice, only the last one
@@ -131,7 +131,7 @@ def decode_metrics(batch: MetricBatch, names: npt.NDArray[np.int32]) -> pa.Table
     sizes = np.fromiter(map(len, batch.messages), np.int64, len(batch.messages))
     stops = np.cumsum(sizes)
     fields = decode(buffer, stops - sizes, stops, (NAME, VALUE))
-    codes = _name_codes(fields.get(NAME), names)
+    codes = _name_codes(fields.get(NAME), name_codes)
     owners = np.repeat(np.arange(len(batch.results)), batch.counts)
     is_number, numbers, strings = decode_metric_values(buffer, fields.get(VALUE), len(sizes))
     may_have_instances = _may_have_instances(buffer, fields.get(VALUE), stops)
@@ -143,21 +143,21 @@ def decode_metrics(batch: MetricBatch, names: npt.NDArray[np.int32]) -> pa.Table
         "instances": pa.array(_count_instances(batch.messages, np.flatnonzero(may_have_instances))),
     }
     table = pa.table(columns, schema=COLUMNS)
-    rows = _last_row_of_each_key(owners * len(names) + codes)
+    rows = _last_row_of_each_key(owners * len(name_codes) + codes)
     return table if rows is None else table.take(pa.array(rows))
 
 
-def _name_codes(field: Field | None, names: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+def _name_codes(field: Field | None, codes_by_index: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     if field is None or field.stops is not None or not (field.valid is None or field.valid.all()):
         raise Damage("a metric has no name")
-    invalid = field.values[field.values >= np.uint64(len(names))]
+    invalid = field.values[field.values >= np.uint64(len(codes_by_index))]
     if len(invalid):
-        raise Damage(f"a metric refers to the name {invalid[0]}, but the report has only {len(names)} names")
-    return names[field.values.view(np.int64)]
+        raise Damage(f"a metric refers to the name {invalid[0]}, but the report has only {len(codes_by_index)} names")
+    return codes_by_index[field.values.view(np.int64)]
 
 
 def decode_metric_values(
-    buffer: Buffer, field: Field | None, total: int
+    buffer: Buffer, field: Field | None, row_count: int
 ) -> tuple[Mask, npt.NDArray[np.float64], pa.Array]:
     """Decode the values of metrics.
 
@@ -165,17 +165,17 @@ def decode_metric_values(
         A mask of the values that are numbers, the numbers (0 where the value is not a number), and the strings (null
         where the value is not a string).
     """
-    numbers, is_number = np.zeros(total), np.zeros(total, np.bool_)
+    numbers, is_number = np.zeros(row_count), np.zeros(row_count, np.bool_)
     if field is None:
-        return is_number, numbers, pa.nulls(total, pa.string())
+        return is_number, numbers, pa.nulls(row_count, pa.string())
     inner = decode(buffer, *field.spans(), (STRING, FLOAT, DOUBLE, INT32, INT64))
-    outer = np.arange(total) if field.valid is None else np.flatnonzero(field.valid)
+    outer = np.arange(row_count) if field.valid is None else np.flatnonzero(field.valid)
     for field_number in (FLOAT, DOUBLE, INT32, INT64):
         if (values_field := inner.get(field_number)) is not None:
             rows, values = _decode_numbers(values_field, field_number)
             numbers[outer[rows]] = values
             is_number[outer[rows]] = True
-    return is_number, numbers, _decode_strings(buffer, inner.get(STRING), outer, total)
+    return is_number, numbers, _decode_strings(buffer, inner.get(STRING), outer, row_count)
 
 
 def _decode_numbers(field: Field, field_number: int) -> tuple[Int64Array, npt.NDArray[np.float64]]:
@@ -189,12 +189,12 @@ def _decode_numbers(field: Field, field_number: int) -> tuple[Int64Array, npt.ND
     return rows, (values.astype(np.uint32).view(np.float32) if field_number == FLOAT else values).astype(np.float64)
 
 
-def _decode_strings(buffer: Buffer, field: Field | None, outer: Int64Array, total: int) -> pa.Array:
+def _decode_strings(buffer: Buffer, field: Field | None, value_rows: Int64Array, row_count: int) -> pa.Array:
     if field is None:
-        return pa.nulls(total, pa.string())
-    rows = outer if field.valid is None else outer[field.valid]
+        return pa.nulls(row_count, pa.string())
+    rows = value_rows if field.valid is None else value_rows[field.valid]
     strings, _ = to_valid_utf8(extract_strings(buffer.data, np.stack(field.spans(), axis=1).reshape(-1)))
-    indices = np.full(total, -1)
+    indices = np.full(row_count, -1)
     indices[rows] = np.arange(len(rows))
     return strings.take(pa.array(indices, mask=indices < 0))
 

@@ -79,10 +79,10 @@ class _NvtxDomain:
         self.categories = {n.id: decode_text(n.text) for n in reversed(categories)}
 
 
-def _range_row(message: Any, domain_id: int, domains: dict[int, _NvtxDomain], default_id: int) -> Row:
+def _range_row(message: Any, domain_id: int, domains: dict[int, _NvtxDomain], default_domain_id: int) -> Row:
     domain = domains.get(domain_id)
     row = {
-        "domain": None if domain is None or domain_id == default_id else domain.name,
+        "domain": None if domain is None or domain_id == default_domain_id else domain.name,
         "name": decode_text(message.name) if message.HasField("name") else None,
     }
     return row | _attribute_columns(message.attributes, domain) if message.HasField("attributes") else row

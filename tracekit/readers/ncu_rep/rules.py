@@ -34,9 +34,9 @@ def rule_rows(report: ReportFile) -> Iterator[Row]:
                 yield {"message_id": total, "launch_id": number, "section": name, **row}
 
 
-def resolve_links(message: str) -> str:
+def replace_links(message: str) -> str:
     """Replace the links in a message with their text, as Nsight Compute does. For web links, the address is added."""
-    return _LINK.sub(_resolve_link, message)
+    return _LINK.sub(_link_text, message)
 
 
 def _section_names(result: Any) -> dict[bytes, str]:
@@ -74,12 +74,12 @@ def _message_columns(message: Any) -> Row:
     return {
         "type": MESSAGE_TYPES.get(message.type, INFORMATION),
         "title": decode_text(message.title) or None,
-        "message": resolve_links(decode_text(message.text)) if message.HasField("text") else None,
+        "message": replace_links(decode_text(message.text)) if message.HasField("text") else None,
     }
 
 
-def _resolve_link(link: re.Match[str]) -> str:
-    kind, parts = link[1], link[2]
+def _link_text(link_match: re.Match[str]) -> str:
+    kind, parts = link_match[1], link_match[2]
     if kind == "url":
         shown, _, address = parts.partition(":")
         return f"{shown} ({address})"

@@ -62,13 +62,13 @@ def _launches_by_module(report: ReportFile) -> dict[Module, list[int]]:
     return launches
 
 
-def _modules_of_result(number: int, result: Any) -> set[int]:
+def _modules_of_result(result_number: int, result: Any) -> set[int]:
     if "modules" in result.DESCRIPTOR.fields_by_name:
-        return set(check_count(result.modules, MAX_MODULES, f"modules of result {number}"))
+        return set(check_count(result.modules, MAX_MODULES, f"modules of result {result_number}"))
     return {result.source.module} if result.source.HasField("module") else set()
 
 
-def _module_payloads(source: Any, number: int) -> Iterator[Payload]:
+def _module_payloads(source: Any, source_number: int) -> Iterator[Payload]:
     """Yield the kind, the name and the bytes of each payload of a module.
 
     The name is None for code that is not a source file. The bytes are None for a source file without content.
@@ -76,12 +76,12 @@ def _module_payloads(source: Any, number: int) -> Iterator[Payload]:
     for kind in KINDS:
         if data := getattr(source, kind):
             yield kind, None, data
-    for file in _source_files(source, number):
+    for file in _source_files(source, source_number):
         yield "file", _file_name(file.path), file.content or None
 
 
-def _source_files(source: Any, number: int) -> Iterator[Any]:
-    what = f"files of source {number}"
+def _source_files(source: Any, source_number: int) -> Iterator[Any]:
+    what = f"files of source {source_number}"
     remaining = MAX_FILES
     for encoded_list in check_count(source.files, MAX_FILES, f"lists of {what}"):
         files = check_count(

@@ -92,7 +92,7 @@ def decode_attribute_values(buffer: Buffer, starts: Int64Array, stops: Int64Arra
     decode_rows(
         long,
         pa.array(stops[long] - starts[long]).cast(pa.string()).cast(pa.binary()).dictionary_encode(),
-        _omitted_value,
+        _placeholder_of_omitted_value,
     )
     short = np.flatnonzero(~is_tensor & ~is_long)
     codes[short] = _decode_short_values(buffer, starts[short], stops[short], distinct)
@@ -197,5 +197,5 @@ def _tensor_value(key: bytes) -> AttributeValue:
     return values.tensor_value(int(dtype), shape)
 
 
-def _omitted_value(size: bytes) -> AttributeValue:
+def _placeholder_of_omitted_value(size: bytes) -> AttributeValue:
     return values.AttributeValue("", values.dump_json({"bytes": int(size)}), None, ())

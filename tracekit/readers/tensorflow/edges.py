@@ -50,7 +50,7 @@ def build_edges(
         "edge_id": pa.array(np.arange(len(inputs))),
         "run": nodes["run"].take(target),
         "graph": nodes["graph"].take(target),
-        "source": _find_nodes(node_keys[:node_count], node_keys[node_count:]),
+        "source": _find_nodes_by_key(node_keys[:node_count], node_keys[node_count:]),
         "source_name": compact_dictionary(pa.array(source_names), parsed.strings),
         "source_argument": parsed.arguments.take(pa.array(input_names)),
         "source_output": pa.array(parsed.outputs[input_names], mask=control),
@@ -79,29 +79,29 @@ class _ParsedInputs:
     control: npt.NDArray[np.bool_]
 
 
-def _parse_inputs(distinct: pa.Array) -> _ParsedInputs:
+def _parse_inputs(distinct_texts: pa.Array) -> _ParsedInputs:
     """Parse distinct names and inputs of nodes into the name of a node, an argument and an output number."""
-    control = pc.starts_with(distinct, "^")
-    rows = np.flatnonzero(pc.or_(control, pc.match_substring(distinct, ":")).to_numpy(zero_copy_only=False))
-    without_caret = pc.replace_substring_regex(distinct.take(pa.array(rows)), r"\A\^", "")
+    control = pc.starts_with(distinct_texts, "^")
+    rows = np.flatnonzero(pc.or_(control, pc.match_substring(distinct_texts, ":")).to_numpy(zero_copy_only=False))
+    without_caret = pc.replace_substring_regex(distinct_texts.take(pa.array(rows)), r"\A\^", "")
     split = pc.split_pattern(without_caret, ":", max_splits=_MAX_PARTS - 1)
     lengths = pc.list_value_length(split).to_numpy(zero_copy_only=False)
     flat, first = split.flatten(), np.cumsum(lengths) - lengths
     name, second, third = (flat.take(pa.array(first + i, mask=lengths <= i)) for i in range(_MAX_PARTS))
     is_output = pc.and_(pc.match_substring_regex(second, r"^[0-9]+$"), third.is_null())
     arguments = pc.if_else(is_output, None, second).dictionary_encode()
-    outputs = np.zeros(len(distinct), np.int32)
+    outputs = np.zeros(len(distinct_texts), np.int32)
     outputs[rows] = _parse_int32(pc.if_else(is_output, second, third))
-    positions = pc.index_in(name, distinct)
+    positions = pc.index_in(name, distinct_texts)
     new_names = name.filter(positions.is_null()).dictionary_encode()
-    names = np.arange(len(distinct))
+    names = np.arange(len(distinct_texts))
     names[rows] = positions.fill_null(-1).to_numpy(zero_copy_only=False)
-    names[names < 0] = new_names.indices.to_numpy(zero_copy_only=False) + len(distinct)
-    part_rows = np.full(len(distinct), -1)
+    names[names < 0] = new_names.indices.to_numpy(zero_copy_only=False) + len(distinct_texts)
+    part_rows = np.full(len(distinct_texts), -1)
     part_rows[rows] = np.arange(len(rows))
     all_arguments = arguments.take(pa.array(part_rows, mask=part_rows < 0))
     return _ParsedInputs(
-        pa.concat_arrays([distinct, new_names.dictionary]),
+        pa.concat_arrays([distinct_texts, new_names.dictionary]),
         names,
         all_arguments,
         outputs,
@@ -116,9 +116,9 @@ def _parse_int32(strings: pa.Array) -> npt.NDArray[np.int32]:
     return np.asarray(numbers, np.int32)
 
 
-def _find_nodes(nodes: Int64Array, keys: Int64Array) -> pa.Array:
-    """Return the index of the first occurrence of each key in ``nodes``, null for keys that do not occur."""
-    distinct_keys, first = np.unique(nodes, return_index=True)
+def _find_nodes_by_key(node_keys: Int64Array, keys: Int64Array) -> pa.Array:
+    """Return the index of the first occurrence of each key in ``node_keys``, null for keys that do not occur."""
+    distinct_keys, first = np.unique(node_keys, return_index=True)
     if not len(distinct_keys):
         return pa.nulls(len(keys), pa.int64())
     positions = np.minimum(np.searchsorted(distinct_keys, keys), len(distinct_keys) - 1)

@@ -73,7 +73,7 @@ _SCHEMA_VERSION, _META_GRAPHS = 1, 2
 _INFO, _OPERATIONS, _RELEASES = 1, 2, 5
 
 
-def detect_form(head: bytes) -> FileForm | None:
+def detect_file_form(head: bytes) -> FileForm | None:
     """Return the message type and format of a TensorFlow file, given its head, or None if no supported type matches."""
     if not _NOT_TEXT.search(head) and (match := _TEXT.match(head)):
         message, subfields = _FIRST_TEXT_FIELDS.get(match[1], (None, None))

@@ -234,8 +234,8 @@ class EventsCapture(Capture):
         return [{"name": name, "value": value} for name, value in facts.items() if value]
 
 
-def _run_column(runs: Sequence[Run], counts: Sequence[int]) -> pa.DictionaryArray:
-    codes = np.repeat(np.arange(len(runs), dtype=np.int32), counts)
+def _run_column(runs: Sequence[Run], row_counts: Sequence[int]) -> pa.DictionaryArray:
+    codes = np.repeat(np.arange(len(runs), dtype=np.int32), row_counts)
     return compact_dictionary(pa.array(codes), pa.array([run.name for run in runs], pa.string()))
 
 
