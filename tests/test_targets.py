@@ -116,7 +116,7 @@ class TestFiles:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / "out"
-        monkeypatch.setattr(target_module.Target, "check", lambda _: None)
+        monkeypatch.setattr(target_module.Target, "check_may_be_written", lambda _: None)
         with pytest.raises(ExportError, match="the output cannot be written: File exists"):
             write_while(path, lambda _: path.write_text("of another program"))
         assert contents(tmp_path) == {"out": "of another program"}
