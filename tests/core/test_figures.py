@@ -65,7 +65,7 @@ def test_activities_of_one_gpu() -> None:
 def test_extremes_of_each_bin_are_kept(rows: list[tuple[int, int, int]], bins: int) -> None:
     samples = pl.DataFrame(sorted(rows, key=lambda r: r[1]), ["s", "timestamp_ns", "v"], orient="row")
     samples = samples.cast(pl.Int64).with_row_index("id")
-    found = timeline.sample_extremes(samples, by=["s"], value="v", bins=bins)
+    found = timeline.sample_extremes(samples, by=["s"], value_column="v", bins=bins)
     assert found["id"].is_sorted()
     assert found.height == len(set(found["id"])) <= max(bins, 2 * 3 * bins)
     if samples.height <= bins:
@@ -134,14 +134,14 @@ def test_overview_is_that_of_the_tables() -> None:
         assert devices["total_ns"].to_list() == [total, total]
         recorded = trace._view.model("dlprof")["device_gpu_utilizations"]["gpu_utilization"]
         assert devices["percent"].to_list() == pytest.approx(recorded.to_list(), abs=1e-6)
-        kinds = dict(overview.kernel_time(rolled).select("kind", "time_ns").iter_rows())
+        kinds = dict(overview.activity_times_by_kind(rolled).select("kind", "time_ns").iter_rows())
         assert kinds["tensor_core"] == table["tensor_core_kernel_time_ns"].sum()
         assert kinds["tensor_core"] + kinds["other_kernel"] == table["kernel_time_ns"].sum()
         assert (kinds["graph"], overview.has_data(rolled)) == (0, True)
 
 
 def test_graphs_without_kernels_have_their_own_kind() -> None:
-    kinds = overview.kernel_time(rollup("jax_mlp.sqlite"))
+    kinds = overview.activity_times_by_kind(rollup("jax_mlp.sqlite"))
     assert kinds.filter(kind="graph")["time_ns"].item() > 0
     assert kinds.filter(kind="other_kernel")["count"].item() == 0
 

@@ -46,7 +46,7 @@ def nodes_of(paths: list[str], op: str = "MatMul") -> pl.DataFrame:
 
 
 def spelt(path: str) -> str:
-    return names.legal_names(pl.Series([path])).item()
+    return names.legal_node_names(pl.Series([path])).item()
 
 
 def spelt_node(path: str) -> str:
@@ -197,7 +197,7 @@ def test_scopes_take_what_groups_take(tmp_path: Path) -> None:
         joined = trace.join_graph(graph)
         report = joined.report("graph_summary").frame()
         groups = joined.frame("group_nodes").group_by("path").agg(pl.col("gpu_time_ns").sum()).collect()
-    spelled = names.legal_names(groups["path"]).str.replace("^unnamed$", "")
+    spelled = names.legal_node_names(groups["path"]).str.replace("^unnamed$", "")
     expected = dict(zip(spelled, groups["gpu_time_ns"], strict=True))
     made = dict(zip(report["Scope"].str.strip_suffix("/"), report["GPU Time (ns)"], strict=True))
     assert made.pop("(whole graph)") == expected.pop("")
@@ -247,7 +247,7 @@ def test_ops_called_as_nodes_are_found(path: Path) -> None:
     exact = join.match_ops(ops_of(chosen.to_list()), nodes)
     assert exact["match"].to_list() == ["name"] * len(chosen)
     assert nodes["name"].gather(exact["node"]).to_list() == chosen.to_list()
-    inside = chosen.filter(names.legal_names(chosen).str.contains("/", literal=True))
+    inside = chosen.filter(names.legal_node_names(chosen).str.contains("/", literal=True))
     below = join.match_ops(ops_of([f"step/{n}" for n in inside]), nodes)
     spelled = [names.normalize_node_names(s).to_list() for s in (nodes["name"].gather(below["node"]), inside)]
     assert spelled[0] == spelled[1]

@@ -153,7 +153,7 @@ def test_by_brute_force(tables: Tables) -> None:
     lazy = frames(**tables)
     gaps = idle.idle_times(lazy)
     assert gaps.rows() == [(d, *g) for d in (0, 1) for g in gaps_of(tables, d)]
-    pieces = idle.divide_idle_times(lazy, gaps)
+    pieces = idle.divide_idle_times_by_cause(lazy, gaps)
     found: dict[int, dict[int, tuple[str, int | None]]] = {}
     for row in pieces.iter_rows(named=True):
         for t in range(row["start_ns"], row["end_ns"]):

@@ -46,10 +46,12 @@ def test_what_was_read_before_an_error_counts() -> None:
 
 def test_a_recorder_answers_as_an_io_source() -> None:
     recorder = ReadRecorder(TABLES.__getitem__)
-    assert [f.to_dict(as_series=False) for f in recorder.read("a", ["x"], None, None)] == [{"x": [0]}]
-    assert [f.height for f in recorder.read("a", ["y"], pl.col("y") > 0, None)] == [0]
-    assert [f.shape for f in recorder.read("b", None, None, 0)] == [(0, 2)]
-    assert [f.shape for f in recorder.read("b", [], None, None)] == [(1, 1)]  # only the number of rows is of interest
+    assert [f.to_dict(as_series=False) for f in recorder.record_and_read("a", ["x"], None, None)] == [{"x": [0]}]
+    assert [f.height for f in recorder.record_and_read("a", ["y"], pl.col("y") > 0, None)] == [0]
+    assert [f.shape for f in recorder.record_and_read("b", None, None, 0)] == [(0, 2)]
+    assert [f.shape for f in recorder.record_and_read("b", [], None, None)] == [
+        (1, 1)
+    ]  # only the number of rows is of interest
     assert recorder.columns == {"a": {"x", "y"}, "b": {"x", "w"}}
 
 

@@ -33,7 +33,7 @@ def test_tenths_round_the_exact_value_half_away_from_zero(values: list[float]) -
 @example([1236.05, 0.15, 0.35, -0.15])
 def test_legacy_tenths_add_before_they_round(values: list[float]) -> None:
     want = [int(Decimal(v + v * 3e-16).quantize(Decimal("0.1"), ROUND_HALF_UP).scaleb(1)) for v in values]
-    assert of(values, lambda x: numbers.round_to_tenths(x, legacy=True)) == want
+    assert of(values, lambda x: numbers.round_to_tenths(x, legacy_rounding=True)) == want
 
 
 @given(columns)
@@ -43,7 +43,11 @@ def test_tenths_are_those_of_sqlite(values: list[float]) -> None:
         want = [db.execute("SELECT round(?, 1)", [v]).fetchone()[0] for v in values]
     db.close()
     assert (
-        of(of(values, lambda x: numbers.round_to_tenths(x, legacy=legacy)), lambda x: numbers.quotient(x, 10.0)) == want
+        of(
+            of(values, lambda x: numbers.round_to_tenths(x, legacy_rounding=legacy)),
+            lambda x: numbers.quotient(x, 10.0),
+        )
+        == want
     )
 
 

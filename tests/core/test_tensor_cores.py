@@ -146,7 +146,7 @@ def test_unknown_modes_are_refused() -> None:
 
 
 def test_patterns_are_declared_whole() -> None:
-    for pattern in tensor_cores.patterns():
+    for pattern in tensor_cores.extended_kernel_rules():
         assert pattern.keys() == {"regex", "doc", "since", "evidence"}
         assert re.fullmatch(r"\d+\.\d", pattern["since"])
         assert pattern["evidence"] in {"measured", "name", "dlprof", "source"}
@@ -176,7 +176,7 @@ def test_support_of_op_types() -> None:
         "type"
     ].to_list()
     assert found == [0, 2, 3]
-    could = frame.select(tensor_cores.eligible(pl.col("type")))["type"].to_list()
+    could = frame.select(tensor_cores.is_eligible(pl.col("type")))["type"].to_list()
     assert could == [True, True, False, False, True, True, True, None]
 
 
@@ -307,7 +307,7 @@ def test_what_is_called_unknown_was_counted_both_ways() -> None:
 
 def test_what_is_called_measured_was() -> None:
     names = pl.concat([counted().filter("uses")["name"], generated().filter("uses")["name"]])
-    for pattern in tensor_cores.patterns():
+    for pattern in tensor_cores.extended_kernel_rules():
         if pattern["evidence"] == "measured":
             assert names.str.contains(pattern["regex"]).any(), pattern["regex"]
 

@@ -27,7 +27,7 @@ def test_every_kind_of_comparison_is_that_of_diff() -> None:
         for kind in KINDS:
             found = comparison.compare(captures, a, b, kind)
             assert comparison.compare(captures, a, b, kind) is found
-            frame, wanted = comparison.change_rows(found, kind).frame, tk.diff(one, two, by=[kind]).frame(kind)
+            frame, wanted = comparison.diff_table_rows(found, kind).frame, tk.diff(one, two, by=[kind]).frame(kind)
             assert frame.sort("name").equals(wanted.select(frame.columns).sort("name"))
             assert set(wanted.columns) <= set(comparison.TITLES)
             same = comparison.compare(None, a, a, kind).frame(kind)

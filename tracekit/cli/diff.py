@@ -162,7 +162,7 @@ def command(
     chosen = kinds or list(compare.KINDS)
     compare.check_kinds(chosen)
     parsed = [compare.parse_condition(text) for text in conditions]
-    needed = dict.fromkeys([*chosen, *(kind for condition in parsed for kind in condition.kinds)])
+    needed = dict.fromkeys([*chosen, *(kind for condition in parsed for kind in condition.required_kinds)])
     summarizer = Summarizer(tuple(compare.KINDS if baseline else needed), key_op, iterations, exact_names)
     before = summarizer.summarize(a)
     if baseline is not None:
@@ -209,9 +209,9 @@ def _diff_statistics(a: Path, b: Path, printing: Printing) -> None:
 
 def _print_conditions_that_hold(diff: Diff, conditions: Sequence[Condition]) -> int:
     """Print the conditions of ``--fail-if`` that hold for the differences, and return their number."""
-    failing = [condition for condition in conditions if condition.holds(diff)]
+    failing = [condition for condition in conditions if condition.is_met_by(diff)]
     for condition in failing:
-        value = float(condition.value(diff))
+        value = float(condition.observed_value(diff))
         text = f"{value:,.2f}{' %' * condition.is_relative}"
         print_message(f"the condition {condition.text} of --fail-if holds (the value is {text})")
     return len(failing)

@@ -87,7 +87,7 @@ def _add_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of all recipes to a command. The options that the user sets are passed to it as ``options``."""
 
     @functools.wraps(command)
-    def with_options(
+    def run_with_recipe_options(
         *,
         name: str | None,
         bins: int | None,
@@ -117,7 +117,7 @@ def _add_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
         }
         command(options={option: value for option, value in values.items() if value is not None}, **others)
 
-    return functools.reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), with_options)
+    return functools.reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), run_with_recipe_options)
 
 
 @click.command("recipe")

@@ -54,11 +54,11 @@ def string_ranks(column: pl.Expr) -> pl.Expr:
     order as sorting by the strings, but does not copy every string.
     """
 
-    def ranks(values: pl.Series) -> pl.Series:
+    def distinct_ranks(values: pl.Series) -> pl.Series:
         if values.dtype == pl.String:
             return values.rank("dense")
         ordered = values.unique().drop_nulls().sort()
         numbers = pl.int_range(ordered.len(), dtype=pl.UInt32, eager=True)
         return values.to_physical().replace_strict(ordered.to_physical(), numbers, return_dtype=pl.UInt32)
 
-    return column.map_batches(ranks, return_dtype=pl.UInt32)
+    return column.map_batches(distinct_ranks, return_dtype=pl.UInt32)

@@ -78,7 +78,7 @@ class Correlation:
         if table == scheduling.TABLE:
             return scheduling.next_switch_times(self.frames(table).select(scheduling.READ).collect())
         if table == mpi.CALLS:
-            return mpi.match_calls(self.frames)
+            return mpi.match_mpi_calls(self.frames)
         correlated = self.ranges if table == "nvtx_ranges" else self.activities(table)
         known: dict[str, pl.Series] = {}
         if table == "memory_events" and {*memory.ADDED} & {*names}:
@@ -141,7 +141,7 @@ class Ranges:
         """Return one of the columns that correlation adds to ``nvtx_ranges``."""
         if name.startswith("gpu_"):
             return self.gpu_projection[name]
-        return _scatter(self.push_pop_column(name), self.push_pop_ranges["row"], self.count)
+        return _scatter(self.push_pop_column(name), self.push_pop_ranges["row"], self.range_count)
 
     def push_pop_column(self, name: str) -> pl.Series:
         """Return a computed column of the push/pop ranges, such as ``range_id``, ``depth`` or ``path``."""
@@ -149,7 +149,7 @@ class Ranges:
         return column
 
     @functools.cached_property
-    def count(self) -> int:
+    def range_count(self) -> int:
         """Number of push/pop and start/end ranges."""
         return int(self.frames("nvtx_ranges").select(pl.len()).collect().item())
 
@@ -422,18 +422,20 @@ def find_first_rows(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
         return pl.repeat(None, keys.height, dtype=pl.Int64, eager=True)
     process, number = CALL
     low, high = pl.col(number).min(), pl.col(number).max()
-    lows = table.drop_nulls().group_by(process).agg(low=low, size=high - low + 1)
-    size = int(lows["size"].cast(pl.Int128).sum() or 0)
+    id_ranges = table.drop_nulls().group_by(process).agg(low=low, size=high - low + 1)
+    size = int(id_ranges["size"].cast(pl.Int128).sum() or 0)
     if size > _SLOTS_PER_ROW * (table.height + keys.height):
         numbered = table.with_columns(row=pl.int_range(pl.len())).unique(CALL, keep="first")
         return keys.join(numbered, on=CALL, how="left", maintain_order="left")["row"]
-    lows = lows.with_columns(offset=pl.col("size").cum_sum() - pl.col("size"))
+    id_ranges = id_ranges.with_columns(offset=pl.col("size").cum_sum() - pl.col("size"))
     row_of_slot = pl.repeat(None, size, dtype=pl.UInt32, eager=True)
     for start in range(0, table.height, _BATCH_ROWS)[::-1]:
-        slots = _lookup_slots(table.slice(start, _BATCH_ROWS), lows).to_frame()
+        slots = _lookup_indices(table.slice(start, _BATCH_ROWS), id_ranges).to_frame()
         backwards = slots.with_row_index("row", start).drop_nulls().reverse()
         row_of_slot = row_of_slot.scatter(backwards["slot"], backwards["row"])
-    return intervals.map_in_threads(lambda batch: row_of_slot.gather(_lookup_slots(batch, lows)).cast(pl.Int64), keys)
+    return intervals.map_in_threads(
+        lambda batch: row_of_slot.gather(_lookup_indices(batch, id_ranges)).cast(pl.Int64), keys
+    )
 
 
 def range_paths(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
@@ -470,37 +472,42 @@ def project_onto_gpu(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[
     return pl.concat([spill_frame(_project_batch(ordered, batch, axis)) for batch in batches], rechunk=False)
 
 
-def _project_batch(ordered: pl.DataFrame, ranges: pl.DataFrame, axis: intervals.Axis) -> pl.DataFrame:
-    """Return the rows of ``project_onto_gpu`` for some ranges.
+def _project_batch(launches: pl.DataFrame, ranges: pl.DataFrame, axis: intervals.Axis) -> pl.DataFrame:
+    """Return the result of ``project_onto_gpu`` for one batch of ranges.
 
     Args:
-        ordered: The launched activities, in the order of ``at``, which is the position of the launch on the axis.
-        ranges: The ranges.
+        launches: The launched activities, in ascending order of ``at``, the position of the launch on the axis.
+        ranges: The ranges of the batch.
         axis: The axis, with the tracks of all ranges.
     """
     positions = axis.nonempty_positions(ranges)
     slices = positions.select(
         "row",
-        first=intervals.search_sorted(ordered["at"], positions["start"], "left"),
-        stop=intervals.search_sorted(ordered["at"], positions["end"], "left"),
+        first=intervals.search_sorted(launches["at"], positions["start"], "left"),
+        stop=intervals.search_sorted(launches["at"], positions["end"], "left"),
     ).filter(pl.col("first") < pl.col("stop"))
     projected = slices.select(
-        gpu_start_ns=slice_minima(ordered["start_ns"], slices),
-        gpu_end_ns=-slice_minima(-ordered["end_ns"], slices),
+        gpu_start_ns=slice_minima(launches["start_ns"], slices),
+        gpu_end_ns=-slice_minima(-launches["end_ns"], slices),
         gpu_op_count=pl.col("stop") - pl.col("first"),
-        gpu_time_ns=_slice_sums(ordered["end_ns"] - ordered["start_ns"], slices),
+        gpu_time_ns=_slice_sums(launches["end_ns"] - launches["start_ns"], slices),
     )
     return pl.DataFrame([_scatter(column, slices["row"], ranges.height) for column in projected])
 
 
-def _lookup_slots(keys: pl.DataFrame, lows: pl.DataFrame) -> pl.Series:
-    """Return the index of each correlation id in a lookup array.
+def _lookup_indices(keys: pl.DataFrame, id_ranges: pl.DataFrame) -> pl.Series:
+    """Return the index of each pair of process and correlation id in a lookup array.
 
-    The array has consecutive slots for all ids from the smallest to the largest one of each process. The slot is null
-    if the id is outside this interval or the process is unknown.
+    For each process, the array has one element per correlation id from the smallest to the largest id of the process.
+    The index is null if the process is unknown or the id is not between these two.
+
+    Args:
+        keys: The columns ``process_id`` and ``correlation_id``.
+        id_ranges: One row per process: ``process_id``, ``low`` (smallest id), ``size`` (number of elements), ``offset``
+            (index of the first element).
     """
     process, number = CALL
-    joined = keys.join(lows, on=process, how="left", maintain_order="left")
+    joined = keys.join(id_ranges, on=process, how="left", maintain_order="left")
     slot = pl.col(number) - pl.col("low")
     inside = (slot >= 0) & (slot < pl.col("size"))
     return joined.select(slot=pl.when(inside).then(slot + pl.col("offset"))).to_series()

@@ -71,7 +71,7 @@ COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
     "cause": pl.Enum(list(CAUSES)),
     "name": pl.Categorical,
 }
-"""Columns of the intervals that ``divide_idle_times`` returns."""
+"""Columns of the intervals that ``divide_idle_times_by_cause`` returns."""
 
 _NO_EVENTS = pl.DataFrame(schema={c: t for c, t in COLUMNS.items() if c != "cause"})
 
@@ -86,7 +86,7 @@ def idle_times(frames: Frames) -> pl.DataFrame:
     return intervals.gaps_between(_gpu_activities(frames).select("device_id", *_TIMES), by=["device_id"])
 
 
-def divide_idle_times(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
+def divide_idle_times_by_cause(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
     """Divide the idle intervals of GPUs by the cause of the idle time.
 
     Args:
@@ -98,7 +98,9 @@ def divide_idle_times(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
         and ``thread_id`` identify the thread whose events explain the interval. ``name`` is the innermost API call, OS
         call or range that is the cause. These columns are null if they are unknown.
     """
-    typed = [_cast_intervals(p.named_times().with_columns(_cause_expr(p.cause))) for p in _divide(frames, idle)]
+    typed = [
+        _select_interval_columns(p.named_times().with_columns(_cause_expr(p.cause))) for p in _divide(frames, idle)
+    ]
     return pl.concat(typed).filter(_has_duration_expr()).sort("device_id", "start_ns")
 
 
@@ -116,11 +118,14 @@ class IdleTimeTotals(NamedTuple):
 
 
 def sum_idle_times(frames: Frames, idle: pl.DataFrame) -> IdleTimeTotals:
-    """Sum the idle time of GPUs by cause, which is faster than summing the intervals of ``divide_idle_times``.
+    """Sum the idle time of GPUs by cause.
+
+    This is faster than summing the intervals that ``divide_idle_times_by_cause`` returns.
 
     Args:
         frames: Function that returns the declared table with a given name.
-        idle: Disjoint intervals in which GPUs are idle, as for ``divide_idle_times``. At least one is not empty.
+        idle: Disjoint intervals in which GPUs are idle, as for ``divide_idle_times_by_cause``.
+            At least one is not empty.
     """
     totals: list[tuple[str, int]] = []
 
@@ -197,7 +202,7 @@ def _merge_events(events: pl.DataFrame, last_ns: object) -> pl.DataFrame:
     return intervals.merge_intervals(events.with_columns(ends), by=_TRACK)
 
 
-def _cast_intervals(rows: pl.DataFrame) -> pl.DataFrame:
+def _select_interval_columns(rows: pl.DataFrame) -> pl.DataFrame:
     """Return intervals with the columns and types of ``COLUMNS``."""
     return rows.select(pl.col(column).cast(dtype) for column, dtype in COLUMNS.items())
 

@@ -64,12 +64,12 @@ class Iterations:
 
     @property
     def first(self) -> int:
-        """Number of the first aggregated iteration."""
+        """The first aggregated iteration, as its number in the capture, counted from 0."""
         return int(self.aggregated["iteration"][0])
 
     @property
     def last(self) -> int:
-        """Number of the last aggregated iteration."""
+        """The last aggregated iteration, as its number in the capture, counted from 0."""
         return int(self.aggregated["iteration"][-1])
 
     @property
@@ -126,17 +126,17 @@ def find_iterations(
         )
     by_process = pl.DataFrame(schema=BOUNDS)
     if row is not None and mode == "extended":
-        by_process = find_loop_iterations(_loop_instances(ops), row, _key_op_position(ops))
+        by_process = find_loop_iterations(_loop_instances(ops), row, _key_op_position_in_iteration(ops))
         frame = by_process.group_by("iteration").agg(pl.col("start_ns").min(), pl.col("end_ns").max()).sort("iteration")
     else:
         frame = _contiguous_iterations(ops, row, mode)
-    first, last = _aggregated_range(span, frame.height - 1, mode)
+    first, last = _aggregated_iteration_range(span, frame.height - 1, mode)
     frame = frame.with_columns(aggregated=pl.col("iteration").is_between(first, last))
     key = key_op or ("" if row is None else str(ops.ops["op_name"][row]))
     return Iterations(frame, key, row is not None, by_process)
 
 
-def _key_op_position(ops: Ops) -> KeyPosition:
+def _key_op_position_in_iteration(ops: Ops) -> KeyPosition:
     """Return whether the key op is at the start or at the end of iterations in the dialect of the capture."""
     return "end" if ops.dialect.key_op == "backward" else "start"
 
@@ -161,7 +161,7 @@ def _loop_instances(ops: Ops) -> pl.DataFrame:
     return ops.instances.select("process_id", "thread_id", *_TIMES, "op", "parent", ends_loop=ends_loop)
 
 
-def _contiguous_iterations(ops: Ops, row: int | None, mode: Mode) -> pl.DataFrame:
+def _contiguous_iterations(ops: Ops, key_op_row: int | None, mode: Mode) -> pl.DataFrame:
     """Divide the whole capture into iterations without gaps: ``iteration``, ``start_ns``, ``end_ns``.
 
     A capture without ops has one iteration that lasts for the whole capture, because DLProf's viewer cannot draw an
@@ -169,11 +169,11 @@ def _contiguous_iterations(ops: Ops, row: int | None, mode: Mode) -> pl.DataFram
     """
     last_end = ops.instances["end_ns"].max()
     last = last_end if isinstance(last_end, int) else _capture_duration(ops) if mode == "extended" else 0
-    if row is None:
+    if key_op_row is None:
         bounds = [0, last]
     else:
-        keys = ops.instances.filter(pl.col("op") == row)
-        at_end = _key_op_position(ops) == "end"
+        keys = ops.instances.filter(pl.col("op") == key_op_row)
+        at_end = _key_op_position_in_iteration(ops) == "end"
         bounds = (
             _bounds_of_iterations_ending_with_keys(keys, last)
             if at_end
@@ -193,23 +193,23 @@ def _capture_duration(ops: Ops) -> int:
 _TIMES = ("start_ns", "end_ns")
 
 
-def _aggregated_range(span: Span | None, last: int, mode: Mode) -> tuple[int, int]:
+def _aggregated_iteration_range(span: Span | None, last_iteration: int, mode: Mode) -> tuple[int, int]:
     """Return the first and the last iteration to aggregate. Both exist in the capture."""
     low, high = span or (None, None)
-    first, stop = low or 0, last if high is None else high
-    if (first > stop and not (high is None and first > last)) or first < 0:
+    first, stop = low or 0, last_iteration if high is None else high
+    if (first > stop and not (high is None and first > last_iteration)) or first < 0:
         raise TracekitError(
             f"invalid range of iterations {first}:{stop}: it is negative or ends before it starts",
-            hint=f"pass A:B with 0 <= A <= B <= {last}",
+            hint=f"pass A:B with 0 <= A <= B <= {last_iteration}",
         )
-    if first > last and mode == "extended":
+    if first > last_iteration and mode == "extended":
         requested = f"{first} and later" if high is None else f"{first}:{stop}"
-        existing = f"only iterations 0 to {last}" if last else "only iteration 0"
+        existing = f"only iterations 0 to {last_iteration}" if last_iteration else "only iteration 0"
         raise TracekitError(
             f"iterations {requested} were requested, but the capture has {existing}",
             hint="choose iterations within this range",
         )
-    return min(first, last), min(stop, last)
+    return min(first, last_iteration), min(stop, last_iteration)
 
 
 def _key_op_row(ops: Ops, key_op: str | None) -> int | None:
@@ -296,7 +296,7 @@ def _number_key_ops(keys: pl.DataFrame, column: str) -> pl.DataFrame:
     return keys.sort(column).select("process_id", column, nth=pl.int_range(pl.len()).over("process_id"))
 
 
-def _latest_key_op_ends(keys: pl.DataFrame, most: int) -> pl.Series:
+def _latest_key_op_ends(keys: pl.DataFrame, max_count: int) -> pl.Series:
     """Return, for each n, the time at which all processes have ended their n-th key op.
 
     This applies if one process has more key ops than the others. Of its key ops, the one that ends nearest to the n-th
@@ -304,10 +304,10 @@ def _latest_key_op_ends(keys: pl.DataFrame, most: int) -> pl.Series:
 
     Args:
         keys: The instances of the key op in all processes.
-        most: Number of key ops of the process that has more key ops than the others.
+        max_count: Number of key ops of the process that has more key ops than the others.
     """
     ends = _number_key_ops(keys, "end_ns").with_columns(count=pl.len().over("process_id"))
-    late = ends.filter(pl.col("count") != most).group_by("nth").agg(pl.col("end_ns").max()).sort("end_ns")
-    primary = ends.filter(pl.col("count") == most).select("end_ns", nearest="end_ns").sort("end_ns")
+    late = ends.filter(pl.col("count") != max_count).group_by("nth").agg(pl.col("end_ns").max()).sort("end_ns")
+    primary = ends.filter(pl.col("count") == max_count).select("end_ns", nearest="end_ns").sort("end_ns")
     pairs = late.join_asof(primary, on="end_ns", strategy="nearest")
     return pairs.select(pl.max_horizontal("end_ns", "nearest")).to_series()

@@ -116,8 +116,13 @@ def _instances_between_key_ops(rows: pl.DataFrame, keys: pl.DataFrame) -> pl.Dat
 def _loop_ops(between: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
     """Return the ops that are part of the loop.
 
-    These are the ops that run in more than half of the slots of all processes. The slots are the times before, between
-    and after the instances of the key op.
+    The instances of the key op divide the time of each process into *slots*: the time before the first instance, the
+    times between two instances, and the time after the last one. An op is part of the loop if it runs in more than half
+    of all slots.
+
+    Args:
+        between: The op instances outside of the instances of the key op, with their ``slot``.
+        keys: The instances of the key op.
     """
     slots = keys.height + keys["process_id"].n_unique()
     counts = between.unique([*_SLOT, "op"]).group_by("op").len("slots")

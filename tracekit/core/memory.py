@@ -17,18 +17,18 @@ ADDED = ("used_bytes", "freed_ns")
 """Columns of the table ``memory_events`` that ``usage_columns`` reads (``READ``) and computes (``ADDED``)."""
 
 
-def usage_columns(events: pl.DataFrame) -> pl.DataFrame:
+def usage_columns(memory_events: pl.DataFrame) -> pl.DataFrame:
     """Return the memory in use after each memory event, and the time at which each allocation was freed.
 
     Args:
-        events: The columns ``READ`` of the table ``memory_events``.
+        memory_events: The columns ``READ`` of the table ``memory_events``.
 
     Returns:
         The columns ``used_bytes`` and ``freed_ns``, with one row per event, in the same order.
     """
-    rows = pair_allocations(events)
+    rows = pair_allocations(memory_events)
     used = memory_usage(rows).group_by("memory_event_id", *GROUP).agg(pl.col("used_bytes").last())
-    kinds = events.with_columns(pl.col("memory_kind").cast(pl.String))
+    kinds = memory_events.with_columns(pl.col("memory_kind").cast(pl.String))
     known = kinds.join(used, on=["memory_event_id", *GROUP], how="left", nulls_equal=True, maintain_order="left")
     known = known.join(
         rows.select("memory_event_id", freed_ns="end_ns"), on="memory_event_id", how="left", maintain_order="left"
@@ -61,21 +61,23 @@ def pair_allocations(events: pl.DataFrame) -> pl.DataFrame:
     return paired.with_columns(freed).drop("operation", "next").rename({"timestamp_ns": "start_ns"})
 
 
-def memory_usage(rows: pl.DataFrame) -> pl.DataFrame:
+def memory_usage(allocations: pl.DataFrame) -> pl.DataFrame:
     """Return the memory in use after each start and end of an allocation.
 
     Args:
-        rows: Allocations, as ``pair_allocations`` returns them.
+        allocations: Allocations, as ``pair_allocations`` returns them.
 
     Returns:
         One row per change, in order of time. The columns are ``timestamp_ns``, ``memory_event_id``, ``device_id``,
         ``memory_kind``, ``bytes`` (the change, negative if memory is freed), ``used_bytes`` (memory of this kind in use
         on this device after the change) and ``peak_bytes`` (running maximum of ``used_bytes``).
     """
-    ended = rows.filter(pl.col("end_ns").is_not_null())
+    ended = allocations.filter(pl.col("end_ns").is_not_null())
     changes = pl.concat(
         [
-            rows.select(*GROUP, "bytes", timestamp_ns="start_ns", memory_event_id="memory_event_id", rank=pl.lit(1)),
+            allocations.select(
+                *GROUP, "bytes", timestamp_ns="start_ns", memory_event_id="memory_event_id", rank=pl.lit(1)
+            ),
             ended.select(
                 *GROUP, -pl.col("bytes"), timestamp_ns="end_ns", memory_event_id="end_event_id", rank=pl.lit(0)
             ),
@@ -132,17 +134,17 @@ def memory_peaks(changes: pl.DataFrame) -> pl.DataFrame:
     return grouped.sort(GROUP)
 
 
-def allocations_at_peak(rows: pl.DataFrame, highest: pl.DataFrame) -> pl.DataFrame:
+def allocations_at_peak(allocations: pl.DataFrame, peaks: pl.DataFrame) -> pl.DataFrame:
     """Return the allocations that exist when the memory of their kind on their device is at its peak.
 
     Args:
-        rows: Allocations, as ``pair_allocations`` returns them.
-        highest: Peaks, as ``memory_peaks`` returns them.
+        allocations: Allocations, as ``pair_allocations`` returns them.
+        peaks: Peaks, as ``memory_peaks`` returns them.
 
     Returns:
-        The selected allocations, in the order of ``rows``, with the columns of their peak.
+        The selected allocations, in the order of ``allocations``, with the columns of their peak.
     """
-    joined = rows.join(highest, on=GROUP, how="inner", nulls_equal=True, maintain_order="left")
+    joined = allocations.join(peaks, on=GROUP, how="inner", nulls_equal=True, maintain_order="left")
     started = _is_before_peak_expr("start_ns", "memory_event_id") | (
         pl.col("memory_event_id") == pl.col("peak_event_id")
     )

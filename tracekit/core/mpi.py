@@ -32,7 +32,7 @@ _MESSAGE = [*_COMMUNICATOR, "source", "target", "tag"]
 _BEGINNING = -(1 << 62)
 
 
-def match_calls(frames: Frames) -> pl.DataFrame:
+def match_mpi_calls(frames: Frames) -> pl.DataFrame:
     """Return the matching send and the number of the collective operation of each MPI call.
 
     Returns:

@@ -77,9 +77,9 @@ class ReadRecorder:
 
     def frame(self, table: str) -> pl.LazyFrame:
         """Return the table with a given name as a LazyFrame that records the columns that are read."""
-        return register_io_source(functools.partial(self.read, table), schema=self._example(table).schema)
+        return register_io_source(functools.partial(self.record_and_read, table), schema=self._example(table).schema)
 
-    def read(
+    def record_and_read(
         self,
         table: str,
         columns: list[str] | None,

@@ -57,14 +57,14 @@ def _equals_or_null_expr(column: str, value: int) -> pl.Expr:
     return (pl.col(column) == value).fill_null(value=True)
 
 
-def launch_condition(launches: pa.ChunkedArray, condition: pl.Expr | None) -> pl.Expr:
+def launch_condition(launch_ids: pa.ChunkedArray, condition: pl.Expr | None) -> pl.Expr:
     """Return an expression for whether the launch id of a row is one of the given ids.
 
     Args:
-        launches: Ids of Nsight Compute results.
+        launch_ids: Ids of Nsight Compute results.
         condition: A further condition that rows must meet, or None.
     """
-    in_launches = pl.col(LAUNCH).is_in(pl.Series("", launches).implode())
+    in_launches = pl.col(LAUNCH).is_in(pl.Series("", launch_ids).implode())
     return in_launches if condition is None else in_launches & condition
 
 

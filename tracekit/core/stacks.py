@@ -81,7 +81,7 @@ def _distinct_paths(stacks: pl.DataFrame, ids: Int64Array) -> pa.ChunkedArray:
     codes = np.concatenate(([0], encoded.indices.to_numpy().astype(np.int64) + 2))
     parents = _parent_ids(stacks)
     sizes = pc.binary_length(texts).to_numpy()[codes] + 1
-    limit = _path_limit(parents, sizes, ids)
+    limit = _max_path_bytes(parents, sizes, ids)
     depths = np.concatenate(([0], stacks["depth"].to_numpy().astype(np.int64)))
     paths = [pa.array([], pa.string())]
     for _, whole, frames in batches_of_frames(parents, np.maximum(depths, 1), ids):
@@ -97,7 +97,7 @@ def _parent_ids(stacks: pl.DataFrame) -> Int64Array:
     return np.concatenate(([0], np.where((parent < 0) | (parent > len(parent)), 0, parent)))
 
 
-def _path_limit(parents: Int64Array, sizes: Int64Array, ids: Int64Array) -> int:
+def _max_path_bytes(parents: Int64Array, sizes: Int64Array, ids: Int64Array) -> int:
     """Return the maximum size of a path in bytes for which all paths together do not exceed ``MAX_TOTAL_BYTES``."""
     rows = pl.Series(np.where(parents[1:] > 0, parents[1:] - 1, -1))
     up = pl.select(pl.when(rows >= 0).then(rows)).to_series()

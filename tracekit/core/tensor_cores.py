@@ -60,7 +60,7 @@ def support_status(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: 
         DLProf's ``tc_support_status`` (Int8): 0 for eligible, 2 if it depends on the ops that the op consists of, 3 for
         not eligible. Nulls stay null.
     """
-    lists = [_op_types(framework), *([_op_types("extended")] if mode == "extended" else [])]
+    lists = [_op_types_by_support(framework), *([_op_types_by_support("extended")] if mode == "extended" else [])]
     eligible, maybe = ([t for types in lists for t in types[status]] for status in ("eligible", "maybe"))
     plain = op_type.cast(pl.String).str.to_lowercase()
     if mode == "extended":
@@ -69,17 +69,17 @@ def support_status(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: 
     return is_eligible * (ELIGIBLE - NOT_ELIGIBLE) + is_maybe * (MAYBE - NOT_ELIGIBLE) + NOT_ELIGIBLE
 
 
-def eligible(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = "extended") -> pl.Expr:
-    """Return whether each op type is eligible for Tensor Cores. Nulls stay null.
+def is_eligible(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = "extended") -> pl.Expr:
+    """Return whether ops of each type can run on Tensor Cores, as Booleans. Nulls stay null.
 
-    The arguments are those of ``support_status``. This function does not consider kernels. An op with a Tensor Core
-    kernel is always eligible, whatever its type is.
+    Only the type is considered. An op whose kernels use Tensor Cores is eligible for them even if this function returns
+    false for its type. The arguments are those of ``support_status``.
     """
     return support_status(op_type, framework=framework, mode=mode) == ELIGIBLE
 
 
-def patterns() -> list[dict[str, str]]:
-    """Return the rules of the extended mode for kernels that use Tensor Cores.
+def extended_kernel_rules() -> list[dict[str, str]]:
+    """Return the rules by which the mode ``extended`` recognizes kernels that use Tensor Cores from their names.
 
     Each rule has the entries ``regex``, ``doc``, ``since`` and ``evidence``.
     """
@@ -144,7 +144,7 @@ def _expand_sizes(groups: Iterable[Mapping[str, Any]]) -> list[str]:
     return [s.replace("{n}", str(n)) for g in groups for s, n in itertools.product(g["any"], g["n"])]
 
 
-def _op_types(framework: str) -> Mapping[str, list[str]]:
+def _op_types_by_support(framework: str) -> Mapping[str, list[str]]:
     """Return the op types of a framework by whether they can use Tensor Cores.
 
     The list ``eligible`` contains op types that can use them. The list ``maybe`` contains op types for which this

@@ -68,7 +68,7 @@ class FigureRows:
         from tracekit.core.figures import overview
 
         self._require_gpu_activities()
-        return overview.kernel_time(self.rollup())
+        return overview.activity_times_by_kind(self.rollup())
 
     def iterations(self) -> pl.DataFrame:
         """Return the rows of the table ``iterations``."""

@@ -131,7 +131,7 @@ class TraceView:
         if name == reports.ADVISE:
             from tracekit.core.reports import advise
 
-            return advise.advise_rollup(rollup_of(self.plan))
+            return advise.compute_advise_report(rollup_of(self.plan))
         if analyze.is_known_rule(name):
             return self.analyze(name)
         if not reports.is_known_report(name):
@@ -196,7 +196,7 @@ class TraceView:
         from tracekit.core import dlprof, graph
 
         if name == "graph":
-            return graph.tables(rollup_of(self.plan))
+            return graph.build_graph_tables(rollup_of(self.plan))
         self.prefetch(dlprof.READ_COLUMNS)
         build = dlprof.tables_in_background if in_background else dlprof.tables
         return build(rollup_of(self.plan))

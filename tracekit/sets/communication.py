@@ -26,18 +26,18 @@ _LISTED = 8
 
 def analyze_communication(traces: TraceSet) -> Communication:
     """Analyze the communication between all ranks, and warn if collectives cannot align the clock of a rank."""
-    from tracekit.core.communication import Communication, rank_tables
+    from tracekit.core.communication import Communication, read_rank_tables
 
-    analysis = Communication(collect_rank_tables(traces, rank_tables))
+    analysis = Communication(collect_rank_tables(traces, read_rank_tables))
     warn_about_unaligned_clocks(analysis.clocks)
     return analysis
 
 
 def clock_conversions(traces: TraceSet) -> pl.DataFrame:
     """Return one row per rank with the offset and drift that convert its times to the clock of the first rank."""
-    from tracekit.core.communication import Communication, call_tables
+    from tracekit.core.communication import Communication, read_call_tables
 
-    return Communication(collect_rank_tables(traces, call_tables)).clocks
+    return Communication(collect_rank_tables(traces, read_call_tables)).clocks
 
 
 def collect_rank_tables(traces: TraceSet, function: Compute) -> Tables:

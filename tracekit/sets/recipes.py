@@ -93,12 +93,12 @@ def _merged_tables(
         return _tables_merged_by_engine(recipe.name, traces, function, progress)
     results: list[Tables] = []
     for done, (member, result) in enumerate(traces.skip_unreadable(traces.outcomes(function)), 1):
-        results.append(recipe.with_rank(result, member.rank))
+        results.append(recipe.with_rank_column(result, member.rank))
         if len(results) == _MERGED:
-            results = [recipe.merge(results)]
+            results = [recipe.merge_ranks(results)]
         if progress is not None:
             progress(done, len(traces))
-    return recipe.merge(results)
+    return recipe.merge_ranks(results)
 
 
 def _merged_tables_by_recipe(
@@ -112,12 +112,12 @@ def _merged_tables_by_recipe(
     outcomes = traces.outcomes(functools.partial(_recipe_tables_of_rank, functions))
     for done, (member, tables) in enumerate(traces.skip_unreadable(outcomes), 1):
         for name, recipe in recipes.items():
-            results[name].append(recipe.with_rank(tables[name], member.rank))
+            results[name].append(recipe.with_rank_column(tables[name], member.rank))
             if len(results[name]) == _MERGED:
-                results[name] = [recipe.merge(results[name])]
+                results[name] = [recipe.merge_ranks(results[name])]
         if progress is not None:
             progress(done, len(traces))
-    return {name: recipe.merge(results[name]) for name, recipe in recipes.items()}
+    return {name: recipe.merge_ranks(results[name]) for name, recipe in recipes.items()}
 
 
 def _recipe_tables_of_rank(functions: Mapping[str, Callable[[Trace], Tables]], trace: Trace) -> dict[str, Tables]:
@@ -156,12 +156,12 @@ def _tables_merged_by_engine(
 
 def _tables_with_rank(name: str, function: Callable[[Member], Tables], member: Member) -> Tables:
     """Return the tables of a recipe for one member, with columns for its rank."""
-    return find_recipe(name).with_rank(function(member), member.rank)
+    return find_recipe(name).with_rank_column(function(member), member.rank)
 
 
 def _merge_tables(name: str, results: list[Tables]) -> Tables:
     """Merge the tables of a recipe for several ranks."""
-    return find_recipe(name).merge(results)
+    return find_recipe(name).merge_ranks(results)
 
 
 def _rank_tables(name: str, values: Mapping[str, Value], origin_ns: int | None, end_ns: int, trace: Trace) -> Tables:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from tracekit.core.communication import Communication, call_tables
+from tracekit.core.communication import Communication, read_call_tables
 from tracekit.core.communication.clocks import NONE
 from tracekit.core.communication.kinds import MESSAGES, MPI
 from tracekit.core.communication.matching import UNMATCHED
@@ -37,7 +37,7 @@ def traces_to_export(traces: TraceSet) -> ManyTraces:
     from tracekit.sets.trace_set import TraceSet
 
     whole = TraceSet(traces.members, engine=traces.engine)
-    analysis = Communication(communication.collect_rank_tables(whole, call_tables))
+    analysis = Communication(communication.collect_rank_tables(whole, read_call_tables))
     clocks = {row["rank"]: row for row in analysis.clocks.iter_rows(named=True)}
     unaligned = [rank for rank, row in clocks.items() if row["method"] == NONE]
     if unaligned:

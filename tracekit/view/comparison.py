@@ -62,9 +62,9 @@ def compare(captures: Captures | None, a: Trace, b: Trace, by: str) -> Diff:
     return result  # type: ignore[no-any-return]
 
 
-def change_rows(differences: Diff, by: str) -> Rows:
+def diff_table_rows(differences: Diff, kind: str) -> Rows:
     """Return the differences of one kind, such as kernels, as rows of a table, the largest changes first."""
-    frame = differences.frame(by)
+    frame = differences.frame(kind)
     frame = frame.select([c for c in TITLES if c in frame.columns])
     return Rows(frame, {c: TITLES[c] for c in frame.columns}, {c: DESCRIPTIONS.get(c, "") for c in frame.columns})
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.core.communication import Communication, rank_tables
+from tracekit.core.communication import Communication, read_rank_tables
 from tracekit.core.recipes import find_recipe
 from tracekit.errors import TracekitError, TracekitWarning
 from tracekit.sets import member as members
@@ -162,7 +162,7 @@ def communication(captures: Captures, capture: Capture) -> Communication:
     """
     ranks = ranks_of_job_or_capture(captures, capture)
     key = ("communication", _ranks_key(captures, capture))
-    return captures.cached_result(key, lambda: Communication(collect_rank_tables(ranks, rank_tables)))  # type: ignore[no-any-return]
+    return captures.cached_result(key, lambda: Communication(collect_rank_tables(ranks, read_rank_tables)))  # type: ignore[no-any-return]
 
 
 def nonempty_tables(analysis: Communication) -> list[str]:

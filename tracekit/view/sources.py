@@ -388,7 +388,7 @@ def comparison(scope: Scope) -> Rows:
         )
     values = {name.removeprefix("other_"): value for name, value in scope.arguments.items() if name != "by"}
     other = parse_aggregation(values, len(captures))
-    return comparison.change_rows(
+    return comparison.diff_table_rows(
         comparison.compare(captures, scope.trace, captures[other].aggregated_trace(other), kind), kind
     )
 

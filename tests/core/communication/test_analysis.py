@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 import tracekit as tk
 from tests.exporters.test_chrome_trace import push, trace
-from tracekit.core.communication import Communication, call_tables, rank_tables
+from tracekit.core.communication import Communication, read_call_tables, read_rank_tables
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 
@@ -16,7 +16,7 @@ FIXTURES = Path(__file__).parents[3] / "fixtures"
 def analyze(*traces: tk.Trace) -> Communication:
     tables: dict[str, list[pl.DataFrame]] = {}
     for rank, loaded in enumerate(traces):
-        for name, rows in rank_tables(loaded.frame).items():
+        for name, rows in read_rank_tables(loaded.frame).items():
             tables.setdefault(name, []).append(rows.with_columns(rank=pl.lit(rank, pl.Int64)))
     return Communication({name: pl.concat(rows) for name, rows in tables.items()})
 
@@ -63,7 +63,7 @@ def test_processes_without_calls_are_numbered_after_those_with_calls() -> None:
 
 @pytest.mark.parametrize("value", [None, "soon", "9" * 20])
 def test_an_unknown_origin(value: str | None) -> None:
-    tables = rank_tables(trace(capture_info=[{"name": "origin_utc_ns", "value": value}]).frame)
+    tables = read_rank_tables(trace(capture_info=[{"name": "origin_utc_ns", "value": value}]).frame)
     assert tables["origins"]["origin_utc_ns"].to_list() == [None]
     nothing = Communication({n: rows.with_columns(rank=pl.lit(0, pl.Int64)) for n, rows in tables.items()})
     assert [nothing.summary.height, nothing.arrivals.height, nothing.iterations.height, nothing.clocks.height] == [
@@ -86,7 +86,7 @@ def test_clocks_need_only_calls() -> None:
     tables: dict[str, list[pl.DataFrame]] = {}
     for rank in range(2):
         with tk.load(FIXTURES / "ranks" / f"mpi_rank{rank}.nsys-rep") as loaded:
-            for name, rows in call_tables(loaded.correlate().frame).items():
+            for name, rows in read_call_tables(loaded.correlate().frame).items():
                 tables.setdefault(name, []).append(rows.with_columns(rank=pl.lit(rank, pl.Int64)))
     found = Communication({name: pl.concat(rows) for name, rows in tables.items()})
     assert found.clocks["method"].to_list() == ["reference", "collectives"]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.core.communication.made_ranks import Row, calls, nccl, nccl_range
 from tests.exporters.test_chrome_trace import call, kernel, push, trace
 from tracekit.core.communication import match_calls
-from tracekit.core.communication.iterations import rank_iterations
-from tracekit.core.communication.operations import rank_operations
+from tracekit.core.communication.iterations import read_iterations_and_phases
+from tracekit.core.communication.operations import operation_times_by_rank
 from tracekit.core.communication.stragglers import (
     find_stragglers,
     iteration_shifts,
@@ -20,7 +20,7 @@ from tracekit.core.communication.stragglers import (
     summarize_stragglers,
 )
 
-NO_OPERATIONS = rank_operations(match_calls(calls([]), {}))
+NO_OPERATIONS = operation_times_by_rank(match_calls(calls([]), {}))
 
 
 def loop(count: int = 3) -> list[Row]:
@@ -35,7 +35,7 @@ def loop(count: int = 3) -> list[Row]:
 
 def phases(*rows: Row, **more: list[Row]) -> dict[tuple[int, str], tuple[int, int]]:
     linked = trace(nvtx_ranges=sorted(rows, key=lambda r: int(str(r["start_ns"]))), **more).correlate()
-    found = rank_iterations(linked.frame)[1]
+    found = read_iterations_and_phases(linked.frame)[1]
     return {(n, path): (cpu, gpu) for n, path, cpu, gpu in found.select("iteration", "path", "cpu_ns", "gpu_ns").rows()}
 
 
@@ -78,12 +78,14 @@ def test_repeated_ranges_are_one_phase_and_deep_ones_none() -> None:
 
 
 def test_ranges_of_unknown_threads_are_no_phases() -> None:
-    iterations, found = rank_iterations(trace(nvtx_ranges=[{**r, "thread_id": None} for r in loop()]).correlate().frame)
+    iterations, found = read_iterations_and_phases(
+        trace(nvtx_ranges=[{**r, "thread_id": None} for r in loop()]).correlate().frame
+    )
     assert (iterations.height, found.height) == (3, 0)
 
 
 def test_a_trace_without_a_loop_has_no_iterations() -> None:
-    iterations, found = rank_iterations(trace().correlate().frame)
+    iterations, found = read_iterations_and_phases(trace().correlate().frame)
     assert (iterations.height, found.height) == (0, 0)
     assert found.columns == ["process_id", "iteration", "path", "cpu_ns", "gpu_ns"]
 
@@ -182,7 +184,7 @@ def test_a_rank_for_which_nobody_waits_is_no_straggler() -> None:
     iterations = iterations.with_columns(start_ns=1000 * pl.col("iteration"), end_ns=1000 * pl.col("iteration") + 1000)
     for late, expected in (([50, 550, 50], [(1, 500)]), ([50, 50, 50], [])):
         operations = [o for n in range(6) for o in operation(n, late if n == 3 else [50, 50, 50])]
-        ranks = rank_operations(match_calls(calls(operations), dict.fromkeys(range(3), 0)))
+        ranks = operation_times_by_rank(match_calls(calls(operations), dict.fromkeys(range(3), 0)))
         spread = iteration_spread(iterations, rows, ranks)
         assert spread.drop_nulls("straggler").select("straggler", "delay_ns").rows() == expected
         assert spread["wait_ns"].to_list() == [0, 0, 0, 1000 if expected else 0, 0, 0]
@@ -198,7 +200,7 @@ def test_iterations_are_aligned_by_their_operations(first: int, second: int) -> 
             start = 1_000_000 * n + 1000 * (n * n * 7919 % 977)
             rows.append(nccl(rank, start + 100, start + 200))
             iterations.append({"rank": rank, "iteration": n - skipped, "start_ns": start, "end_ns": start + 900})
-    ranks = rank_operations(match_calls(calls(rows), {0: 0, 1: 0}))
+    ranks = operation_times_by_rank(match_calls(calls(rows), {0: 0, 1: 0}))
     assert iteration_shifts(pl.DataFrame(iterations), ranks) == {0: 0, 1: second - first}
 
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.communication.made_ranks import Row, calls, nccl
 from tests.readers.nsys_rep_files import SHARED
-from tracekit.core.communication import Communication, match_calls, rank_tables
+from tracekit.core.communication import Communication, match_calls, read_rank_tables
 from tracekit.core.communication.operations import (
     aggregate_operations,
-    rank_operations,
+    operation_times_by_rank,
     summarize_arrivals,
     summarize_operations,
 )
@@ -23,7 +23,7 @@ MORE = SHARED / "captures" / "h200_more"
 
 
 def ranks_of(rows: list[Row], count: int = 8) -> pl.DataFrame:
-    return rank_operations(match_calls(calls(rows), dict.fromkeys(range(count), 0)))
+    return operation_times_by_rank(match_calls(calls(rows), dict.fromkeys(range(count), 0)))
 
 
 times = st.tuples(st.integers(0, 50), st.integers(0, 60))
@@ -89,11 +89,11 @@ def test_operations_without_data_or_time_have_no_bandwidth() -> None:
 def test_incomplete_operations_and_unknown_times_do_not_count() -> None:
     rows = [nccl(rank, 0, 10, communicator_size=3) for rank in range(2)]
     matched = match_calls(calls([*rows, nccl(2, 0, 10, communicator="8")]), {0: 0, 1: 0, 2: 0})
-    assert rank_operations(matched).height == 0
+    assert operation_times_by_rank(matched).height == 0
     whole = match_calls(calls([nccl(0, 0, 10), nccl(1, 0, 10)]), {0: 0, 1: 0})
     unaligned = whole.with_columns(start_ns=pl.when(pl.col("rank") == 0).then("start_ns"))
-    assert rank_operations(unaligned).height == 0
-    assert rank_operations(match_calls(calls([nccl(0, 0, 10, kind="unknown")]), {0: 0})).height == 0
+    assert operation_times_by_rank(unaligned).height == 0
+    assert operation_times_by_rank(match_calls(calls([nccl(0, 0, 10, kind="unknown")]), {0: 0})).height == 0
 
 
 def test_a_communicator_of_one_rank_waits_for_nobody() -> None:
@@ -201,7 +201,7 @@ def test_bandwidths_of_a_capture_by_hand() -> None:
     tables: dict[str, list[pl.DataFrame]] = {}
     for rank, path in enumerate(paths):
         with tk.load(MORE / path) as trace:
-            for name, rows in rank_tables(trace.correlate().frame).items():
+            for name, rows in read_rank_tables(trace.correlate().frame).items():
                 tables.setdefault(name, []).append(rows.with_columns(rank=pl.lit(rank, pl.Int64)))
     found = Communication({name: pl.concat(rows) for name, rows in tables.items()})
     shift = found.clocks["offset_ns"][1]

@@ -53,8 +53,11 @@ def communication(activity: IterationActivity) -> Iterator[Finding]:
     exchange, compute = activity.kernels.filter(_COLLECTIVE), activity.kernels.filter(~_COLLECTIVE)
     if not exchange.height:
         return
-    by, devices = ["device_id"], activity.busy_times["device_id"].n_unique()
-    within, busy = total_duration(intervals.merge_intervals(exchange, by=by)), total_duration(activity.busy_times)
+    by, devices = ["device_id"], activity.busy_times_by_device["device_id"].n_unique()
+    within, busy = (
+        total_duration(intervals.merge_intervals(exchange, by=by)),
+        total_duration(activity.busy_times_by_device),
+    )
     hidden = total_duration(
         intervals.intersection_of_unions(exchange.select(*by, *_TIMES), compute.select(*by, *_TIMES), by=by)
     )

@@ -51,11 +51,13 @@ def launch_advice(activity: IterationActivity) -> str:
 def data_loading(activity: IterationActivity) -> Iterator[Finding]:
     """Report the time in which data is loaded while no GPU is busy."""
     measures = activity.rollup.measures
-    loads = activity.clip(measures.instances.filter(breakdown.loads_data(measures).gather(measures.instances["op"])))
+    loads = activity.clip_to_windows(
+        measures.instances.filter(breakdown.loads_data(measures).gather(measures.instances["op"]))
+    )
     merged = intervals.merge_intervals(loads, by=[])
     if not merged.height:
         return
-    lost = intervals.intersection_of_unions(merged, activity.idle_times, by=[])
+    lost = intervals.intersection_of_unions(merged, activity.idle_times_of_all_devices, by=[])
     time = total_duration(lost)
     if activity.share(time) < MIN_LOADING:
         return
@@ -88,7 +90,7 @@ def idle_by_cause(activity: IterationActivity) -> Iterator[Finding]:
 
 def _report_idle(activity: IterationActivity, device: int, causes: dict[str, int]) -> Iterator[Finding]:
     """Report the idle time of one device. ``causes`` maps each cause, a key of ``_CAUSES``, to a duration in ns."""
-    busy = activity.busy_times.filter(pl.col("device_id") == device)
+    busy = activity.busy_times_by_device.filter(pl.col("device_id") == device)
     gaps = activity.uncovered_times(busy)
     time = total_duration(gaps)
     if activity.share(time) < MIN_IDLE or not busy.height:
@@ -137,8 +139,8 @@ def late_launches(activity: IterationActivity) -> Iterator[Finding]:
     ordered = activity.gpu_activities.sort("device_id", "start_ns").with_columns(previous_end=previous_end)
     first = ordered.unique(["call", "device_id"], keep="first", maintain_order=True)
     gaps = first.filter((pl.col("start_ns") > pl.col("previous_end")) & (pl.col("api_end_ns") > pl.col("previous_end")))
-    gaps = activity.clip(gaps.select("op", "device_id", start_ns="previous_end", end_ns="start_ns"))
-    devices = max(1, activity.busy_times["device_id"].n_unique())
+    gaps = activity.clip_to_windows(gaps.select("op", "device_id", start_ns="previous_end", end_ns="start_ns"))
+    devices = max(1, activity.busy_times_by_device["device_id"].n_unique())
     time = total_duration(gaps) // devices
     if activity.share(time) < MIN_LATE:
         return
@@ -162,7 +164,7 @@ def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
     """Report API calls within the aggregated iterations in which the CPU waits for the GPU."""
     calls = activity.rollup.measures.select_calls("call", "op", "name", "start_ns", "end_ns")
     calls = calls.filter(pl.col("name").cast(pl.String).str.contains(WAIT_PATTERN))
-    waits = activity.clip(calls.unique("call").select("op", "name", "start_ns", "end_ns"))
+    waits = activity.clip_to_windows(calls.unique("call").select("op", "name", "start_ns", "end_ns"))
     time = total_duration(intervals.merge_intervals(waits, by=[]))
     if not waits.height or activity.share(time) < MIN_WAITING:
         return
@@ -190,7 +192,7 @@ def module_loading(activity: IterationActivity) -> Iterator[Finding]:
     CUDA loads code when a kernel is first used.
     """
     calls = activity.api_calls.filter(pl.col("name").str.contains(MODULE_LOAD_PATTERN)).collect()
-    loads = activity.clip(calls.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns"))
+    loads = activity.clip_to_windows(calls.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns"))
     time = total_duration(intervals.merge_intervals(loads, by=[]))
     if not loads.height or activity.share(time) < MIN_MODULE_LOADING:
         return

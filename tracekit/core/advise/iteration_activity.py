@@ -88,7 +88,7 @@ class IterationActivity:
         columns = ("device_id", *_TIMES_ON_GPU, "kind", "name", "uses_tc", "tc_unknown", "activity", "op", "instance")
         rows = measures.select_calls(*columns, "call", *_TIMES_OF_CALL, rows=on_gpu)
         rows = rows.rename(_TIMES_OF_CALL | _TIMES_ON_GPU)
-        gpu_rows = self.clip(rows.drop_nulls("start_ns")).sort("start_ns", "end_ns")
+        gpu_rows = self.clip_to_windows(rows.drop_nulls("start_ns")).sort("start_ns", "end_ns")
         is_kernel = gpu_rows["kind"] == "kernel"
         nodes = measures.ops.frames("kernels").select("graph_node_id").collect().to_series()
         kernel_row = null_unless(is_kernel, gpu_rows["activity"])
@@ -118,19 +118,19 @@ class IterationActivity:
         return self.rollup.measures.ops.frames("api_calls").select("start_ns", "end_ns", pl.col("name").cast(pl.String))
 
     @functools.cached_property
-    def busy_times(self) -> pl.DataFrame:
+    def busy_times_by_device(self) -> pl.DataFrame:
         """The disjoint intervals in which each device is busy: ``device_id``, ``start_ns``, ``end_ns``."""
         return intervals.merge_intervals(self.gpu_activities, by=["device_id"])
 
     @functools.cached_property
-    def any_busy_times(self) -> pl.DataFrame:
+    def busy_times_of_any_device(self) -> pl.DataFrame:
         """The disjoint intervals in which at least one device is busy: ``start_ns``, ``end_ns``."""
         return intervals.merge_intervals(self.gpu_activities, by=[])
 
     @functools.cached_property
-    def idle_times(self) -> pl.DataFrame:
+    def idle_times_of_all_devices(self) -> pl.DataFrame:
         """The intervals within the aggregated iterations in which all devices are idle: ``start_ns``, ``end_ns``."""
-        return self.uncovered_times(self.any_busy_times)
+        return self.uncovered_times(self.busy_times_of_any_device)
 
     @functools.cached_property
     def time_by_part(self) -> pl.DataFrame:
@@ -143,7 +143,8 @@ class IterationActivity:
             parts = rollup.breakdown.join(aggregated.select("iteration"), on="iteration", how="semi")
             return parts.group_by("device_id").agg(pl.col(breakdown.PARTS).sum()).sort("device_id")
         windows = self.windows.with_columns(iteration=pl.int_range(pl.len(), dtype=pl.Int64))
-        parts = breakdown.breakdown(rollup.measures, replace(rollup.iterations, frame=windows), rollup.used_devices)
+        iterations = replace(rollup.iterations, frame=windows)
+        parts = breakdown.divide_iteration_times(rollup.measures, iterations, rollup.used_devices)
         return parts.group_by("device_id").agg(pl.col(breakdown.PARTS).sum()).sort("device_id")
 
     def uncovered_times(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -154,7 +155,7 @@ class IterationActivity:
         gaps = intervals.gaps_between(pl.concat([rows.select("start_ns", "end_ns"), *borders]), by=[])
         return intervals.intersection_of_unions(gaps, self.windows, by=[])
 
-    def clip(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def clip_to_windows(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Clip intervals to the time windows of the aggregated iterations.
 
         An interval that overlaps several windows becomes one row per window.

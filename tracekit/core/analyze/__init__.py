@@ -113,9 +113,9 @@ def _frames_in_window(frames: Frames, window: tuple[int | None, int | None]) -> 
     if window == (None, None):
         return frames
 
-    def read_window(name: str) -> pl.LazyFrame:
+    def read_table_in_window(name: str) -> pl.LazyFrame:
         rows = frames(name)
         condition = row_condition(rows.collect_schema().names(), time=window)
         return rows if condition is None else rows.filter(condition)
 
-    return read_window
+    return read_table_in_window

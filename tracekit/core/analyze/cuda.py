@@ -91,16 +91,18 @@ def name_matches_expr(pattern: str) -> pl.Expr:
     return match_categories(pl.col("name"), lambda names: names.str.contains(f"(?i){pattern}"))
 
 
-def _operations_of_calls(request: Request, table: str, columns: tuple[str, ...], is_call: pl.Expr) -> pl.LazyFrame:
+def _operations_of_calls(
+    request: Request, table: str, columns: tuple[str, ...], call_condition: pl.Expr
+) -> pl.LazyFrame:
     """Return the memory operations that selected API calls launched, with the name of the call as ``api_name``.
 
     Args:
         request: The input of the rule.
         table: Name of the table of memory operations.
         columns: Further columns of this table to return.
-        is_call: Boolean expression that selects rows of ``api_calls``.
+        call_condition: Boolean expression that selects rows of ``api_calls``.
     """
-    calls = request.frames("api_calls").select(*CALL_KEY, "name").filter(is_call).rename({"name": "api_name"})
+    calls = request.frames("api_calls").select(*CALL_KEY, "name").filter(call_condition).rename({"name": "api_name"})
     rows = request.frames(table).select("start_ns", DURATION, "bytes", *_PLACE, "correlation_id", *columns)
     green = pl.col("green_context_id")
     joined = rows.join(calls, on=CALL_KEY, how="inner", maintain_order="left_right")

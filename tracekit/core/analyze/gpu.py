@@ -85,12 +85,12 @@ def _gpu_activities(request: Request) -> pl.DataFrame:
     return pl.concat([request.frames(table).select(columns) for table in OPERATIONS]).collect()
 
 
-def _chunk_utilization(operations: pl.DataFrame, count: int) -> pl.DataFrame:
+def _chunk_utilization(operations: pl.DataFrame, chunk_count: int) -> pl.DataFrame:
     """Divide the time of each device into chunks, and compute how long activities run in each chunk.
 
     Args:
         operations: Activities with the columns of the process and device, ``context_id``, ``start_ns`` and ``end_ns``.
-        count: Number of chunks per device. All chunks except the last one are equally long.
+        chunk_count: Number of chunks per device. All chunks except the last one are equally long.
 
     Returns:
         The columns of the process and device, ``context_id``, ``start_ns``, ``duration_ns`` and ``busy_ns``, in order
@@ -102,7 +102,7 @@ def _chunk_utilization(operations: pl.DataFrame, count: int) -> pl.DataFrame:
     )
     spans = spans.filter(pl.col("last") > pl.col("first")).with_row_index("span")
     length = pl.col("last") - pl.col("first")
-    spans = spans.with_columns(size=(length + (count - 1)) // count)
+    spans = spans.with_columns(size=(length + (chunk_count - 1)) // chunk_count)
     number = (length + pl.col("size") - 1) // pl.col("size")
     chunks = spans.with_columns(chunk=pl.int_ranges(number)).explode("chunk")
     start = pl.col("first") + pl.col("chunk") * pl.col("size")

@@ -75,7 +75,7 @@ def _idle_times_by_cause(request: Request) -> pl.DataFrame:
     """Return the idle intervals of all devices, each with its cause and the start of the gap that contains it."""
     gaps = idle.idle_times(request.frames)
     starts = gaps.select("device_id", "start_ns", interval_start_ns="start_ns").sort("start_ns")
-    idle_times = idle.divide_idle_times(request.frames, gaps).sort("start_ns")
+    idle_times = idle.divide_idle_times_by_cause(request.frames, gaps).sort("start_ns")
     return idle_times.join_asof(starts, on="start_ns", by="device_id", strategy="backward", check_sortedness=False)
 
 

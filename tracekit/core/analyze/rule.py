@@ -89,11 +89,11 @@ def rule(*columns: ReportColumn, options: Mapping[str, Option] | None = None) ->
     description. Every rule also has the option ``rows``.
     """
 
-    def declare(find_rows: RowsFunction) -> Rule:
+    def declare_rule(find_rows: RowsFunction) -> Rule:
         doc = (find_rows.__doc__ or "").partition("\n")[0]
         return Rule(find_rows.__name__, doc, columns, {"rows": ROWS, **(options or {})}, find_rows)
 
-    return declare
+    return declare_rule
 
 
 def sort_longest_first(rows: pl.DataFrame, *ties: str) -> pl.DataFrame:

@@ -6,7 +6,7 @@ finds the calls of all ranks that are one collective or one message. ``clocks`` 
 combines all of these.
 """
 
-from tracekit.core.communication.analysis import Communication, call_tables, rank_tables
+from tracekit.core.communication.analysis import Communication, read_call_tables, read_rank_tables
 from tracekit.core.communication.calls import communication_calls
 from tracekit.core.communication.clocks import align_clocks, convert_to_common_clock
 from tracekit.core.communication.matching import match_calls
@@ -14,9 +14,9 @@ from tracekit.core.communication.matching import match_calls
 __all__ = [
     "Communication",
     "align_clocks",
-    "call_tables",
     "communication_calls",
     "convert_to_common_clock",
     "match_calls",
-    "rank_tables",
+    "read_call_tables",
+    "read_rank_tables",
 ]

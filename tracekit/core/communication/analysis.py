@@ -11,7 +11,7 @@ import polars as pl
 from tracekit.core.communication import operations, stragglers
 from tracekit.core.communication.calls import communication_calls
 from tracekit.core.communication.clocks import align_clocks, convert_to_common_clock
-from tracekit.core.communication.iterations import ITERATION_COLUMNS, PHASE_COLUMNS, rank_iterations
+from tracekit.core.communication.iterations import ITERATION_COLUMNS, PHASE_COLUMNS, read_iterations_and_phases
 from tracekit.core.communication.matching import match_calls
 from tracekit.core.correlate import Correlation
 
@@ -27,24 +27,29 @@ _ADDED = {"kernels": ("range_id", "thread_id", "api_start_ns"), "nvtx_ranges": (
 _DIGITS = 19
 
 
-def rank_tables(frames: Frames) -> dict[str, pl.DataFrame]:
+def read_rank_tables(frames: Frames) -> dict[str, pl.DataFrame]:
     """Return the tables of one trace that ``Communication`` needs: calls, origin in UTC, iterations and phases.
 
     Args:
         frames: Function that returns the declared table with a given name.
     """
     linked = _correlated_frames(frames)
-    iterations, phases = rank_iterations(linked)
-    return {CALLS: communication_calls(linked), ORIGINS: _origin_table(frames), ITERATIONS: iterations, PHASES: phases}
+    iterations, phases = read_iterations_and_phases(linked)
+    return {
+        CALLS: communication_calls(linked),
+        ORIGINS: _utc_origin_table(frames),
+        ITERATIONS: iterations,
+        PHASES: phases,
+    }
 
 
-def call_tables(frames: Frames) -> dict[str, pl.DataFrame]:
+def read_call_tables(frames: Frames) -> dict[str, pl.DataFrame]:
     """Return the tables of one trace that are needed to align clocks: calls, and the origin in UTC.
 
     Args:
         frames: Function that returns the declared table with a given name.
     """
-    return {CALLS: communication_calls(_correlated_frames(frames)), ORIGINS: _origin_table(frames)}
+    return {CALLS: communication_calls(_correlated_frames(frames)), ORIGINS: _utc_origin_table(frames)}
 
 
 def _correlated_frames(frames: Frames) -> Frames:
@@ -52,19 +57,19 @@ def _correlated_frames(frames: Frames) -> Frames:
     correlation = Correlation(frames)
 
     @functools.cache
-    def correlated_columns(name: str) -> pl.DataFrame:
+    def read_correlated_table(name: str) -> pl.DataFrame:
         return correlation.columns(name, _ADDED[name])
 
     def read_table(name: str) -> pl.LazyFrame:
         if name not in _ADDED:
             return frames(name)
         recorded = frames(name).drop(_ADDED[name], strict=False)
-        return pl.concat([recorded, correlated_columns(name).lazy()], how="horizontal")
+        return pl.concat([recorded, read_correlated_table(name).lazy()], how="horizontal")
 
     return read_table
 
 
-def _origin_table(frames: Frames) -> pl.DataFrame:
+def _utc_origin_table(frames: Frames) -> pl.DataFrame:
     """Return a table with one value, ``origin_utc_ns``: time 0 of a trace in UTC, or null if it was not recorded."""
     values = frames("capture_info").filter(pl.col("name") == "origin_utc_ns").select("value").collect()["value"]
     text = next(iter(values.drop_nulls()), "")
@@ -81,8 +86,8 @@ class Communication:
     Times are on the clock of the first trace. Calls and iterations of traces that cannot be aligned have no times.
 
     Attributes:
-        tables: The tables of ``rank_tables`` or ``call_tables``, concatenated over all traces. The column ``rank``
-            contains the rank of the trace. Without the tables of iterations, the result has no iterations.
+        tables: The tables of ``read_rank_tables`` or ``read_call_tables``, concatenated over all traces. The column
+            ``rank`` contains the rank of the trace. Without the tables of iterations, the result has no iterations.
     """
 
     tables: Mapping[str, pl.DataFrame]
@@ -103,12 +108,12 @@ class Communication:
     @functools.cached_property
     def calls(self) -> pl.DataFrame:
         """All calls of all ranks, each with its collective or message (see ``match_calls``)."""
-        return convert_to_common_clock(self._matched_calls, self.clocks, _TIMES, rank="trace_rank")
+        return convert_to_common_clock(self._matched_calls, self.clocks, _TIMES, rank_column="trace_rank")
 
     @functools.cached_property
     def rank_operations(self) -> pl.DataFrame:
         """The times for which each rank waits and transfers data in each operation."""
-        return operations.rank_operations(self.calls)
+        return operations.operation_times_by_rank(self.calls)
 
     @functools.cached_property
     def operations(self) -> pl.DataFrame:
@@ -142,7 +147,7 @@ class Communication:
             by_call = self.calls.group_by(who).agg(own=pl.col("rank").min())
             ranks = ranks.join(by_call, on=who, how="left", maintain_order="left").sort("own", *who, nulls_last=True)
             ranks = ranks.with_columns(rank=pl.int_range(pl.len(), dtype=pl.Int64)).drop("own")
-        iterations = convert_to_common_clock(traces, self.clocks, ["start_ns", "end_ns"], rank="trace_rank")
+        iterations = convert_to_common_clock(traces, self.clocks, ["start_ns", "end_ns"], rank_column="trace_rank")
         iterations, phases = (
             rows.join(ranks, on=who, maintain_order="left").drop(who) for rows in (iterations, phases)
         )

@@ -50,14 +50,14 @@ CLOCKS: dict[str, type[pl.DataType]] = {
 """Columns of ``align_clocks``."""
 
 
-def align_clocks(matched: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.DataFrame:
+def align_clocks(matched_calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.DataFrame:
     """Return the conversion of the times of each trace to the clock of the first trace.
 
     A time ``t`` of a trace is ``t + offset_ns + drift_ppm * t / 1e6`` on the common clock, which is the clock of the
     first trace.
 
     Args:
-        matched: The result of ``match_calls``.
+        matched_calls: The result of ``match_calls``.
         origins: The origin in UTC of each trace in ns, or None if it was not recorded, by the rank of the trace.
 
     Returns:
@@ -71,9 +71,9 @@ def align_clocks(matched: pl.DataFrame, origins: Mapping[int, int | None]) -> pl
     if not ranks:
         return pl.DataFrame(schema=CLOCKS)
     reference = ranks[0]
-    utc = {rank: _origin_difference(origins[rank], origins[reference]) for rank in ranks}
+    utc = {rank: _utc_origin_difference(origins[rank], origins[reference]) for rank in ranks}
     rows: dict[int, tuple[object, ...]] = {reference: (reference, REFERENCE, 0, 0, 0.0, 0, None, None)}
-    remaining = _collective_ends(matched)
+    remaining = _collective_ends(matched_calls)
     common = remaining.filter(trace_rank=reference).select("collective_id", common="end_ns")
     remaining = remaining.filter(pl.col("trace_rank") != reference)
     while (pairs := _ends_shared_with_aligned_traces(remaining, common)).height:
@@ -99,17 +99,17 @@ def align_clocks(matched: pl.DataFrame, origins: Mapping[int, int | None]) -> pl
     return pl.DataFrame([rows[rank] for rank in ranks], schema=CLOCKS, orient="row")
 
 
-def _origin_difference(utc: int | None, reference: int | None) -> int | None:
+def _utc_origin_difference(utc: int | None, reference: int | None) -> int | None:
     return None if utc is None or reference is None else utc - reference
 
 
-def _collective_ends(matched: pl.DataFrame) -> pl.DataFrame:
+def _collective_ends(matched_calls: pl.DataFrame) -> pl.DataFrame:
     """Return, for each trace, the end of each complete collective that synchronizes all ranks.
 
     If a trace contains several ranks, the end is that of the last rank. Collectives that only one trace contains are
     omitted. Nonblocking calls are omitted, because a rank may wait for them long after they are complete.
     """
-    rows = matched.filter(pl.col("kind").is_in(SYNCHRONIZING), pl.col("status") == MATCHED)
+    rows = matched_calls.filter(pl.col("kind").is_in(SYNCHRONIZING), pl.col("status") == MATCHED)
     is_exact = pl.when(pl.col("library") == NCCL).then(pl.col("kernel_id").is_not_null())
     rows = rows.filter(is_exact.otherwise(pl.col("end_ns") == pl.col("call_end_ns"))).drop_nulls("end_ns")
     rows = rows.filter(pl.col("trace_rank").n_unique().over("collective_id") > 1)
@@ -167,18 +167,20 @@ def fit_robust_line(times: Numbers, differences: Numbers) -> tuple[int, float, N
 
 
 def convert_to_common_clock(
-    rows: pl.DataFrame, clocks: pl.DataFrame, columns: Sequence[str], *, rank: str = "rank"
+    rows: pl.DataFrame, clocks: pl.DataFrame, time_columns: Sequence[str], *, rank_column: str = "rank"
 ) -> pl.DataFrame:
     """Convert times of several traces to the common clock.
 
     Args:
         rows: Rows of several traces.
         clocks: The result of ``align_clocks``.
-        columns: The columns with times. Times of traces that cannot be aligned become null.
-        rank: The column with the rank of the trace.
+        time_columns: The columns with times. Times of traces that cannot be aligned become null.
+        rank_column: The column with the rank of the trace.
     """
-    facts = clocks.select(pl.col("rank").alias(rank), _offset="offset_ns", _drift=pl.col("drift_ppm") / 1e6)
-    joined = rows.join(facts, on=rank, how="left", maintain_order="left")
-    drifts = [pl.when(pl.col("_drift") == 0).then(0).otherwise((pl.col(c) * pl.col("_drift")).round()) for c in columns]
-    times = [pl.col(c) + pl.col("_offset") + d.cast(pl.Int64) for c, d in zip(columns, drifts, strict=True)]
+    facts = clocks.select(pl.col("rank").alias(rank_column), _offset="offset_ns", _drift=pl.col("drift_ppm") / 1e6)
+    joined = rows.join(facts, on=rank_column, how="left", maintain_order="left")
+    drifts = [
+        pl.when(pl.col("_drift") == 0).then(0).otherwise((pl.col(c) * pl.col("_drift")).round()) for c in time_columns
+    ]
+    times = [pl.col(c) + pl.col("_offset") + d.cast(pl.Int64) for c, d in zip(time_columns, drifts, strict=True)]
     return joined.with_columns(times).drop("_offset", "_drift")

@@ -51,7 +51,7 @@ _THREAD = ("process_id", "thread_id")
 _ITERATION = ("process_id", "iteration")
 
 
-def rank_iterations(frames: Frames) -> tuple[pl.DataFrame, pl.DataFrame]:
+def read_iterations_and_phases(frames: Frames) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the iterations of the processes of one trace, and the times of their phases.
 
     Args:
@@ -93,7 +93,7 @@ def _ranges_in_iterations(frames: Frames, iterations: pl.DataFrame) -> pl.DataFr
     is_library = pl.col("domain").cast(pl.String).is_in([NCCL, MPI]).fill_null(value=False)
     is_range = (pl.col("kind").cast(pl.String) == "push_pop") & ~is_library
     ranges = frames("nvtx_ranges").filter(is_range).select(columns).collect().drop_nulls(["process_id", "end_ns"])
-    ranges = rows_in_iterations(ranges, iterations, by="process_id")
+    ranges = rows_in_iterations(ranges, iterations, key_column="process_id")
     ranges = ranges.filter(pl.col("end_ns") <= pl.col("_end"))
     outermost = pl.col("depth") == pl.col("depth").min().over(*_ITERATION, "thread_id")
     open_for = (pl.col("end_ns") - pl.col("start_ns")).filter(outermost).sum().over(_THREAD)
@@ -116,14 +116,14 @@ def _ranges_in_iterations(frames: Frames, iterations: pl.DataFrame) -> pl.DataFr
     return pl.concat([whole, phases])
 
 
-def rows_in_iterations(rows: pl.DataFrame, iterations: pl.DataFrame, *, by: str) -> pl.DataFrame:
+def rows_in_iterations(rows: pl.DataFrame, iterations: pl.DataFrame, *, key_column: str) -> pl.DataFrame:
     """Return the rows that start in an iteration, with ``iteration`` and its bounds ``_start`` and ``_end``.
 
-    Iterations with the same value in the column ``by`` must not overlap.
+    Iterations with the same value in the column ``key_column`` must not overlap.
     """
-    bounds = iterations.select(by, "iteration", _start="start_ns", _end="end_ns").sort("_start")
+    bounds = iterations.select(key_column, "iteration", _start="start_ns", _end="end_ns").sort("_start")
     joined = rows.sort("start_ns").join_asof(
-        bounds, left_on="start_ns", right_on="_start", by=by, strategy="backward", check_sortedness=False
+        bounds, left_on="start_ns", right_on="_start", by=key_column, strategy="backward", check_sortedness=False
     )
     return joined.filter(pl.col("start_ns") < pl.col("_end"))
 

@@ -55,7 +55,7 @@ def match_calls(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.Da
         present, otherwise incomplete), and ``bytes`` (the size of the data as nccl-tests defines it).
     """
     times = pl.col("end_ns") + pl.col("trace_rank").replace_strict(
-        _origin_differences(origins), default=0, return_dtype=pl.Int64
+        _utc_origin_differences(origins), default=0, return_dtype=pl.Int64
     )
     rows = _replace_trace_ranks(calls).with_row_index("row").with_columns(_utc=times, _token=_collective_token_expr())
     rows = _fill_communicator_sizes(
@@ -74,7 +74,7 @@ def match_calls(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.Da
     return _add_match_columns(rows)
 
 
-def _origin_differences(origins: Mapping[int, int | None]) -> dict[int, int]:
+def _utc_origin_differences(origins: Mapping[int, int | None]) -> dict[int, int]:
     """Return, for each rank, its origin minus the first known origin, in ns. It is 0 for an unknown origin."""
     known = [origins[rank] for rank in sorted(origins) if origins[rank] is not None]
     return {rank: 0 if utc is None else utc - (known[0] or 0) for rank, utc in origins.items()}
@@ -118,7 +118,11 @@ def _communicators_of_stream(stream: pl.DataFrame) -> Iterator[tuple[int, str]]:
     while remaining:
         first = min(remaining, key=lambda rank: (-len(remaining[rank][0]), rank))
         reference = remaining.pop(first)
-        others = [r for r, calls in remaining.items() if best_shift(reference, calls, by_stream=True) is not None]
+        others = [
+            r
+            for r, calls in remaining.items()
+            if best_sequence_shift(reference, calls, communicator_is_inferred=True) is not None
+        ]
         groups.append(sorted([first, *others]))
         remaining = {rank: calls for rank, calls in remaining.items() if rank not in others}
     name = stream["communicator"][0]
@@ -180,16 +184,22 @@ def _collective_token_expr() -> pl.Expr:
 
 
 def _channel_shifts(channel: pl.DataFrame) -> Iterator[tuple[str, int, int | None]]:
-    """Yield, for each side of a channel, the channel, the side, and the number to add to the positions of its calls.
+    """Yield by how many positions the calls of each side of a channel are shifted, so that the n-th calls match.
 
-    The side with the most calls is not shifted.
+    A channel is a communicator, whose sides are its ranks, or the messages from one rank to another. The side with the
+    most calls is not shifted.
+
+    Yields:
+        The channel, the side, and the number to add to the positions of its calls, or None if no shift is possible.
     """
     sides = channel.partition_by("side", as_dict=True, maintain_order=True)
     name = channel[_CHANNEL][0]
     first = min(sides, key=lambda side: (-sides[side].height, side))
     reference, is_exact = _tokens_and_times(sides[first]), bool(channel["kernel_id"].is_not_null().all())
     for side, rows in sides.items():
-        shift = 0 if side == first else best_shift(reference, _tokens_and_times(rows), is_exact=is_exact)
+        shift = (
+            0 if side == first else best_sequence_shift(reference, _tokens_and_times(rows), times_are_exact=is_exact)
+        )
         yield name, side[0], shift
 
 
@@ -198,12 +208,12 @@ def _tokens_and_times(rows: pl.DataFrame) -> tuple[Numbers, Numbers]:
     return rows["_token"].to_numpy(), rows["_utc"].fill_null(0).to_numpy()
 
 
-def best_shift(
+def best_sequence_shift(
     reference: tuple[Numbers, Numbers],
     other: tuple[Numbers, Numbers],
     *,
-    by_stream: bool = False,
-    is_exact: bool = True,
+    communicator_is_inferred: bool = False,
+    times_are_exact: bool = True,
 ) -> int | None:
     """Return the shift that aligns the calls of one rank with the calls of another rank.
 
@@ -211,30 +221,37 @@ def best_shift(
         reference: The tokens and end times of the calls of the rank with more calls. Calls with different tokens
             cannot match.
         other: The tokens and end times of the calls of the other rank.
-        by_stream: Whether the communicator is only inferred from the stream, so that the times have to confirm it.
-        is_exact: Whether the times are times of kernels. CPU times are too inexact to shift equally many calls.
+        communicator_is_inferred: Whether the communicator is only inferred from the stream, so that the times have to
+            confirm it.
+        times_are_exact: Whether the times are times of kernels. CPU times are too inexact to shift equally many calls.
 
     Returns:
         The number to add to the positions of the other rank's calls, or None if the times contradict each other.
     """
     n, m = len(reference[0]), len(other[0])
     unshifted = _end_differences(reference, other, 0) if n == m else None
-    if unshifted is None or (is_exact and unshifted[0] > SIMULTANEOUS_NS):
-        distance = _NEAR_BY_STREAM if by_stream else _NEAR
+    if unshifted is None or (times_are_exact and unshifted[0] > SIMULTANEOUS_NS):
+        distance = _NEAR_BY_STREAM if communicator_is_inferred else _NEAR
         near = int(np.searchsorted(reference[1], other[1][0]))
         tried = sorted({shift + d for shift in (0, n - m, near) for d in range(-distance, distance + 1)})
         rated = {shift: d for shift in tried if (d := _end_differences(reference, other, shift)) is not None}
         least = min((variation for variation, _ in rated.values()), default=0.0)
         if rated and (unshifted is None or _BETTER * least < unshifted[0]):
             similar = [s for s, (variation, _) in rated.items() if variation <= max(2 * least, SIMULTANEOUS_NS)]
-            return _confirmed_shift(min(similar, key=lambda s: (rated[s][1], abs(s))), least, by_stream=by_stream)
-    return _confirmed_shift(0, None if unshifted is None else unshifted[0], by_stream=by_stream)
+            return _confirmed_shift(
+                min(similar, key=lambda s: (rated[s][1], abs(s))),
+                least,
+                communicator_is_inferred=communicator_is_inferred,
+            )
+    return _confirmed_shift(
+        0, None if unshifted is None else unshifted[0], communicator_is_inferred=communicator_is_inferred
+    )
 
 
-def _confirmed_shift(shift: int, variation: float | None, *, by_stream: bool) -> int | None:
+def _confirmed_shift(shift: int, variation: float | None, *, communicator_is_inferred: bool) -> int | None:
     """Return a shift, or None if the communicator is inferred from a stream and the times do not confirm the shift."""
     contradicts = variation is None or variation > MAX_STREAM_VARIATION_NS
-    return None if by_stream and contradicts else shift
+    return None if communicator_is_inferred and contradicts else shift
 
 
 def _end_differences(

@@ -32,11 +32,11 @@ _SUMMED = ("wait_ns", "transfer_ns", "hidden_ns", "exposed_ns")
 _GROUP = ("library", "kind", "communicator", "rank_count", "bytes")
 
 
-def rank_operations(matched: pl.DataFrame) -> pl.DataFrame:
+def operation_times_by_rank(matched_calls: pl.DataFrame) -> pl.DataFrame:
     """Return the times for which each rank waits and transfers data in each operation.
 
     Args:
-        matched: The result of ``match_calls``, with times on the common clock.
+        matched_calls: The result of ``match_calls``, with times on the common clock.
 
     Returns:
         One row per operation and rank, for operations whose members and times are all known: ``operation_id``,
@@ -47,7 +47,7 @@ def rank_operations(matched: pl.DataFrame) -> pl.DataFrame:
         ``wait_ns``, ``transfer_ns``, ``hidden_ns`` (the time of the kernel in which other kernels ran on the same GPU)
         and ``exposed_ns`` (the remaining time of the kernel). The last two are null without a kernel.
     """
-    calls = _add_operation_ids(matched.filter(pl.col("kind") != "unknown"))
+    calls = _add_operation_ids(matched_calls.filter(pl.col("kind") != "unknown"))
     is_known = ((pl.col("status") == MATCHED) & pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null()).all()
     calls = calls.filter(is_known.over("operation_id"))
     is_message = pl.col("kind").is_in(MESSAGES)
@@ -108,11 +108,11 @@ def _add_operation_ids(calls: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(operation_id=pl.Series(labels)[calls["collective_id"]]).drop("_kernel")
 
 
-def aggregate_operations(ranks: pl.DataFrame) -> pl.DataFrame:
+def aggregate_operations(operation_times: pl.DataFrame) -> pl.DataFrame:
     """Return the duration and bandwidth of each operation.
 
     Args:
-        ranks: The result of ``rank_operations``.
+        operation_times: The result of ``operation_times_by_rank``.
 
     Returns:
         One row per operation, in order of start: ``operation_id``, ``library``, ``kind``, ``communicator``,
@@ -121,7 +121,7 @@ def aggregate_operations(ranks: pl.DataFrame) -> pl.DataFrame:
         ``transfer_ns``, ``hidden_ns``, ``exposed_ns`` (sums over ranks), ``algorithm_gb_per_s`` and ``bus_gb_per_s``.
         Bandwidths are null for operations without a size and for those that take no time.
     """
-    rows = ranks.group_by(_OPERATION, maintain_order=True).agg(
+    rows = operation_times.group_by(_OPERATION, maintain_order=True).agg(
         *_sum_times_exprs(),
         *[pl.col(c).first() for c in ("rank_count", "call_count", "bytes")],
         pl.col("start_ns").min(),
@@ -178,11 +178,13 @@ def summarize_operations(rows: pl.DataFrame) -> pl.DataFrame:
     return groups.select(*ordered, *_SUMMED).sort("time_ns", descending=True, maintain_order=True)
 
 
-def summarize_arrivals(ranks: pl.DataFrame, by: Sequence[str] = ("library", "kind", "communicator")) -> pl.DataFrame:
+def summarize_arrivals(
+    operation_times: pl.DataFrame, by: Sequence[str] = ("library", "kind", "communicator")
+) -> pl.DataFrame:
     """Return statistics of the delays with which each rank starts its operations.
 
     Args:
-        ranks: The result of ``rank_operations``.
+        operation_times: The result of ``operation_times_by_rank``.
         by: Columns to group by in addition to the rank.
 
     Returns:
@@ -192,7 +194,7 @@ def summarize_arrivals(ranks: pl.DataFrame, by: Sequence[str] = ("library", "kin
         ``wait_ns``, ``transfer_ns``, ``hidden_ns`` and ``exposed_ns`` (sums).
     """
     arrival = pl.col("arrival_ns")
-    groups = ranks.group_by(*by, "rank").agg(
+    groups = operation_times.group_by(*by, "rank").agg(
         *_sum_times_exprs(),
         count=pl.len().cast(pl.Int64),
         last_count=pl.col("is_last").sum().cast(pl.Int64),

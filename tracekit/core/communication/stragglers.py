@@ -26,16 +26,16 @@ _NORMAL = 1.4826
 _PHASE = ("iteration", "path")
 
 
-def iteration_shifts(iterations: pl.DataFrame, ranks: pl.DataFrame) -> dict[int, int]:
+def iteration_shifts(iterations: pl.DataFrame, operation_times: pl.DataFrame) -> dict[int, int]:
     """Return, for each rank, the number to add to its iteration numbers so that they agree across ranks.
 
     Captures may begin in different iterations. Iterations of two ranks correspond if they contain the same operations.
 
     Args:
         iterations: ``rank``, ``iteration``, ``start_ns``, ``end_ns`` on the common clock.
-        ranks: The result of ``rank_operations``.
+        operation_times: The result of ``operation_times_by_rank``.
     """
-    numbered = operations_in_iterations(iterations, ranks).select("operation_id", "rank", "iteration")
+    numbered = operations_in_iterations(iterations, operation_times).select("operation_id", "rank", "iteration")
     order = iterations["rank"].unique().sort().to_list()
     shifts = dict.fromkeys(order, 0)
     if order:
@@ -46,19 +46,21 @@ def iteration_shifts(iterations: pl.DataFrame, ranks: pl.DataFrame) -> dict[int,
     return shifts
 
 
-def operations_in_iterations(iterations: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
+def operations_in_iterations(iterations: pl.DataFrame, operation_times: pl.DataFrame) -> pl.DataFrame:
     """Return the operations that each rank started during an iteration, with the number of the iteration.
 
     Args:
         iterations: ``rank``, ``iteration``, ``start_ns``, ``end_ns`` on the common clock.
-        ranks: The result of ``rank_operations``.
+        operation_times: The result of ``operation_times_by_rank``.
 
     Returns:
         One row per operation and rank: ``operation_id``, ``rank``, ``delay_ns``, ``wait_ns``, ``start_ns`` (start of
         the call), and the columns that ``rows_in_iterations`` adds.
     """
-    calls = ranks.select("operation_id", "rank", "delay_ns", "wait_ns", start_ns="call_start_ns").drop_nulls("start_ns")
-    return rows_in_iterations(calls, iterations, by="rank")
+    calls = operation_times.select("operation_id", "rank", "delay_ns", "wait_ns", start_ns="call_start_ns").drop_nulls(
+        "start_ns"
+    )
+    return rows_in_iterations(calls, iterations, key_column="rank")
 
 
 def lost_times(phases: pl.DataFrame) -> pl.DataFrame:
@@ -105,14 +107,14 @@ def _median_of_other_ranks(rows: pl.DataFrame, column: str) -> pl.Series:
     )
 
 
-def find_stragglers(iterations: pl.DataFrame, phases: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
+def find_stragglers(iterations: pl.DataFrame, phases: pl.DataFrame, operation_times: pl.DataFrame) -> pl.DataFrame:
     """Return the straggler of each iteration that has one.
 
     Args:
         iterations: ``rank``, ``iteration``, ``start_ns``, ``end_ns`` on the common clock.
         phases: ``rank``, ``iteration``, ``path``, ``cpu_ns``, ``gpu_ns``.
-        ranks: The result of ``rank_operations``. In iterations without operations, it is unknown whether other ranks
-            waited, so only the lost time is considered.
+        operation_times: The result of ``operation_times_by_rank``. In iterations without operations, it is unknown
+            whether other ranks waited, so only the lost time is considered.
 
     Returns:
         One row per iteration with a straggler: ``iteration``, ``straggler`` (its rank), ``phase`` (the path),
@@ -121,10 +123,14 @@ def find_stragglers(iterations: pl.DataFrame, phases: pl.DataFrame, ranks: pl.Da
     """
     typical = iterations.select((pl.col("end_ns") - pl.col("start_ns")).median()).item() or 0
     lost = pl.max_horizontal("cpu_lost_ns", "gpu_lost_ns")
-    rows = lost_times(phases).with_columns(lost_ns=lost, lost_on=_lost_on_expr()).drop_nulls("lost_ns")
+    rows = lost_times(phases).with_columns(lost_ns=lost, lost_on=_lost_on_cpu_or_gpu_expr()).drop_nulls("lost_ns")
     of = ["rank", "path"]
     deviation = (pl.col("lost_ns") - pl.col("lost_ns").median().over(of)).abs().median().over(of) * _NORMAL
-    delays = operations_in_iterations(iterations, ranks).group_by("rank", "iteration").agg(pl.col("delay_ns").sum())
+    delays = (
+        operations_in_iterations(iterations, operation_times)
+        .group_by("rank", "iteration")
+        .agg(pl.col("delay_ns").sum())
+    )
     rows = rows.with_columns(_deviation=deviation).join(
         delays, on=["rank", "iteration"], how="left", maintain_order="left"
     )
@@ -146,18 +152,18 @@ def find_stragglers(iterations: pl.DataFrame, phases: pl.DataFrame, ranks: pl.Da
     )
 
 
-def _lost_on_expr() -> pl.Expr:
+def _lost_on_cpu_or_gpu_expr() -> pl.Expr:
     """Return an expression for where a rank lost more time in a phase: "CPU" or "GPU"."""
     return pl.when(pl.col("gpu_lost_ns") > pl.col("cpu_lost_ns")).then(pl.lit("GPU")).otherwise(pl.lit("CPU"))
 
 
-def iteration_spread(iterations: pl.DataFrame, phases: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
+def iteration_spread(iterations: pl.DataFrame, phases: pl.DataFrame, operation_times: pl.DataFrame) -> pl.DataFrame:
     """Return the differences between the ranks in each iteration, and the straggler.
 
     Args:
         iterations: ``rank``, ``iteration``, ``start_ns``, ``end_ns`` on the common clock.
         phases: ``rank``, ``iteration``, ``path``, ``cpu_ns``, ``gpu_ns``.
-        ranks: The result of ``rank_operations``.
+        operation_times: The result of ``operation_times_by_rank``.
 
     Returns:
         One row per iteration: ``iteration``, ``rank_count``, ``start_ns`` (of the first rank), ``end_ns`` (of the last
@@ -167,7 +173,7 @@ def iteration_spread(iterations: pl.DataFrame, phases: pl.DataFrame, ranks: pl.D
         which are null in iterations without a straggler.
     """
     duration = pl.col("end_ns") - pl.col("start_ns")
-    waits = operations_in_iterations(iterations, ranks).group_by("iteration").agg(pl.col("wait_ns").sum())
+    waits = operations_in_iterations(iterations, operation_times).group_by("iteration").agg(pl.col("wait_ns").sum())
     rows = (
         iterations.with_columns(_duration=duration).sort("iteration", "rank").group_by("iteration", maintain_order=True)
     )
@@ -184,7 +190,7 @@ def iteration_spread(iterations: pl.DataFrame, phases: pl.DataFrame, ranks: pl.D
         slowest_rank=pl.col("rank").get(length.arg_max()),
     )
     spread = spread.join(waits, on="iteration", how="left", maintain_order="left")
-    stragglers = find_stragglers(iterations, phases, ranks)
+    stragglers = find_stragglers(iterations, phases, operation_times)
     return spread.join(stragglers, on="iteration", how="left", maintain_order="left")
 
 

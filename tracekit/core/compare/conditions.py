@@ -105,7 +105,7 @@ class Condition:
     is_relative: bool
 
     @property
-    def kinds(self) -> tuple[str, ...]:
+    def required_kinds(self) -> tuple[str, ...]:
         """The kinds of rows, such as kernels, that have to be compared to evaluate the condition."""
         return (self.metric,) if self.pattern is not None else METRICS[self.metric].kinds if self._is_metric else ()
 
@@ -113,7 +113,7 @@ class Condition:
     def _is_metric(self) -> bool:
         return self.metric in METRICS
 
-    def value(self, diff: Diff) -> Number:
+    def observed_value(self, diff: Diff) -> Number:
         """Return the number to compare with the limit, which is a change or a number of rows.
 
         Raises:
@@ -128,13 +128,13 @@ class Condition:
             return change
         return change * 100 / before if before else math.copysign(math.inf, change) if change else Fraction(0)
 
-    def holds(self, diff: Diff) -> bool:
+    def is_met_by(self, diff: Diff) -> bool:
         """Return whether the differences between two sides satisfy the condition.
 
         Raises:
             MissingTableError: A side has no data for the metric.
         """
-        return _COMPARISONS[self.comparison](self.value(diff), self.limit)
+        return _COMPARISONS[self.comparison](self.observed_value(diff), self.limit)
 
     def _side_value(self, side: Summary, name: str, per_iteration: bool) -> Fraction:  # noqa: FBT001
         """Return the value of the metric of one side, per iteration if the numbers of iterations differ."""

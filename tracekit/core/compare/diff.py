@@ -176,9 +176,14 @@ def _changes_of_kind(a: Summary, b: Summary, kind: str, *, per_iteration: bool) 
 
 
 def _totals_by_name(side: Summary, kind: str) -> pl.DataFrame:
-    """Return the totals of one kind by name, and ``iteration_ns``, the time per iteration."""
+    """Return the count, bytes and time of the events of one kind by name.
+
+    Returns:
+        One row per name: ``name``, ``count``, ``bytes``, ``time_ns`` and ``iteration_ns`` (time per iteration, without
+        events outside of all iterations).
+    """
     inside = pl.col("time_ns").filter(pl.col("unit").is_not_null()).sum()
-    totals = side.rows(kind).group_by("name").agg(pl.col("count", "bytes", "time_ns").sum(), inside=inside)
+    totals = side.samples_of_kind(kind).group_by("name").agg(pl.col("count", "bytes", "time_ns").sum(), inside=inside)
     return totals.with_columns(iteration_ns=pl.col("inside") / max(side.iterations, 1)).drop("inside")
 
 
@@ -188,7 +193,10 @@ def _have_enough_iterations(a: Summary, b: Summary, alpha: float) -> bool:
 
 
 def _number_of_tests(a: Summary, b: Summary) -> int:
-    """Return the number of statistical tests: two if iterations can also be compared in pairs, otherwise one."""
+    """Return the number of statistical tests by which p-values are multiplied (Bonferroni correction).
+
+    It is two if the iterations of both sides can also be compared in pairs, otherwise one.
+    """
     return 2 if a.units == b.units else 1
 
 
@@ -212,7 +220,7 @@ def _add_evidence(
         start += _QUANTITIES * rows.height
         least = KINDS[kind].min_percent if min_percent is None else min_percent
         ratios = _log_ratios(*quantities[kind]).reshape(_QUANTITIES, -1)
-        tested[kind] = _add_test_results(rows, p, ratios, alpha, np.log1p(_min_percents(kind, rows, least) / 100))
+        tested[kind] = _add_test_results(rows, p, ratios, alpha, np.log1p(_min_percent_by_row(kind, rows, least) / 100))
     return tested
 
 
@@ -224,7 +232,7 @@ def _mark_as_untested(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _min_percents(kind: str, rows: pl.DataFrame, min_percent: float) -> Matrix:
+def _min_percent_by_row(kind: str, rows: pl.DataFrame, min_percent: float) -> Matrix:
     """Return, for each row, the smallest increase in per cent that is marked as ``is_significant``.
 
     In an iteration, the busy time of the GPU is almost the same in all runs of a program, but the remaining time is
@@ -283,6 +291,8 @@ def _add_test_results(
 def _tested_quantities(side: Summary, kind: str, names: pl.Series) -> Matrix:
     """Return the quantities to test: time per iteration, time per event, number of events, and longest event.
 
+    They are computed for each *unit*, which consists of one or more consecutive iterations.
+
     If durations have an upper bound, the longest duration varies less than the mean duration. Smaller changes of such
     events are then significant.
 
@@ -291,7 +301,7 @@ def _tested_quantities(side: Summary, kind: str, names: pl.Series) -> Matrix:
         name has no events in a unit. The longest event is also NaN for all kinds except kernels.
     """
     units = len(side.units)
-    rows = side.rows(kind).drop_nulls("unit")
+    rows = side.samples_of_kind(kind).drop_nulls("unit")
     column = pl.DataFrame({"name": names, "column": pl.int_range(len(names), eager=True)})
     cells = rows.join(column, on="name", how="inner", nulls_equal=True)
     at = cells["unit"].to_numpy(), cells["column"].to_numpy()

@@ -8,8 +8,9 @@ division. It therefore accounts for the number of quantities, and for the correl
 times make the test robust against outliers such as the first iteration.
 
 If both sides have equally many iterations, the iterations with the same number are also compared in pairs, because
-they often have the same work, such as batches of different sizes. The statistic is then the sum of signed ranks, and
-the sides of any pair may be exchanged. This finds small changes of work that varies much from iteration to iteration.
+they often have the same work, such as batches of different sizes. The statistic is then that of the Wilcoxon
+signed-rank test, and the sides of any pair may be exchanged. This finds small changes of work that varies much from
+iteration to iteration.
 
 All divisions are examined if there are fewer than ``MAX_DIVISIONS``. Otherwise this many random divisions are drawn
 with a fixed seed, so that equal inputs have equal results.
@@ -146,22 +147,22 @@ def _standard_deviations(ranks: Matrix, a: int, b: int) -> Matrix:
     return np.where(variance > 0, np.sqrt(variance), np.inf)
 
 
-def _largest_statistics(ranks: Matrix, size: int) -> Matrix:
+def _largest_statistics(ranks: Matrix, second_side_size: int) -> Matrix:
     """Return, for each division of the iterations into two sides, the largest absolute rank sum of all columns.
 
     Args:
         ranks: The centered ranks of the iterations of both sides, divided by the standard deviation of their column.
-        size: Number of iterations of the second side.
+        second_side_size: Number of iterations of the second side.
     """
     narrow = ranks.astype(np.float32)
     rows = len(ranks)
-    if math.comb(rows, size) < MAX_DIVISIONS:
-        members = np.array(list(itertools.combinations(range(rows), size)))
+    if math.comb(rows, second_side_size) < MAX_DIVISIONS:
+        members = np.array(list(itertools.combinations(range(rows), second_side_size)))
         batches = np.array_split(members, math.ceil(len(members) / _BATCH))
     else:
         generator = np.random.default_rng(SEED)
         batches = [
-            np.argsort(generator.random((count, rows)), axis=1)[:, :size]
+            np.argsort(generator.random((count, rows)), axis=1)[:, :second_side_size]
             for count in np.diff(np.append(np.arange(0, MAX_DIVISIONS, _BATCH), MAX_DIVISIONS))
         ]
     return np.concatenate([np.abs(_membership_matrix(batch, rows) @ narrow).max(axis=1) for batch in batches])

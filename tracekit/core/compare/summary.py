@@ -67,7 +67,7 @@ class Source:
         """The iterations of the trace."""
         return self.rollup.iterations
 
-    def name_expr(self, column: str, rules: str) -> pl.Expr:
+    def normalized_name_expr(self, column: str, rules: str) -> pl.Expr:
         """Return an expression for the normalized names in a Categorical column."""
         return normalize_categorical_expr(pl.col(column), "exact" if self.exact_names else rules)
 
@@ -138,7 +138,7 @@ class Summary:
         """Number of iterations."""
         return sum(self.units)
 
-    def rows(self, kind: str) -> pl.DataFrame:
+    def samples_of_kind(self, kind: str) -> pl.DataFrame:
         """Return the samples of one kind."""
         return self.samples.filter(pl.col("kind") == kind).drop("kind")
 
@@ -211,7 +211,7 @@ def _used_gpus(source: Source) -> list[tuple[str, int]]:
 
 
 def _sum_samples(rows: pl.DataFrame) -> pl.DataFrame:
-    """Sum rows with the same kind, name and unit."""
+    """Sum the samples with the same kind, name and unit, where a unit is one or more consecutive iterations."""
     sizes = pl.when(pl.col("bytes").is_not_null().any()).then(pl.col("bytes").sum())
     totals = (pl.col("count", "time_ns").sum(), sizes, pl.col("max_ns").max())
     summed = rows.group_by("kind", pl.col("name").cast(pl.String), "unit").agg(totals)
@@ -240,7 +240,10 @@ def _sum_by_name_and_iteration(
 
 def _kernel_samples(source: Source) -> pl.DataFrame:
     """Return the count and time of kernels by name, and of all CUDA graphs that were recorded as a whole."""
-    names = {"kernels": source.name_expr("name", "kernel"), "graph_launches": pl.lit("(CUDA graph)", pl.Categorical)}
+    names = {
+        "kernels": source.normalized_name_expr("name", "kernel"),
+        "graph_launches": pl.lit("(CUDA graph)", pl.Categorical),
+    }
     longest = _DURATION.max().alias("max_ns")
     rows = [
         _sum_by_name_and_iteration(
@@ -255,7 +258,7 @@ def _op_samples(source: Source) -> pl.DataFrame:
     """Return the count and GPU time of ops by name and direction."""
     ops = source.frames("ops").select(pl.col("op_id").cast(pl.Categorical), pl.col("direction").cast(pl.String))
     rows = source.frames("op_instances").join(ops, on="op_id", how="left")
-    by_op = rows.select("direction", "iteration", "gpu_time_ns", name=source.name_expr("op_name", "range"))
+    by_op = rows.select("direction", "iteration", "gpu_time_ns", name=source.normalized_name_expr("op_name", "range"))
     grouped = by_op.group_by("name", "direction", "iteration").agg(_COUNT, time_ns=pl.col("gpu_time_ns").sum())
     return _append_directions(grouped.collect())
 
@@ -292,14 +295,16 @@ def _projected_range_samples(source: Source) -> pl.DataFrame:
 
 
 def _ranges_with_paths(source: Source) -> pl.LazyFrame:
-    path = pl.coalesce(source.name_expr("path", "range"), source.name_expr("name", "range"))
+    path = pl.coalesce(source.normalized_name_expr("path", "range"), source.normalized_name_expr("name", "range"))
     ranges = source.frames("nvtx_ranges").filter(pl.col("end_ns").is_not_null())
     return ranges.select("process_id", "start_ns", "end_ns", "gpu_time_ns", name=path)
 
 
 def _api_call_samples(source: Source) -> pl.DataFrame:
     """Return the count and duration of API calls by name."""
-    calls = source.frames("api_calls").select("process_id", "start_ns", "end_ns", name=source.name_expr("name", "call"))
+    calls = source.frames("api_calls").select(
+        "process_id", "start_ns", "end_ns", name=source.normalized_name_expr("name", "call")
+    )
     return _sum_by_name_and_iteration(_add_end_iterations(source, calls))
 
 
@@ -317,7 +322,7 @@ def _copy_samples(source: Source) -> pl.DataFrame:
 
 def _idle_time_samples(source: Source) -> pl.DataFrame:
     """Return the idle time of GPUs by cause."""
-    idle_times = idle.divide_idle_times(source.frames, idle.idle_times(source.frames))
+    idle_times = idle.divide_idle_times_by_cause(source.frames, idle.idle_times(source.frames))
     return _sum_by_name_and_iteration(
         _add_end_iterations(source, idle_times.lazy().select("process_id", "start_ns", "end_ns", name="cause"))
     )

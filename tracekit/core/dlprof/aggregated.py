@@ -25,7 +25,10 @@ _KERNEL_COUNTS = {
 
 
 class AggregatedTables(RecordedTables):
-    """The tables that depend on the aggregated iterations. Each table is an attribute with its name."""
+    """The tables of a DLProf database. Those that depend on the aggregated iterations are defined here.
+
+    Each table is an attribute with its name.
+    """
 
     @property
     def aggregations(self) -> pl.DataFrame:
@@ -52,7 +55,7 @@ class AggregatedTables(RecordedTables):
 
     @property
     def iteration_list(self) -> pl.DataFrame:
-        """One row per iteration of the capture."""
+        """One row per iteration of the capture, with its number, start and end."""
         return self.rollup.iterations.frame.select(
             aggr_id=1, iter_value="iteration", start_time="start_ns", stop_time="end_ns"
         )
@@ -205,7 +208,7 @@ class AggregatedTables(RecordedTables):
 
     @property
     def op_type_metrics(self) -> pl.DataFrame:
-        """One row per op type that has instances."""
+        """One row per op type that has instances: its numbers of ops and instances, and the id of its metrics."""
         preceding = 2 * self._ops_by_id.height + self._groups.height
         return self._op_types.select(
             _AGGREGATION_IDS,

@@ -44,7 +44,7 @@ class DatabaseFrames:
 
     @functools.cached_property
     def strings(self) -> StringDictionary:
-        """The distinct strings and their ids."""
+        """The dictionary of the database: the distinct strings of all tables, with ids."""
         key, ops = pl.Series([self.rollup.iterations.key]), self._ops_by_id
         names = ops.select(pl.concat_list(pl.col("op_id"), pl.col("op_name").cast(pl.String)).alias("string"))
         last = [key, self._groups["path"], names.explode("string")["string"]]
@@ -52,7 +52,7 @@ class DatabaseFrames:
 
     @functools.cached_property
     def metrics(self) -> MetricTable:
-        """The distinct metrics and their ids."""
+        """The rows of the table ``metric``: the distinct metrics of ops, groups, kernels and op types, with ids."""
         op_metrics = (*METRICS, *_KERNEL_METRICS)
         uses = [(self._ops_by_id, op_metrics), (self._groups, METRICS), (self._kernel_summaries, _KERNEL_METRICS)]
         return MetricTable.build([*uses, (self._op_types, METRICS)])

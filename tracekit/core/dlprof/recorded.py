@@ -50,11 +50,14 @@ _DEVICE_AND_THREAD = {"device_id": pl.col("device_id"), **_THREAD}
 
 
 class RecordedTables(DatabaseFrames):
-    """The tables that do not depend on the aggregated iterations. Each table is an attribute with its name."""
+    """The tables of a DLProf database that do not depend on the aggregated iterations.
+
+    Each table is an attribute with its name.
+    """
 
     @functools.cached_property
     def dictionary(self) -> pl.DataFrame:
-        """The distinct strings, in the order of their ids."""
+        """The table of the distinct strings of the database, in the order of their ids."""
         return self.strings.strings.to_frame("string")
 
     @property

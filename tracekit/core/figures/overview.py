@@ -68,7 +68,7 @@ def time_breakdown(rollup: Rollup) -> pl.DataFrame:
     return pl.DataFrame(columns, schema={"part": pl.String, "time_ns": pl.Int64, "percent": pl.Float64})
 
 
-def kernel_time(rollup: Rollup) -> pl.DataFrame:
+def activity_times_by_kind(rollup: Rollup) -> pl.DataFrame:
     """Return the summed durations of GPU activities in the aggregated iterations, by kind.
 
     Returns:

@@ -71,13 +71,13 @@ def _busy_time_before(busy: pl.DataFrame, times: pl.Series) -> pl.Series:
     return rows.select((pl.col("total") - remaining).fill_null(0)).to_series()
 
 
-def sample_extremes(samples: pl.DataFrame, *, by: Sequence[str], value: str, bins: int) -> pl.DataFrame:
+def sample_extremes(samples: pl.DataFrame, *, by: Sequence[str], value_column: str, bins: int) -> pl.DataFrame:
     """Reduce samples to the smallest, the largest and the last sample of each series in each bin of time.
 
     Args:
-        samples: Samples in order of ``timestamp_ns``: the columns ``by``, ``timestamp_ns`` and ``value``.
+        samples: Samples in order of ``timestamp_ns``: the columns ``by``, ``timestamp_ns`` and ``value_column``.
         by: Columns that identify a series.
-        value: Name of the column with the values.
+        value_column: Name of the column with the values.
         bins: Number of bins between the first and the last sample. If there are no more samples than bins, all samples
             are returned.
 
@@ -91,7 +91,9 @@ def sample_extremes(samples: pl.DataFrame, *, by: Sequence[str], value: str, bin
     nth = (pl.col("timestamp_ns") - first) // ((last - first) // bins + 1)
     by_bin = numbered.with_columns(bin=nth).group_by(*by, "bin")
     row = pl.col("row")
-    chosen = by_bin.agg(low=row.get(pl.col(value).arg_min()), high=row.get(pl.col(value).arg_max()), last=row.last())
+    chosen = by_bin.agg(
+        low=row.get(pl.col(value_column).arg_min()), high=row.get(pl.col(value_column).arg_max()), last=row.last()
+    )
     rows = pl.concat([chosen[c] for c in ("low", "high", "last")]).unique().sort()
     return samples[rows]
 
@@ -114,7 +116,7 @@ def memory_changes(frames: Frames, points: int, window: tuple[int | None, int | 
     if window[0] is not None:
         changes = changes.with_columns(pl.col("timestamp_ns").clip(lower_bound=window[0]))
     series = max(changes.select(memory.GROUP).n_unique(), 1)
-    rows = sample_extremes(changes, by=memory.GROUP, value="used_bytes", bins=max(1, points // (3 * series)))
+    rows = sample_extremes(changes, by=memory.GROUP, value_column="used_bytes", bins=max(1, points // (3 * series)))
     return rows.select("timestamp_ns", *memory.GROUP, "used_bytes")
 
 
@@ -145,4 +147,4 @@ def metric_samples(frames: Frames, names: Sequence[str], points: int) -> pl.Data
     samples = metrics.filter(pl.col("metric").is_in(names)).collect().sort("timestamp_ns", maintain_order=True)
     series = ["device_id", "metric"]
     count = max(samples.select(series).n_unique(), 1)
-    return sample_extremes(samples, by=series, value="value", bins=max(1, points // (3 * count)))
+    return sample_extremes(samples, by=series, value_column="value", bins=max(1, points // (3 * count)))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracekit.core.rollup import Rollup
 
 
-def tables(rollup: Rollup) -> dict[str, pl.DataFrame]:
+def build_graph_tables(rollup: Rollup) -> dict[str, pl.DataFrame]:
     """Build the tables of the graph of a roll-up.
 
     Returns:

@@ -53,7 +53,7 @@ def match_ops(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     normalized = named.with_columns(names.normalize_node_names(named["name"])).unique(
         "name", keep="first", maintain_order=True
     )
-    path = names.legal_names(ops["op_name"])
+    path = names.legal_node_names(ops["op_name"])
     rows = ops.select(name=pl.col("op_name").cast(pl.String), node_name=names.op_node_names(ops), path=path)
     rows = rows.with_row_index("row").cast({"row": pl.Int64})
     matches = [rows.clear().select("row", node=pl.lit(0, pl.Int64), scope=pl.lit(""), match=pl.lit(""))]
@@ -91,7 +91,7 @@ def _candidate_matches(
 
 def _node_suffix_matches(rows: pl.DataFrame, normalized: pl.DataFrame) -> pl.DataFrame:
     """Match ops whose path is a suffix of the name of exactly one node."""
-    suffixes = _sub_paths(normalized, "name", suffixes=True).filter(pl.col("sub_path") != pl.col("name"))
+    suffixes = _sub_paths(normalized, "name", from_end=True).filter(pl.col("sub_path") != pl.col("name"))
     unambiguous = suffixes.filter(pl.col("count") >= MIN_PARTS).filter(pl.len().over("sub_path") == 1)
     return rows.select("row", "path").join(unambiguous.select("node", "sub_path"), left_on="path", right_on="sub_path")
 
@@ -110,14 +110,14 @@ def _longest_suffix_matches(rows: pl.DataFrame, candidates: pl.DataFrame) -> pl.
         rows: One row per op, with the column ``path``.
         candidates: Nodes or scopes, with their paths in the column ``sub_path``.
     """
-    suffixes = _sub_paths(rows, "path", suffixes=True).filter(pl.col("count") >= MIN_PARTS)
+    suffixes = _sub_paths(rows, "path", from_end=True).filter(pl.col("count") >= MIN_PARTS)
     matches = suffixes.join(candidates, on="sub_path")
     return matches.sort("row", -pl.col("count")).unique("row", keep="first", maintain_order=True)
 
 
 def _scope_paths(normalized: pl.DataFrame) -> pl.DataFrame:
     """Return the paths of all scopes except those that are also nodes: ``sub_path``, ``node`` (null), ``scope``."""
-    ancestors = _sub_paths(normalized, "name", suffixes=False).filter(pl.col("sub_path") != pl.col("name"))
+    ancestors = _sub_paths(normalized, "name", from_end=False).filter(pl.col("sub_path") != pl.col("name"))
     scopes = ancestors.select("sub_path", node=pl.lit(None, pl.Int64), scope="sub_path").unique("sub_path")
     return scopes.join(normalized.select(sub_path="name"), on="sub_path", how="anti")
 
@@ -128,11 +128,11 @@ def _prefix_matches(rows: pl.DataFrame, normalized: pl.DataFrame, scopes: pl.Dat
     If a node and a scope are equally deep, the node is used.
     """
     nodes = normalized.select(sub_path="name", node="node", scope=pl.lit(None, pl.String))
-    matches = _sub_paths(rows, "path", suffixes=False).join(pl.concat([nodes, scopes]), on="sub_path")
+    matches = _sub_paths(rows, "path", from_end=False).join(pl.concat([nodes, scopes]), on="sub_path")
     return matches.sort("row", -pl.col("count")).unique("row", keep="first", maintain_order=True)
 
 
-def _sub_paths(rows: pl.DataFrame, column: str, *, suffixes: bool) -> pl.DataFrame:
+def _sub_paths(rows: pl.DataFrame, column: str, *, from_end: bool) -> pl.DataFrame:
     """Return the prefixes or suffixes of each path, with up to ``MAX_PARTS`` parts.
 
     Returns:
@@ -142,7 +142,7 @@ def _sub_paths(rows: pl.DataFrame, column: str, *, suffixes: bool) -> pl.DataFra
     parts = rows.with_columns(part=pl.col(column).str.split("/"))
     counts = pl.int_ranges(1, pl.col("part").list.len().clip(upper_bound=MAX_PARTS) + 1)
     pairs = parts.with_columns(count=counts).explode("count")
-    part = pl.col("part").list.tail("count") if suffixes else pl.col("part").list.head("count")
+    part = pl.col("part").list.tail("count") if from_end else pl.col("part").list.head("count")
     # The cast is needed for zero rows, for which polars before 2.1 infers a list of nulls.
     lists = pairs.select(part).to_series().cast(pl.List(pl.String))
     return pairs.with_columns(lists.list.join("/").alias("sub_path")).drop("part")
@@ -163,7 +163,7 @@ def node_columns(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
 
 def _node_columns_of_matches(matched: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     """Return the result of ``node_columns`` for ops that have already been matched by ``match_ops``."""
-    rows = matched.with_columns(pl.col("op_id").cast(pl.String), support=_support_code_expr())
+    rows = matched.with_columns(pl.col("op_id").cast(pl.String), support=_tensor_core_support_code_expr())
     rank = pl.col("match").replace_strict(MATCHES, range(len(MATCHES)), return_dtype=pl.Int64)
     rows = rows.drop_nulls("node").sort(rank, -pl.col("gpu_time_ns"), "op_id")
     by_node = rows.group_by("node", maintain_order=True).agg(
@@ -190,7 +190,7 @@ def _node_columns_of_matches(matched: pl.DataFrame, nodes: pl.DataFrame) -> pl.D
     )
 
 
-def _support_code_expr() -> pl.Expr:
+def _tensor_core_support_code_expr() -> pl.Expr:
     """Return an expression for the number that represents the value of ``tensor_core_support`` in DLProf."""
     return pl.col("tensor_core_support").cast(pl.String).replace_strict(_SUPPORT_CODES, return_dtype=pl.Int8)
 
@@ -234,7 +234,7 @@ def scope_summary(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     terms = pl.concat([by_node, in_scope], how="diagonal").with_columns(pl.exclude("scope").fill_null(0))
     summed = terms.group_by("scope").agg(pl.all().sum())
     ancestors = (
-        _sub_paths(summed, "scope", suffixes=False)
+        _sub_paths(summed, "scope", from_end=False)
         .filter(pl.col("sub_path") != "")
         .with_columns(path=pl.col("sub_path") + "/")
     )

@@ -25,15 +25,15 @@ def op_node_names(ops: pl.DataFrame) -> pl.Series:
     forward = ids.str.strip_suffix(BACKWARD_SUFFIX)
     is_backward = ids.str.ends_with(BACKWARD_SUFFIX) & forward.is_in(ids.implode())
     number = pl.col("id").str.extract(r"_(\d{1,18})(?:_BPROP)?$").cast(pl.Int64)
-    rows = pl.DataFrame({"name": legal_names(ops["op_name"]), "id": ids, "is_backward": is_backward}).with_row_index(
-        "row"
-    )
+    rows = pl.DataFrame(
+        {"name": legal_node_names(ops["op_name"]), "id": ids, "is_backward": is_backward}
+    ).with_row_index("row")
     rows = rows.with_columns(name=pl.col("name") + pl.when("is_backward").then(pl.lit(BACKWARD)).otherwise(pl.lit("")))
     rows = rows.sort(number, "id")
     return rows.with_columns(name=number_duplicates(rows["name"])).sort("row")["name"]
 
 
-def legal_names(names: pl.Series) -> pl.Series:
+def legal_node_names(names: pl.Series) -> pl.Series:
     """Convert each op name to a legal TensorFlow node name.
 
     In each part of a path, a sequence of characters other than letters, digits, ``_``, ``.`` and ``-`` is replaced with
@@ -56,7 +56,7 @@ def normalize_node_names(names: pl.Series) -> pl.Series:
     PyTorch writes the class of a module before its name. The class is removed: ``Net/Conv2d[conv1]`` becomes
     ``Net/conv1``.
     """
-    return legal_names(names.cast(pl.String).str.replace_all(_MODULE, "$1"))
+    return legal_node_names(names.cast(pl.String).str.replace_all(_MODULE, "$1"))
 
 
 def number_duplicates(names: pl.Series) -> pl.Series:

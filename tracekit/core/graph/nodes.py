@@ -48,7 +48,7 @@ def op_nodes(rollup: Rollup) -> pl.DataFrame:
     rows = ops.hstack(first.select("op", "start_ns", "input_shapes", "output_shapes"))
     rows = rows.with_columns(name=names.op_node_names(ops)).sort("start_ns", "op")
     rows = rows.join(_main_devices(rollup), on="op", how="left", maintain_order="left")
-    return rows.with_columns(_output_columns(rows)).drop("start_ns")
+    return rows.with_columns(_output_shape_columns(rows)).drop("start_ns")
 
 
 def node_inputs(rollup: Rollup, nodes: pl.DataFrame) -> pl.DataFrame:
@@ -77,7 +77,7 @@ def _main_devices(rollup: Rollup) -> pl.DataFrame:
     return spent.unique("op", keep="first", maintain_order=True).select("op", "device_id")
 
 
-def _output_columns(rows: pl.DataFrame) -> pl.DataFrame:
+def _output_shape_columns(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the columns ``output_shapes`` (lists) and ``output_bytes``, which is null if the data type is unknown."""
     described = rows.select(pl.col("output_shapes", "data_type").cast(pl.String))
     distinct = described.filter(pl.col("output_shapes").is_not_null()).unique(maintain_order=True)

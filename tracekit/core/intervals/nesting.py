@@ -80,7 +80,7 @@ class NestingIndex:
 
     @property
     def has_crossings(self) -> bool:
-        """Whether any track is not nested."""
+        """Whether two intervals of any track cross, so that they overlap and neither contains the other."""
         return len(self.crossing_tracks) > 0
 
     def innermost(self, points: pl.DataFrame, time: str) -> pl.Series:
@@ -183,7 +183,7 @@ def _last_at_depth(rows_by_depth: pl.Series, depth: pl.Series, before: pl.Series
 
 
 def _non_nested_tracks(frame: pl.DataFrame) -> pl.Series:
-    """Return the numbers of the tracks that are not nested.
+    """Return the numbers of the tracks on which some intervals overlap and neither contains the other.
 
     On a nested track, each interval with a depth above 0 is contained in the last earlier interval whose depth is
     smaller by one.

@@ -58,10 +58,10 @@ def match_kernels(kernels: pl.LazyFrame, launches: pl.LazyFrame) -> pl.DataFrame
     rows = kernels.select(KERNEL_COLUMNS).collect().with_row_index("row")
     if single.height:
         candidates, results = _encode_shapes(rows, single)
-        pairs = _match_in_order(candidates, results)
+        pairs = _match_kernels_in_order(candidates, results)
     else:
         candidates, results = _encode_shapes(rows, named.filter(pl.col("kind").cast(pl.String) == "group"))
-        pairs = _match_groups(candidates, results)
+        pairs = _match_kernels_to_groups(candidates, results)
     pairs = pl.concat([pairs, _match_by_shape(candidates, results, pairs)])
     return rows.select("row").join(pairs, "row", how="left", maintain_order="left").drop("row")
 
@@ -164,7 +164,7 @@ def _add_locations(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataF
     return rows.with_columns(location.alias("location")), launches.with_columns(location.alias("location"))
 
 
-def _match_in_order(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+def _match_kernels_in_order(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Pair kernels and launches one to one: ``row``, ``ncu_launch_id``, ``ncu_match``.
 
     If the shapes of the launches occur as a consecutive sequence among the kernels, the launches are paired with that
@@ -251,7 +251,7 @@ def _sequence_positions(codes: Codes, sequence: Codes) -> Codes:
     return np.flatnonzero(sums[count:] - sums[:-count] == sequence_hash * powers[: len(codes) - count + 1])
 
 
-def _match_groups(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+def _match_kernels_to_groups(kernels: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Match each kernel to the group of launches with the same shape.
 
     In a summary by range, the range paths must be equal as well.
@@ -261,8 +261,8 @@ def _match_groups(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
         (["shape", "path"], launches.filter("ranged")),
         (["shape"], launches.filter(~pl.col("ranged"))),
     ):
-        pairs = rows.join(groups.unique(keys, keep="first", maintain_order=True), keys)
-        rows = rows.join(pairs, "row", how="anti")
+        pairs = kernels.join(groups.unique(keys, keep="first", maintain_order=True), keys)
+        kernels = kernels.join(pairs, "row", how="anti")
         matched.append(
             pairs.select("row", pl.col("launch_id").alias("ncu_launch_id"), pl.lit(GROUP).alias("ncu_match"))
         )

@@ -78,7 +78,7 @@ def launch_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFra
     Raises:
         MissingTableError: No launch has any metric that a roofline uses.
     """
-    rows = _launch_quantities(_disjoint_results(launches.collect(), in_ranges=False), metrics)
+    rows = _launch_roofline_quantities(_disjoint_results(launches.collect(), by_range=False), metrics)
     return derive_limits(rows.rename({"invocations": "launches"}))
 
 
@@ -87,7 +87,9 @@ def kernel_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFra
 
     ``launch_id`` is the id of the first launch with the name.
     """
-    return _sum_groups(_launch_quantities(_disjoint_results(launches.collect(), in_ranges=False), metrics), ["name"])
+    return _sum_groups(
+        _launch_roofline_quantities(_disjoint_results(launches.collect(), by_range=False), metrics), ["name"]
+    )
 
 
 def range_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame, ranges: pl.LazyFrame) -> pl.DataFrame:
@@ -102,7 +104,7 @@ def range_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame, ranges: pl.Laz
         One row per path of push/pop ranges, with the columns of ``launch_roofline`` and the path in ``name``. Launches
         outside all ranges have one row with a null name.
     """
-    rows = _launch_quantities(_disjoint_results(launches.collect(), in_ranges=True), metrics)
+    rows = _launch_roofline_quantities(_disjoint_results(launches.collect(), by_range=True), metrics)
     inside = rows.drop("name").join(
         _enclosing_range_paths(ranges), "launch_id", how="left", maintain_order="left_right"
     )
@@ -133,7 +135,9 @@ def derive_limits(sums: pl.DataFrame) -> pl.DataFrame:
           the other one is missing or not greater than ``NEAR_PEAK``.
     """
     time = pl.when(pl.col("time_ns") > 0).then(pl.col("time_ns"))
-    return sums.with_columns(*_math_exprs(time), *_memory_exprs(time), flop=_total_flop_expr()).with_columns(
+    return sums.with_columns(
+        *_math_share_exprs(time), *_memory_share_exprs(time), flop=_total_flop_expr()
+    ).with_columns(
         sm_throughput_share=pl.col("sm_percent_ns") / time,
         memory_throughput_share=pl.col("memory_percent_ns") / time,
         flop_per_byte=pl.col("flop") / _null_unless_positive_expr("dram_bytes"),
@@ -145,11 +149,11 @@ def derive_limits(sums: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _disjoint_results(launches: pl.DataFrame, *, in_ranges: bool) -> pl.DataFrame:
+def _disjoint_results(launches: pl.DataFrame, *, by_range: bool) -> pl.DataFrame:
     """Return results of which no two describe the same launch.
 
     Single launches are returned if there are any. Otherwise, the groups of the summary by range are returned if
-    ``in_ranges``, and the groups of the summary by kernel if not. If there are no such groups, all results are
+    ``by_range``, and the groups of the summary by kernel if not. If there are no such groups, all results are
     returned.
     """
     group = pl.col("kind").cast(pl.String) == "group"
@@ -157,18 +161,26 @@ def _disjoint_results(launches: pl.DataFrame, *, in_ranges: bool) -> pl.DataFram
     if single.height:
         return single
     in_range = pl.col("range_depth") > 0
-    groups = launches.filter(in_range if in_ranges else ~in_range & pl.col("name").is_not_null())
+    groups = launches.filter(in_range if by_range else ~in_range & pl.col("name").is_not_null())
     return groups if groups.height else launches
 
 
-def _launch_quantities(launches: pl.DataFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
-    """Compute the quantities ``_SUMS`` of each launch from its metrics."""
+def _launch_roofline_quantities(launches: pl.DataFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
+    """Compute the time, counted operations, bytes, busy times and capacities of each launch from its metrics.
+
+    Returns:
+        One row per launch: ``launch_id``, ``name``, ``invocations`` and the columns ``_SUMS``, summed over the
+        invocations.
+
+    Raises:
+        MissingTableError: No launch has any metric that a roofline uses.
+    """
     selected = most_precise_values(metrics.filter(pl.col("metric").cast(pl.String).str.contains(_METRIC_PATTERN)))
     valid = pl.when(pl.col("value").is_finite() & pl.col("value").is_between(0, _MAX_VALUE)).then(pl.col("value"))
     values = pivot_values(selected.with_columns(valid.alias("value")).drop_nulls("value"), "value")
     rows = launches.select("launch_id", "name", "invocations", "duration_ns")
     rows = rows.join(values, "launch_id", how="left", maintain_order="left")
-    rows = _add_quantities(rows)
+    rows = _add_roofline_quantities(rows)
     measured = [c for c in _SUMS if c != "time_ns"]
     if rows.height and rows.select(pl.all_horizontal(pl.col(measured).is_null().all())).item():
         raise MissingTableError(f"{rows.height:,} launches have none of the metrics that a roofline needs", hint=HINT)
@@ -176,8 +188,15 @@ def _launch_quantities(launches: pl.DataFrame, metrics: pl.LazyFrame) -> pl.Data
     return rows.select("launch_id", "name", "invocations", *(pl.col(c) * count for c in _SUMS))
 
 
-def _add_quantities(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add the quantities of one execution of each launch, computed from the columns of its metrics."""
+def _add_roofline_quantities(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add the time, counted operations, bytes, busy times and capacities of one execution of each launch.
+
+    Args:
+        rows: One row per launch, with one column per metric.
+
+    Returns:
+        The rows with the columns ``_SUMS`` and some intermediate columns.
+    """
     metrics = _MetricColumns(rows.columns)
     rows = rows.with_columns(
         time_ns=pl.coalesce(metrics[_TIME], pl.col("duration_ns").cast(pl.Float64)),
@@ -343,7 +362,7 @@ def _math_capacity_expr() -> pl.Expr:
     return pl.coalesce(_value_of_busiest_pipe_expr(busy, capacity), "fp32_capacity").alias("math_capacity")
 
 
-def _math_exprs(time: pl.Expr) -> Iterator[pl.Expr]:
+def _math_share_exprs(time: pl.Expr) -> Iterator[pl.Expr]:
     """Yield expressions for ``math_share``, ``pipe`` and ``math_from``.
 
     They are derived from the busiest pipe or, if the busiest pipe is unknown, from the throughput of the SM.
@@ -358,7 +377,7 @@ def _math_exprs(time: pl.Expr) -> Iterator[pl.Expr]:
     yield pl.when(counted).then(pipe_list).otherwise(throughput).alias("math_from")
 
 
-def _memory_exprs(time: pl.Expr) -> Iterator[pl.Expr]:
+def _memory_share_exprs(time: pl.Expr) -> Iterator[pl.Expr]:
     """Yield expressions for ``memory_share`` and ``memory_from``.
 
     They are derived from DRAM bytes or, if these are unknown, from the throughput of DRAM or of all memory.

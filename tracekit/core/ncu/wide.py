@@ -29,14 +29,14 @@ def wide_metrics(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
     """
     rows, best = launches.collect(), most_precise_values(metrics)
     kinds = best.group_by("column", maintain_order=True).agg(pl.col("value").is_not_null().any())
-    _check_size(rows.height, kinds.height, best.height)
+    _check_table_size(rows.height, kinds.height, best.height)
     for values, columns in (("value", kinds.filter("value")), ("text", kinds.filter(~pl.col("value")))):
         selected = best.filter(pl.col("column").is_in(columns["column"].implode()))
         rows = rows.join(pivot_values(selected, values), "launch_id", how="left", maintain_order="left")
     return rows.select(*launches.collect_schema().names(), *kinds["column"])
 
 
-def _check_size(launches: int, columns: int, values: int) -> None:
+def _check_table_size(launches: int, columns: int, values: int) -> None:
     """Raise an error if a wide table would be too large because most of its cells are empty."""
     if launches * columns > FREE_CELLS + CELLS_PER_VALUE * values:
         sizes = f"{launches} launches with {columns} metrics need {launches * columns} cells for {values} values"

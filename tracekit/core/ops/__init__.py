@@ -70,7 +70,10 @@ class Ops:
 
     @property
     def timeline(self) -> Timeline:
-        """The settings and the tree of names that the dialect read from the NVTX ranges. It has no instances."""
+        """The settings of the profiled program and the tree of op names, which were parsed from the NVTX ranges.
+
+        It has no op instances. They are in ``instances``.
+        """
         return self._tables.timeline
 
     @property
@@ -130,7 +133,7 @@ class Ops:
 
 
 class _Tables(NamedTuple):
-    """The cached properties of ``Ops``, which are computed together."""
+    """The timeline, op instances, ops and API calls of a capture, which are computed together and cached by ``Ops``."""
 
     dialect: Dialect
     timeline: Timeline

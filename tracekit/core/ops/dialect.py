@@ -154,7 +154,9 @@ class Dialect:
 
 
 def timeline_instances(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return rows with the columns of ``INSTANCE``, in the order of a timeline. Missing columns are added as nulls.
+    """Convert op instances to the form that ``Timeline.instances`` requires.
+
+    Missing columns of ``INSTANCE`` are added as nulls. Rows are sorted by start, the longest first if starts are equal.
 
     Args:
         rows: ``start_ns``, ``end_ns``, ``process_id``, ``thread_id``, ``op_name``, ``op_type`` and any other columns of

@@ -118,7 +118,14 @@ def _parse_location(literal: dict[str, Any]) -> dict[str, str | None]:
 
 
 def _parse_call(literal: dict[str, Any]) -> dict[str, str | None]:
-    """Return the columns of ``_CALL`` for an op marker."""
+    """Return the module, op, inputs and parameters of the call that an op marker of PyProf describes.
+
+    Args:
+        literal: The value of the Python dict that is the name of the marker.
+
+    Returns:
+        The values of the columns ``_CALL``, keyed by column.
+    """
     arguments = list(literal.get("args", []))
     names, shapes, types = [], [], [""]
     parameters: list[dict[str, Any]] = []

@@ -94,7 +94,7 @@ def option_values(recipe: Recipe, settings: Mapping[str, Value]) -> dict[str, Va
         if name not in recipe.options:
             hint = choices_hint("options", recipe.options, name) if recipe.options else "the recipe has no options"
             raise UnknownFormatError(f"recipe {recipe.name!r} has no option {name!r}", hint=hint)
-        recipe.options[name].check(recipe.name, name, value)
+        recipe.options[name].check_value(recipe.name, name, value)
     values = {name: settings.get(name, option.default) for name, option in recipe.options.items()}
     for name, value in values.items():
         if value is None:

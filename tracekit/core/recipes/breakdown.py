@@ -10,7 +10,7 @@ from tracekit.core import intervals
 from tracekit.core.categorical import match_categories
 from tracekit.core.recipes.recipe import RANK, Option, Output, RankRequest, Tables, recipe
 from tracekit.core.recipes.sources import KERNEL_NAMES, read_kernels
-from tracekit.core.reports.names import memcpy_label, memset_label
+from tracekit.core.reports.names import memcpy_label_expr, memset_label_expr
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +46,7 @@ _DELAY = Option(
 )
 
 
-def _combine_breakdown(tables: Tables, _: Mapping[str, Value]) -> Tables:
+def _combine_breakdown(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
     overlaps = tables[_OVERLAPS]
     names = [pl.when(pl.col("kinds") & bit > 0).then(pl.lit(kind)) for kind, bit in _BITS.items()]
     overlaps = overlaps.sort("time_ns", "kinds", descending=[True, False]).select(
@@ -92,11 +92,11 @@ def gpu_time_breakdown(request: RankRequest) -> Tables:
         _BUSY: busy.select("device_id", *(f"{name}_ns" for name in _SUMS), hidden, **percents),
         _OVERLAPS: _sum_overlaps(combinations.select("kinds", "time_ns")),
         _ACTIVITIES: _sums_by_name(rows),
-        _IDLE: _idle_times(request, rows),
+        _IDLE: _stream_idle_times(request, rows),
     }
 
 
-def _idle_times(request: RankRequest, rows: pl.DataFrame) -> pl.DataFrame:
+def _stream_idle_times(request: RankRequest, rows: pl.DataFrame) -> pl.DataFrame:
     """Return how long each stream is idle between its activities, by cause.
 
     The cause is ``host_wait`` if the next activity was launched after the end of the previous one, ``kernel_wait`` if
@@ -107,7 +107,7 @@ def _idle_times(request: RankRequest, rows: pl.DataFrame) -> pl.DataFrame:
     rows = rows.sort(*_STREAM, "start_ns").with_columns(previous_end=intervals.latest_end_before(_STREAM))
     gaps = rows.with_columns(idle_ns=pl.col("start_ns") - pl.col("previous_end")).filter(pl.col("idle_ns") > 0)
     is_late = (pl.col("launch_ns") > pl.col("previous_end")).fill_null(value=False)
-    is_short = pl.col("idle_ns") < request.integer("delay") * _NS_PER_US
+    is_short = pl.col("idle_ns") < request.integer_option("delay") * _NS_PER_US
     cause = (
         pl.when(is_late).then(pl.lit("host_wait")).when(is_short).then(pl.lit("kernel_wait")).otherwise(pl.lit("other"))
     )
@@ -145,8 +145,8 @@ def _read_activities(request: RankRequest) -> pl.DataFrame:
     rows = [
         read_kernels(request, *columns).with_columns(kind=kind),
         _with_name_and_kind(frames("graph_launches"), pl.lit(_GRAPH), COMPUTATION),
-        _with_name_and_kind(frames("memcpys"), memcpy_label(pl.col("copy_kind")), MEMORY),
-        _with_name_and_kind(frames("memsets"), memset_label(), MEMORY),
+        _with_name_and_kind(frames("memcpys"), memcpy_label_expr(pl.col("copy_kind")), MEMORY),
+        _with_name_and_kind(frames("memsets"), memset_label_expr(), MEMORY),
     ]
     return pl.concat([r.select(*columns, "name", "kind") for r in rows]).collect()
 
@@ -156,15 +156,18 @@ def _with_name_and_kind(rows: pl.LazyFrame, name: pl.Expr, kind: str) -> pl.Lazy
 
 
 def _activities_of_steps(rows: pl.DataFrame, request: RankRequest) -> pl.DataFrame:
-    """Return the activities that the option ``steps`` selects."""
-    limit = _launch_limit_ns(request.frames, request.text("steps"))
+    """Return the GPU activities of the steps of the PyTorch profiler that the option ``steps`` selects.
+
+    An activity is selected if the API call that launched it started before the end of these steps.
+    """
+    limit = _launch_deadline_ns(request.frames, request.text_option("steps"))
     if limit is None:
         return rows
     calls = request.frames("api_calls").filter(pl.col("start_ns") < limit).select(_CALL_KEY).collect()
     return rows.join(calls.unique(), on=_CALL_KEY, how="semi")
 
 
-def _launch_limit_ns(frames: Frames, steps: str) -> int | None:
+def _launch_deadline_ns(frames: Frames, steps: str) -> int | None:
     """Return the time in ns before which activities must have been launched to be counted, or None if all are counted.
 
     If the capture has at most one step, all activities are counted.

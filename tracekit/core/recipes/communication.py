@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.communication import Communication, call_tables, rank_tables
+from tracekit.core.communication import Communication, read_call_tables, read_rank_tables
 from tracekit.core.recipes.recipe import Output, Recipe
 
 if TYPE_CHECKING:
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 _DECIMALS = {"algorithm_gb_per_s": 3, "bus_gb_per_s": 3, "drift_ppm": 3}
 
 
-def _analysis_recipe(name: str, doc: str, read: Callable[..., Tables], *outputs: str) -> Recipe:
+def _analysis_recipe(name: str, doc: str, read_tables: Callable[..., Tables], *outputs: str) -> Recipe:
     """Declare a recipe that returns tables of the communication analysis.
 
     Args:
         name: Name of the recipe.
         doc: Description of the recipe.
-        read: Function that returns the tables of one trace that the analysis needs.
+        read_tables: Function that returns the tables of one trace that the analysis needs.
         outputs: Names of the returned tables, which are attributes of ``Communication``.
     """
 
-    def per_rank(request: RankRequest) -> Tables:
-        return read(request.frames)
+    def compute_rank_tables(request: RankRequest) -> Tables:
+        return read_tables(request.frames)
 
-    def combine(tables: Tables, _: Mapping[str, Value]) -> Tables:
+    def combine_rank_tables(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
         analysis = Communication(tables)
         return {output: _round_decimals(getattr(analysis, output)) for output in outputs}
 
-    return Recipe(name, doc, tuple(map(Output, outputs)), per_rank, combine)
+    return Recipe(name, doc, tuple(map(Output, outputs)), compute_rank_tables, combine_rank_tables)
 
 
 def _round_decimals(rows: pl.DataFrame) -> pl.DataFrame:
@@ -44,24 +44,24 @@ def _round_decimals(rows: pl.DataFrame) -> pl.DataFrame:
 comm_sum = _analysis_recipe(
     "comm_sum",
     "Bandwidth, waits and overlap of collectives and messages, by kind, communicator and size.",
-    call_tables,
+    read_call_tables,
     *("summary", "operations", "clocks"),
 )
 comm_skew = _analysis_recipe(
     "comm_skew",
     "How late each rank starts collectives and messages, and how long it waits in them.",
-    call_tables,
+    read_call_tables,
     *("arrivals", "operations", "clocks"),
 )
 comm_trace = _analysis_recipe(
     "comm_trace",
     "Every collective and message of every rank, matched across ranks, on a common clock.",
-    call_tables,
+    read_call_tables,
     *("calls", "clocks"),
 )
 iteration_spread = _analysis_recipe(
     "iteration_spread",
     "How much the ranks differ in each iteration, and which rank lost time in which phase.",
-    rank_tables,
+    read_rank_tables,
     *("iterations", "stragglers", "clocks"),
 )

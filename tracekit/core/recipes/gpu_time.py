@@ -21,7 +21,7 @@ _DEVICE = "device_id"
 _TIMES = ("start_ns", "end_ns")
 
 
-def _combine_ranks(tables: Tables, _: Mapping[str, Value]) -> Tables:
+def _combine_ranks(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
     rows = tables[_TABLE]
     return {_TABLE: rows.select(RANK, pl.exclude(RANK)).sort(RANK, _DEVICE)}
 

@@ -44,31 +44,31 @@ BusyIntervals = dict[str, pl.DataFrame]
 Split = Callable[[pl.DataFrame], BusyIntervals]
 
 
-def combine_map(tables: Tables, _: Mapping[str, Value]) -> Tables:
+def combine_map(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
     """Concatenate the heat maps of all ranks."""
     return {ANALYSIS: move_rank_to_end(tables[ANALYSIS], UNNAMED_INDEX)}
 
 
-def _heat_map(request: RankRequest, rows: pl.DataFrame, keys: list[str], split: Split) -> Tables:
+def _heat_map(request: RankRequest, rows: pl.DataFrame, keys: list[str], split_group: Split) -> Tables:
     """Return the heat map of one rank, with the percentages of busy time in each bin for each group.
 
     Args:
         request: The input of the recipe.
-        rows: The columns ``keys``, ``start_ns``, ``end_ns`` and those that ``split`` needs.
+        rows: The columns ``keys``, ``start_ns``, ``end_ns`` and those that ``split_group`` needs.
         keys: Columns that identify a group: a process, or a process and a device.
-        split: Function that returns the intervals in which each column of the map counts as busy, given the rows of a
-            group.
+        split_group: Function that returns the intervals in which each column of the map counts as busy, given the
+            rows of a group.
     """
     bins = Bins.from_request(request)
     groups = rows.sort(keys, maintain_order=True).partition_by(keys, maintain_order=True)
-    maps = [_heat_map_of_group(bins, group, keys, split) for group in groups]
-    empty = _heat_map_of_group(bins, rows.clear(), keys, split).clear()
+    maps = [_heat_map_of_group(bins, group, keys, split_group) for group in groups]
+    empty = _heat_map_of_group(bins, rows.clear(), keys, split_group).clear()
     return {ANALYSIS: pl.concat([empty, *maps]).with_row_index(UNNAMED_INDEX)}
 
 
-def _heat_map_of_group(bins: Bins, group: pl.DataFrame, keys: list[str], split: Split) -> pl.DataFrame:
+def _heat_map_of_group(bins: Bins, group: pl.DataFrame, keys: list[str], split_group: Split) -> pl.DataFrame:
     """Return the heat map of one group: the percentages of busy time, with one row per bin."""
-    shares = {title: bins.percentages(intervals) for title, intervals in split(group).items()}
+    shares = {title: bins.busy_percentages(intervals) for title, intervals in split_group(group).items()}
     keyed = [pl.lit(group[key].first(), pl.Int64).alias(_TITLES[key]) for key in keys]
     return pl.DataFrame({"Duration": bins.starts, **shares}).with_columns(keyed)
 
@@ -93,16 +93,16 @@ class Bins:
     @classmethod
     def from_request(cls, request: RankRequest) -> Bins:
         """Return the bins of a rank. The option ``bins`` of the recipe determines the number of bins."""
-        return cls(request.integer("bins"), request.clock)
+        return cls(request.integer_option("bins"), request.clock)
 
-    def percentages(self, intervals: pl.DataFrame) -> pl.Series:
+    def busy_percentages(self, intervals: pl.DataFrame) -> pl.Series:
         """Return the percentage of each bin in which at least one interval runs, with one decimal.
 
         Only the recorded part of a bin counts, from the start to the end of the capture. The percentage is null if no
         part of the bin was recorded. As in nsys, the whole first bin counts if the common axis begins with the capture
         and the capture ends in the first bin.
         """
-        covered = np.diff(CoveredTime(intervals).covered_before(self._edges))
+        covered = np.diff(CoveredTime(intervals).covered_time_before(self._edges))
         shares = pl.Series(covered * 100.0 / np.maximum(self._recorded, 1)).round(1)
         return shares.set(pl.Series(self._recorded == 0), None)
 
@@ -126,11 +126,11 @@ def nccl_gpu_time_util_map(request: RankRequest) -> Tables:
     rows = request.frames("kernels").select(*keys, *_TIMES, is_nccl=is_nccl_kernel_expr()).collect()
     rows = rows if rows["is_nccl"].any() else rows.clear()
 
-    def split(group: pl.DataFrame) -> BusyIntervals:
+    def split_by_nccl(group: pl.DataFrame) -> BusyIntervals:
         nccl, compute = group.filter("is_nccl"), group.filter(~pl.col("is_nccl"))
         return {"All": group, "NCCL": nccl, "Compute": compute, "Overlap": intersection_of_unions(nccl, compute, by=())}
 
-    return _heat_map(request, rows, keys, split)
+    return _heat_map(request, rows, keys, split_by_nccl)
 
 
 @recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
@@ -154,8 +154,8 @@ def _heat_map_of_calls(request: RankRequest, table: str, title: str) -> Tables:
     rows = pl.concat(sides.values()).collect()
     rows = rows if (rows["side"] == title).any() else rows.clear()
 
-    def split(group: pl.DataFrame) -> BusyIntervals:
+    def split_by_side(group: pl.DataFrame) -> BusyIntervals:
         kernels, calls = (group.filter(side=side) for side in sides)
         return {"Kernel": kernels, title: calls, "Overlap": intersection_of_unions(kernels, calls, by=())}
 
-    return _heat_map(request, rows, ["process_id"], split)
+    return _heat_map(request, rows, ["process_id"], split_by_side)

@@ -21,7 +21,7 @@ from tracekit.core.recipes.recipe import (
     move_rank_to_end,
     recipe,
 )
-from tracekit.core.recipes.statistics import add_counts, count_values, describe_counts
+from tracekit.core.recipes.statistics import count_values, statistics_from_counts, sum_counts
 from tracekit.core.recipes.sums import (
     DEVICE_ID,
     NAME,
@@ -62,7 +62,7 @@ def _read_percentages(frames: Frames) -> pl.LazyFrame:
     return frames("gpu_metrics").filter(_is_percentage_expr(name)).select(plain, "device_id", "timestamp_ns", "value")
 
 
-def _combine_metrics(tables: Tables, _: Mapping[str, Value]) -> Tables:
+def _combine_metrics(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
     return {_RANK_STATS: move_rank_to_end(tables[_RANK_STATS], _GPU, _METRIC_NAME)}
 
 
@@ -72,14 +72,14 @@ def gpu_metric_util_sum(request: RankRequest) -> Tables:
     gpu, name = pl.col("device_id").cast(pl.Int64).alias(_GPU), pl.col("metric").alias(_METRIC_NAME)
     recorded = request.frames("gpu_metrics").filter(pl.col("timestamp_ns") >= 0)
     counts = count_values(recorded.select(gpu, name, pl.col("value").cast(pl.Float64)), [_GPU, _METRIC_NAME])
-    stats = describe_counts(counts, [_GPU, _METRIC_NAME])
+    stats = statistics_from_counts(counts, [_GPU, _METRIC_NAME])
     full = pl.col(_METRIC_NAME).cast(pl.String)
     plain = full.str.replace(_UNIT, "")
     is_plain = plain.is_in(_WITHOUT_UNIT) & _is_percentage_expr(full)
     return {_RANK_STATS: stats.with_columns(pl.when(is_plain).then(plain).otherwise(full).alias(_METRIC_NAME))}
 
 
-def _combine_links(tables: Tables, _: Mapping[str, Value]) -> Tables:
+def _combine_links(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
     by_gpu = move_rank_to_end(tables[_STATS_BY_GPU], _METRIC_NAME, _GPU_LABEL)
     return {_ALL_STATS: move_rank_to_end(tables[_ALL_STATS], _METRIC_NAME), _STATS_BY_GPU: by_gpu}
 
@@ -93,8 +93,8 @@ def nvlink_sum(request: RankRequest) -> Tables:
     gpu = pl.coalesce(_GPU_LABEL, pl.col("device_id").cast(pl.String)).alias(_GPU_LABEL)
     keys = [_METRIC_NAME, _GPU_LABEL]
     counts = count_values(labeled.select(_METRIC_NAME, gpu, "value"), keys)
-    totals = add_counts(counts.drop(_GPU_LABEL))
-    return {_ALL_STATS: describe_counts(totals, keys[:1]), _STATS_BY_GPU: describe_counts(counts, keys)}
+    totals = sum_counts(counts.drop(_GPU_LABEL))
+    return {_ALL_STATS: statistics_from_counts(totals, keys[:1]), _STATS_BY_GPU: statistics_from_counts(counts, keys)}
 
 
 def _gpu_labels(frames: Frames) -> pl.LazyFrame:

@@ -18,7 +18,7 @@ from tracekit.core.recipes.recipe import (
     recipe,
 )
 from tracekit.core.recipes.sources import KERNEL_NAMES, read_kernels, read_ranges
-from tracekit.core.recipes.statistics import VALUE, add_counts, count_values, describe_counts, quartile_exprs
+from tracekit.core.recipes.statistics import VALUE, count_values, quartile_exprs, statistics_from_counts, sum_counts
 from tracekit.core.reports.nvtx import project_ranges
 
 if TYPE_CHECKING:
@@ -31,28 +31,28 @@ _STATS, _DELTA_STATS = "stats", "pace_delta_stats"
 _NTH = "nth"
 _PACES = ("start", "end", "duration", "duration_accum", "delta", "delta_accum")
 _TEXT, _SHORT_NAME = "Text", "Shortname"
-_REDUCTIONS = {_VALUES: add_counts}
+_REDUCTIONS = {_VALUES: sum_counts}
 _OPTIONS = {
     "name": Option(None, "Name of the kernel or range, as in the tables of cuda_gpu_kern_sum or nvtx_sum."),
     "align": ALIGN,
 }
 
 
-def _pace_outputs(key: str) -> tuple[Output, ...]:
+def _declare_pace_outputs(key: str) -> tuple[Output, ...]:
     return (Output(_STATS, (key,)), *(Output(f"pace_{p}") for p in _PACES), Output(_DELTA_STATS))
 
 
-def _occurrences(request: RankRequest, rows: pl.LazyFrame, key: str, dtype: PolarsDataType) -> Tables:
+def _read_occurrences(request: RankRequest, rows: pl.LazyFrame, name_title: str, time_dtype: PolarsDataType) -> Tables:
     """Return the occurrences of a kernel or NVTX range in one rank, in order of start.
 
     Args:
         request: The input of the recipe. Its option ``name`` selects the kernel or range.
         rows: The columns ``name``, ``start_ns`` and ``end_ns``.
-        key: Title of the column of names.
-        dtype: Type of durations and ends. As in nsys, it is Float64 if ranges can be open.
+        name_title: Title of the column of names.
+        time_dtype: Type of durations and ends. As in nsys, it is Float64 if ranges can be open.
     """
-    selected = rows.filter(pl.col("name").cast(pl.String) == request.text("name")).with_columns(
-        pl.col("name").cast(pl.String).alias(key), pl.col("end_ns").cast(dtype)
+    selected = rows.filter(pl.col("name").cast(pl.String) == request.text_option("name")).with_columns(
+        pl.col("name").cast(pl.String).alias(name_title), pl.col("end_ns").cast(time_dtype)
     )
     ordered = selected.collect().sort("start_ns", maintain_order=True)
     start, end, offset = pl.col("start_ns"), pl.col("end_ns"), request.clock.offset_ns
@@ -65,21 +65,21 @@ def _occurrences(request: RankRequest, rows: pl.LazyFrame, key: str, dtype: Pola
         "delta": delta,
         "delta_accum": delta.cum_sum(),
     }
-    values = count_values(ordered.lazy().select(key, duration.alias(VALUE)), [key])
+    values = count_values(ordered.lazy().select(name_title, duration.alias(VALUE)), [name_title])
     occurrences = ordered.select(pl.int_range(pl.len()).alias(_NTH), **paces)
     return {_OCCURRENCES: occurrences, _VALUES: values, _RANKS: pl.DataFrame({RANK: [0]})}
 
 
-def _combine_ranks(tables: Tables, _: Mapping[str, Value]) -> Tables:
+def _combine_ranks(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
     """Combine the ranks into tables with one row per occurrence and one column per rank."""
     occurrences, values = tables[_OCCURRENCES], tables[_VALUES]
     ranks = tables[_RANKS][RANK].to_list()
     key = values.columns[0]
-    stats = move_rank_to_end(describe_counts(values, [key]), key)
+    stats = move_rank_to_end(statistics_from_counts(values, [key]), key)
     return {
         _STATS: stats,
         **{f"pace_{p}": _pivot_by_rank(occurrences, p, ranks) for p in _PACES},
-        _DELTA_STATS: _delta_stats(occurrences),
+        _DELTA_STATS: _time_delta_statistics(occurrences),
     }
 
 
@@ -99,7 +99,7 @@ def _pivot_by_rank(occurrences: pl.DataFrame, pace: str, ranks: list[int]) -> pl
     return wide.with_columns(missing).select(columns)
 
 
-def _delta_stats(occurrences: pl.DataFrame) -> pl.DataFrame:
+def _time_delta_statistics(occurrences: pl.DataFrame) -> pl.DataFrame:
     """Return statistics over all ranks of the time since the previous occurrence, with one row per occurrence."""
     x = pl.col("delta").cast(pl.Float64)
     grouped = (
@@ -119,7 +119,7 @@ def _delta_stats(occurrences: pl.DataFrame) -> pl.DataFrame:
 
 
 @recipe(
-    *_pace_outputs(_SHORT_NAME),
+    *_declare_pace_outputs(_SHORT_NAME),
     combine=_combine_ranks,
     options={**_OPTIONS, "kernel_name": KERNEL_NAMES},
     reductions=_REDUCTIONS,
@@ -127,18 +127,18 @@ def _delta_stats(occurrences: pl.DataFrame) -> pl.DataFrame:
 )
 def cuda_gpu_kern_pace(request: RankRequest) -> Tables:
     """Start and end times of the executions of a kernel with a given name, in each rank."""
-    return _occurrences(request, read_kernels(request, "start_ns", "end_ns"), _SHORT_NAME, pl.Int64)
+    return _read_occurrences(request, read_kernels(request, "start_ns", "end_ns"), _SHORT_NAME, pl.Int64)
 
 
-@recipe(*_pace_outputs(_TEXT), combine=_combine_ranks, options=_OPTIONS, reductions=_REDUCTIONS, aligned=True)
+@recipe(*_declare_pace_outputs(_TEXT), combine=_combine_ranks, options=_OPTIONS, reductions=_REDUCTIONS, aligned=True)
 def nvtx_pace(request: RankRequest) -> Tables:
     """Start and end times of the NVTX ranges with a given name, in each rank."""
-    return _occurrences(request, read_ranges(request.frames), _TEXT, pl.Float64)
+    return _read_occurrences(request, read_ranges(request.frames), _TEXT, pl.Float64)
 
 
-@recipe(*_pace_outputs(_TEXT), combine=_combine_ranks, options=_OPTIONS, reductions=_REDUCTIONS, aligned=True)
+@recipe(*_declare_pace_outputs(_TEXT), combine=_combine_ranks, options=_OPTIONS, reductions=_REDUCTIONS, aligned=True)
 def nvtx_gpu_proj_pace(request: RankRequest) -> Tables:
     """Start and end times of the GPU activities that NVTX ranges with a given name launched, in each rank."""
     start = pl.col("gpu_start_ns")
     extents = project_ranges(request.frames).lazy().select("name", start_ns=start, end_ns=start + pl.col("gpu_ns"))
-    return _occurrences(request, extents, _TEXT, pl.Int64)
+    return _read_occurrences(request, extents, _TEXT, pl.Int64)

@@ -16,9 +16,9 @@ import polars as pl
 
 from tracekit.core.forests import concat_ancestor_strings, depths
 from tracekit.core.intervals.containment import shortest_containers
-from tracekit.core.reports.nvtx import CHILDREN, add_child_aggregates, gpu_extents, range_launch_pairs
+from tracekit.core.reports.nvtx import CHILDREN, add_child_aggregates, range_gpu_extents, range_launch_pairs
 from tracekit.core.reports.report import CALL_KEY, THREAD
-from tracekit.core.reports.sources import read_owning_ranges
+from tracekit.core.reports.sources import read_attributable_ranges
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Frames
@@ -47,11 +47,11 @@ def project_ranges_and_nodes(frames: Frames) -> pl.DataFrame:
         activity), ``gpu_end_ns``, ``row`` (number of the range) and ``activity`` (number of the activity of a node,
         null for the projection of the whole range).
     """
-    ranges = read_owning_ranges(frames).collect()
+    ranges = read_attributable_ranges(frames).collect()
     nodes = _node_creations(frames)
     singles, outer = _node_projections(ranges, nodes)
     sources = [_launching_calls(frames), _graph_creations(frames), _node_creations(frames, original=False)]
-    extents = pl.concat([_range_extents(ranges, pl.concat(sources)), outer]).group_by("row").agg(*_BOUNDS_OF_EXTENT)
+    extents = pl.concat([_range_gpu_extents(ranges, pl.concat(sources)), outer]).group_by("row").agg(*_BOUNDS_OF_EXTENT)
     rows = pl.concat([extents.with_columns(activity=pl.lit(None, pl.UInt32)), singles]).sort("row", maintain_order=True)
     return ranges[rows["row"]].hstack(rows)
 
@@ -91,13 +91,13 @@ def _graph_creations(frames: Frames) -> pl.DataFrame:
     return pl.concat(parts).collect()
 
 
-def _range_extents(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+def _range_gpu_extents(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Return the first start, first end and last end of the activities of each range.
 
     The columns are ``row``, ``gpu_start_ns``, ``gpu_first_end_ns`` and ``gpu_end_ns``.
     """
-    whole = gpu_extents(ranges, launches)
-    ends = gpu_extents(ranges, launches.with_columns(gpu_start_ns="gpu_first_end_ns"))
+    whole = range_gpu_extents(ranges, launches)
+    ends = range_gpu_extents(ranges, launches.with_columns(gpu_start_ns="gpu_first_end_ns"))
     joined = whole.join(ends.select("row", first_end="low"), on="row", how="inner")
     return joined.select("row", gpu_start_ns="low", gpu_first_end_ns="first_end", gpu_end_ns="high")
 
@@ -169,7 +169,7 @@ def nest_projections(rows: pl.DataFrame) -> pl.DataFrame:
     """
     order = [*THREAD, *_GPU_BOUNDS, *_BOUNDS, "range_id"]
     rows = rows.sort(order, descending=[c in ("gpu_end_ns", "end_ns") for c in order]).with_row_index("number")
-    parent = _smallest_containers(rows)
+    parent = _shortest_containing_projections(rows)
     numbers = rows.select(":" + pl.col("number").cast(pl.String)).to_series()
     stack = concat_ancestor_strings(parent, numbers).str.strip_prefix(":").str.split(":").cast(pl.List(pl.Int64))
     number = pl.col("number").cast(pl.Int64)
@@ -181,7 +181,7 @@ def nest_projections(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _smallest_containers(rows: pl.DataFrame) -> pl.Series:
+def _shortest_containing_projections(rows: pl.DataFrame) -> pl.Series:
     """Return, for each projection, the row number of the shortest projection that contains it, or null.
 
     Of several projections with equal bounds, each one contains the next one.

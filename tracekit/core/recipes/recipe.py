@@ -46,7 +46,7 @@ class Option:
     maximum: int = MAX_INTEGER
     choices: tuple[str, ...] = ()
 
-    def check(self, recipe: str, name: str, value: Value) -> None:
+    def check_value(self, recipe: str, name: str, value: Value) -> None:
         """Raise an error if a value of the option is not allowed.
 
         Raises:
@@ -118,16 +118,16 @@ class RankRequest:
     values: Mapping[str, Value]
     clock: Clock = Clock()
 
-    def integer(self, option: str) -> int:
+    def integer_option(self, option: str) -> int:
         """Return the value of the option with a given name, which must be an integer."""
         return cast("int", self.values[option])
 
-    def text(self, option: str) -> str:
+    def text_option(self, option: str) -> str:
         """Return the value of the option with a given name, which must be a string."""
         return cast("str", self.values[option])
 
     @property
-    def report(self) -> Request:
+    def report_request(self) -> Request:
         """The input for computing reports of this rank, with the option that selects the names of kernels."""
         kinds = {"short": ("base",), "mangled": ("mangled",)}
         return Request(self.frames, kinds.get(str(self.values.get("kernel_name")), ()))
@@ -162,12 +162,12 @@ class Recipe:
     reductions: Mapping[str, Reduction] = field(default_factory=dict)
     aligned: bool = False
 
-    def with_rank(self, tables: Tables, rank: int) -> Tables:
+    def with_rank_column(self, tables: Tables, rank: int) -> Tables:
         """Return the tables of one rank with the column ``rank``, except those that are aggregated over ranks."""
         number = pl.lit(rank, pl.Int64).alias(RANK)
         return {n: t if n in self.reductions else t.with_columns(number) for n, t in tables.items()}
 
-    def merge(self, results: Iterable[Tables]) -> Tables:
+    def merge_ranks(self, results: Iterable[Tables]) -> Tables:
         """Merge the tables of several ranks, in the given order, into one table per name."""
         listed: Sequence[Tables] = list(results)
         merged = {name: pl.concat([r[name] for r in listed], how="vertical_relaxed") for name in listed[0]}
@@ -187,11 +187,11 @@ def recipe(
     docstring is the description.
     """
 
-    def declare(per_rank: PerRank) -> Recipe:
+    def declare_recipe(per_rank: PerRank) -> Recipe:
         doc = (per_rank.__doc__ or "").partition("\n")[0]
         return Recipe(per_rank.__name__, doc, outputs, per_rank, combine, options or {}, reductions or {}, aligned)
 
-    return declare
+    return declare_recipe
 
 
 def move_rank_to_end(rows: pl.DataFrame, *index: str) -> pl.DataFrame:

@@ -26,12 +26,12 @@ def _rule_recipe(name: str) -> Recipe:
     rule = analyze.find_rule(name)
     options = {**{n: _recipe_option(o) for n, o in rule.options.items()}, "rows": _ROWS}
 
-    def list_rows(request: RankRequest) -> Tables:
+    def list_rule_rows(request: RankRequest) -> Tables:
         settings = "".join(f":{option}={request.values[option]}" for option in options)
         rows = analyze.apply_rule(request.frames, name + settings).data
         return {ANALYSIS: rows.select(*map(_value_expr, rule.columns)).with_row_index(UNNAMED_INDEX)}
 
-    return Recipe(name, rule.doc, (_OUTPUT,), list_rows, _concat_ranks, options)
+    return Recipe(name, rule.doc, (_OUTPUT,), list_rule_rows, _concat_ranks, options)
 
 
 def _recipe_option(option: analyze.Option) -> Option:
@@ -53,7 +53,7 @@ def _value_expr(column: ReportColumn) -> pl.Expr:
     return x.alias(column.title.partition(" (")[0])
 
 
-def _concat_ranks(tables: Tables, _: Mapping[str, Value]) -> Tables:
+def _concat_ranks(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
     rows = move_rank_to_end(tables[ANALYSIS], UNNAMED_INDEX)
     if _GREEN_CONTEXT in rows.columns and rows[_GREEN_CONTEXT].null_count() == rows.height:
         rows = rows.with_columns(pl.lit(None).alias(_GREEN_CONTEXT))  # as in nsys if there are no green contexts

@@ -38,7 +38,7 @@ _COPY_KINDS = {
 
 def read_kernels(request: RankRequest, *columns: str) -> pl.LazyFrame:
     """Read the given columns of kernels, and the ``name`` that the option ``kernel_name`` selects, in file order."""
-    return report_sources.read_kernels(request.report, *columns)
+    return report_sources.read_kernels(request.report_request, *columns)
 
 
 def read_memory_operations(frames: Frames, *columns: str) -> pl.LazyFrame:

@@ -38,12 +38,12 @@ def count_values(rows: pl.LazyFrame, keys: Sequence[str]) -> pl.DataFrame:
     return counted.collect()
 
 
-def add_counts(counts: pl.DataFrame) -> pl.DataFrame:
+def sum_counts(counts: pl.DataFrame) -> pl.DataFrame:
     """Sum the counts of each value in each group. The result is in no particular order."""
     return counts.group_by(pl.exclude(COUNT)).agg(pl.col(COUNT).sum())
 
 
-def describe_counts(counts: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+def statistics_from_counts(counts: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     """Return the statistics of each group, sorted by the keys.
 
     Args:
@@ -67,7 +67,7 @@ def describe_counts(counts: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
         (x * pl.col(COUNT)).sum().alias("Sum"),
     )
     total = pl.col("Sum").cast(counts.schema[VALUE], strict=False)
-    described = grouped.with_columns(total, **_quartiles(ordered, grouped["Count"])).with_columns(
+    described = grouped.with_columns(total, **_interpolate_quartiles(ordered, grouped["Count"])).with_columns(
         pl.col(_ROUNDED).round(1)
     )
     return described.select(*keys, *STATISTICS)
@@ -86,15 +86,15 @@ def quartile_exprs(values: pl.Expr) -> list[pl.Expr]:
     return [values.quantile(quarter / 4, interpolation="linear").alias(name) for name, quarter in _QUARTERS.items()]
 
 
-def _quartiles(ordered: pl.DataFrame, sizes: pl.Series) -> dict[str, pl.Series]:
+def _interpolate_quartiles(sorted_counts: pl.DataFrame, sizes: pl.Series) -> dict[str, pl.Series]:
     """Return the quartiles of each group by name, with linear interpolation.
 
     Args:
-        ordered: Counts, sorted by group and value. There are no nulls.
+        sorted_counts: Counts, sorted by group and value. There are no nulls.
         sizes: Number of values of each group.
     """
-    last, size = ordered[COUNT].to_numpy().cumsum(), sizes.to_numpy()
-    values, first = ordered[VALUE].to_numpy(), size.cumsum() - size
+    last, size = sorted_counts[COUNT].to_numpy().cumsum(), sizes.to_numpy()
+    values, first = sorted_counts[VALUE].to_numpy(), size.cumsum() - size
     quarters = {}
     for name, quarter in _QUARTERS.items():
         position = quarter * (size - 1)

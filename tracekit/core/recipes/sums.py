@@ -9,7 +9,7 @@ import polars as pl
 from tracekit.core.recipes.projection import project_ranges_and_nodes
 from tracekit.core.recipes.recipe import Output, RankRequest, Tables, Value, move_rank_to_end, recipe
 from tracekit.core.recipes.sources import KERNEL_NAMES, NCCL_DOMAIN, read_kernels, read_memory_operations, read_ranges
-from tracekit.core.recipes.statistics import add_counts, count_values, describe_counts
+from tracekit.core.recipes.statistics import count_values, statistics_from_counts, sum_counts
 from tracekit.core.reports.nvtx import project_ranges
 from tracekit.core.reports.sources import read_osrt_calls
 from tracekit.core.reports.summary import DURATION
@@ -22,23 +22,23 @@ _ALL, _RANK, _BY_DEVICE = "all_stats", "rank_stats", "rank_stats_by_device"
 NAME, _TEXT, DEVICE_ID = "Name", "Text", "Device ID"
 _KEYS = (NAME, _TEXT, DEVICE_ID)
 _CPU_SUM = "Sum of NVTX Ranges on CPU"
-REDUCTIONS = {_VALUES: add_counts}
+REDUCTIONS = {_VALUES: sum_counts}
 _VALUE = DURATION.alias("value")
 DEVICE = pl.col("device_id").cast(pl.UInt32).alias(DEVICE_ID)
 
 
-def _sum_outputs(key: str) -> tuple[Output, ...]:
+def _declare_sum_outputs(key: str) -> tuple[Output, ...]:
     return Output(_ALL, (key,)), Output(_RANK, (key,))
 
 
-OUTPUTS_BY_DEVICE = (*_sum_outputs(NAME), Output(_BY_DEVICE, (NAME, DEVICE_ID)))
+OUTPUTS_BY_DEVICE = (*_declare_sum_outputs(NAME), Output(_BY_DEVICE, (NAME, DEVICE_ID)))
 
 
-def combine_sums(tables: Tables, _: Mapping[str, Value]) -> Tables:
+def combine_sums(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
     """Compute the statistics over all ranks, and move the columns of the rank and the keys after all other columns."""
     values = tables.pop(_VALUES)
     key = values.columns[0]
-    all_ranks = describe_counts(values, [key])
+    all_ranks = statistics_from_counts(values, [key])
     if (cpu_times := tables.pop(_CPU_TIMES, None)) is not None:
         all_ranks = all_ranks.join(cpu_times, on=key, how="left", maintain_order="left")
     outputs = {_ALL: all_ranks, **tables}
@@ -51,7 +51,7 @@ def _rank_statistics(rows: pl.LazyFrame, key: str) -> Tables:
     The counts of values are also returned. The statistics of all ranks are computed from them.
     """
     values = count_values(rows, [key])
-    return {_RANK: describe_counts(values, [key]), _VALUES: values}
+    return {_RANK: statistics_from_counts(values, [key]), _VALUES: values}
 
 
 def sum_by_device(rows: pl.LazyFrame) -> Tables:
@@ -60,26 +60,26 @@ def sum_by_device(rows: pl.LazyFrame) -> Tables:
     The counts of values are also returned. The statistics of all ranks are computed from them.
     """
     values = count_values(rows, [NAME, DEVICE_ID])
-    by_device = describe_counts(values, [NAME, DEVICE_ID])
+    by_device = statistics_from_counts(values, [NAME, DEVICE_ID])
     if by_device[DEVICE_ID].n_unique() == 1:
         return {_RANK: by_device.drop(DEVICE_ID), _BY_DEVICE: by_device, _VALUES: values.drop(DEVICE_ID)}
-    totals = add_counts(values.drop(DEVICE_ID))
-    return {_RANK: describe_counts(totals, [NAME]), _BY_DEVICE: by_device, _VALUES: totals}
+    totals = sum_counts(values.drop(DEVICE_ID))
+    return {_RANK: statistics_from_counts(totals, [NAME]), _BY_DEVICE: by_device, _VALUES: totals}
 
 
-@recipe(*_sum_outputs(NAME), combine=combine_sums, reductions=REDUCTIONS)
+@recipe(*_declare_sum_outputs(NAME), combine=combine_sums, reductions=REDUCTIONS)
 def cuda_api_sum(request: RankRequest) -> Tables:
     """CUDA API calls by function."""
     return _rank_statistics(request.frames("api_calls").select(_VALUE, Name="name"), NAME)
 
 
-@recipe(*_sum_outputs(NAME), combine=combine_sums, reductions=REDUCTIONS)
+@recipe(*_declare_sum_outputs(NAME), combine=combine_sums, reductions=REDUCTIONS)
 def osrt_sum(request: RankRequest) -> Tables:
     """Operating system runtime calls by function."""
     return _rank_statistics(read_osrt_calls(request.frames).select(_VALUE, Name="name"), NAME)
 
 
-@recipe(*_sum_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
+@recipe(*_declare_sum_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
 def mpi_sum(request: RankRequest) -> Tables:
     """MPI calls by function."""
     return _rank_statistics(request.frames("mpi_calls").select(_VALUE, Text="name"), _TEXT)
@@ -107,13 +107,13 @@ def cuda_gpu_mem_size_sum(request: RankRequest) -> Tables:
     return sum_by_device(rows.select(size, DEVICE, Name="name"))
 
 
-@recipe(*_sum_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
+@recipe(*_declare_sum_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
 def nvtx_sum(request: RankRequest) -> Tables:
     """NVTX ranges by name, without their domain."""
     return _sum_ranges(read_ranges(request.frames))
 
 
-@recipe(*_sum_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
+@recipe(*_declare_sum_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
 def nccl_sum(request: RankRequest) -> Tables:
     """NVTX ranges of NCCL by name."""
     return _sum_ranges(read_ranges(request.frames, NCCL_DOMAIN))
@@ -128,7 +128,7 @@ def _sum_cpu_times(times: pl.DataFrame) -> pl.DataFrame:
     return times.group_by(_TEXT).agg(pl.col(_CPU_SUM).sum()).sort(_TEXT)
 
 
-@recipe(*_sum_outputs(_TEXT), combine=combine_sums, reductions={**REDUCTIONS, _CPU_TIMES: _sum_cpu_times})
+@recipe(*_declare_sum_outputs(_TEXT), combine=combine_sums, reductions={**REDUCTIONS, _CPU_TIMES: _sum_cpu_times})
 def nvtx_gpu_proj_sum(request: RankRequest) -> Tables:
     """NVTX ranges that launched GPU activities, by name, with the extent of the activities."""
     rows = project_ranges_and_nodes(request.frames).rename({"name": _TEXT}).drop_nulls(_TEXT)
@@ -139,7 +139,7 @@ def nvtx_gpu_proj_sum(request: RankRequest) -> Tables:
     return {**tables, _CPU_TIMES: cpu_times}
 
 
-@recipe(*_sum_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
+@recipe(*_declare_sum_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
 def nccl_gpu_proj_sum(request: RankRequest) -> Tables:
     """NVTX ranges of NCCL that launched GPU activities, by name, with the extent of the activities."""
     rows = project_ranges(request.frames).filter(pl.col("domain") == NCCL_DOMAIN)

@@ -22,7 +22,7 @@ _DEVICE = ["process_id", "device_id"]
 _SIDES = {"Communication Overlap": True, "Compute Overlap": False}
 
 
-def _concat_ranks(tables: Tables, _: Mapping[str, Value]) -> Tables:
+def _concat_ranks(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
     return {name: move_rank_to_end(rows, UNNAMED_INDEX) for name, rows in tables.items()}
 
 
@@ -61,7 +61,7 @@ def _sum_overlaps(sums: pl.DataFrame) -> pl.DataFrame:
     return sums.group_by("Name").agg(pl.exclude("Name").sum()).sort("Name")
 
 
-def _combine_overlaps(tables: Tables, _: Mapping[str, Value]) -> Tables:
+def _combine_overlaps(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
     grouped = tables[_SUMS].with_columns(_percentage_exprs()).select("Count", *_SIDES, "Name")
     return {_RANK_TRACE: move_rank_to_end(tables[_RANK_TRACE], "Name"), _GROUPED_TRACE: grouped}
 
@@ -113,6 +113,6 @@ def _add_overlap_columns(rows: pl.DataFrame) -> pl.DataFrame:
     overlaps = {}
     for title, nccl in _SIDES.items():
         side = rows.filter(pl.col("is_nccl") == nccl)
-        alone, together = (pl.Series(CoveredTime(side, depth).covered_between(*times)) for depth in (1, 2))
+        alone, together = (pl.Series(CoveredTime(side, depth).covered_time_between(*times)) for depth in (1, 2))
         overlaps[title] = pl.when(pl.col("is_nccl") == nccl).then(together).otherwise(alone)
     return rows.with_columns(**overlaps)

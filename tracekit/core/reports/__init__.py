@@ -188,7 +188,7 @@ def compute_report(
     for option in options:
         parameter, _, value = option.partition("=")
         if parameter in report.parameters:
-            parameters[parameter] = _parameter_value(report, parameter, value)
+            parameters[parameter] = _parse_parameter_value(report, parameter, value)
         elif option not in report.options:
             hint = choices_hint("options", [*report.options, *(f"{p}=N" for p in report.parameters)], option)
             raise UnknownFormatError(f"report {report.name!r} has no option {option!r}", hint=hint)
@@ -203,7 +203,7 @@ def compute_report(
     return report(request)
 
 
-def _parameter_value(report: Report, parameter: str, text: str) -> int:
+def _parse_parameter_value(report: Report, parameter: str, text: str) -> int:
     """Parse the value of an option of a report, which must be an integer of at most nine digits.
 
     The value of the option ``rows`` must be positive, and other values must be at least 0.

@@ -32,7 +32,7 @@ def advise(request: Request) -> pl.LazyFrame:
     return _advice_rows(Rollup.from_frames(request.frames)).lazy()
 
 
-def advise_rollup(rollup: Rollup) -> ReportTable:
+def compute_advise_report(rollup: Rollup) -> ReportTable:
     """Compute the report ``advise`` over the aggregated iterations of a roll-up."""
     return ReportTable(advise.name, advise.columns, _advice_rows(rollup))
 

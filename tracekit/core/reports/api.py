@@ -5,17 +5,17 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.categorical import map_categories
-from tracekit.core.reports.names import format_dimensions, strip_api_version
+from tracekit.core.reports.names import format_dimensions_expr, strip_api_version
 from tracekit.core.reports.numbers import round_to_tenths
 from tracekit.core.reports.report import CALL_KEY, KERNEL_OPTIONS, THREAD, Request, report
 from tracekit.core.reports.sources import read_api_calls, read_kernels, read_osrt_calls
 from tracekit.core.reports.summary import (
     DURATION,
-    sort_largest_first,
-    spread_columns,
+    duration_statistics_columns,
+    duration_summary_columns,
+    sort_largest_total_first,
     statistics_exprs,
-    summarize_by,
-    summary_columns,
+    summarize_groups,
 )
 from tracekit.core.reports.table import ReportColumn, integer_column, nanoseconds_column, text_column
 
@@ -24,26 +24,26 @@ _SIZES = tuple(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")
 _PHASES = {"T": "total_ns", "A": "call_ns", "Q": "queue_ns", "K": "kernel_ns"}
 
 
-@report(*summary_columns("Num Calls"), text_column("Name", "name"))
+@report(*duration_summary_columns("Num Calls"), text_column("Name", "name"))
 def cuda_api_sum(request: Request) -> pl.LazyFrame:
     """CUDA API calls by function. Versions of a function have the same printed name, but separate rows."""
-    grouped = _sum_by_function(request.frames("api_calls"))
+    grouped = _sum_durations_by_function(request.frames("api_calls"))
     return grouped.with_columns(strip_api_version(pl.col("name").cast(pl.String)))
 
 
 @report(
-    *summary_columns("Num Calls"),
+    *duration_summary_columns("Num Calls"),
     text_column("Name", "name"),
 )
 def osrt_sum(request: Request) -> pl.LazyFrame:
     """Operating system runtime calls by function."""
-    return _sum_by_function(read_osrt_calls(request.frames))
+    return _sum_durations_by_function(read_osrt_calls(request.frames))
 
 
-@report(*summary_columns("Num Calls"), text_column("Name", "name"))
+@report(*duration_summary_columns("Num Calls"), text_column("Name", "name"))
 def syscall_sum(request: Request) -> pl.LazyFrame:
     """System calls by function."""
-    return _sum_by_function(request.frames("syscalls").filter(event_class=_SYSTEM_CALL))
+    return _sum_durations_by_function(request.frames("syscalls").filter(event_class=_SYSTEM_CALL))
 
 
 @report(
@@ -65,9 +65,9 @@ def cuda_api_trace(request: Request) -> pl.LazyFrame:
     return rows.with_columns(DURATION, map_categories(pl.col("name"), strip_api_version))
 
 
-def _phase_columns() -> list[ReportColumn]:
+def _execution_phase_columns() -> list[ReportColumn]:
     """Return the printed columns for the total, call, queue and execution times of kernels."""
-    return [c for letter in _PHASES for c in spread_columns(prefix=f"{letter}_", title=letter)]
+    return [c for letter in _PHASES for c in duration_statistics_columns(prefix=f"{letter}_", title=letter)]
 
 
 @report(
@@ -76,7 +76,7 @@ def _phase_columns() -> list[ReportColumn]:
     integer_column("DevId", "device_id"),
     integer_column("Count", "count"),
     integer_column("QCount", "queued"),
-    *_phase_columns(),
+    *_execution_phase_columns(),
     text_column("API Name", "api_name"),
     text_column("Kernel Name", "name"),
     options=KERNEL_OPTIONS,
@@ -87,7 +87,7 @@ def cuda_kern_exec_sum(request: Request) -> pl.LazyFrame:
     counts = (pl.len().alias("count"), pl.col("queue_ns").count().alias("queued"))
     spreads = [s for letter, column in _PHASES.items() for s in statistics_exprs(column, prefix=f"{letter}_")]
     grouped = _kernel_executions(request, "device_id").group_by(keys).agg(*counts, *spreads)
-    printed = round_to_tenths(pl.col("T_mean"), legacy=request.legacy_rounding).alias("printed")
+    printed = round_to_tenths(pl.col("T_mean"), legacy_rounding=request.legacy_rounding).alias("printed")
     order = [True] + [False] * len(keys)
     return grouped.with_columns(printed).sort("printed", *keys, descending=order, nulls_last=order)
 
@@ -113,12 +113,14 @@ def cuda_kern_exec_trace(request: Request) -> pl.LazyFrame:
     """Every kernel with the call that launched it, in order of the start of the call."""
     rows = _kernel_executions(request, "device_id", *_SIZES).sort("call_start_ns", maintain_order=True)
     queue_start = pl.when(pl.col("queue_ns").is_not_null()).then("call_end_ns")
-    return rows.with_columns(queue_start.alias("queue_start_ns"), format_dimensions("grid"), format_dimensions("block"))
+    return rows.with_columns(
+        queue_start.alias("queue_start_ns"), format_dimensions_expr("grid"), format_dimensions_expr("block")
+    )
 
 
-def _sum_by_function(rows: pl.LazyFrame) -> pl.LazyFrame:
-    grouped = summarize_by(rows.select("name_id", "name", DURATION), ["name_id", "name"])
-    return sort_largest_first(grouped, "name_id")
+def _sum_durations_by_function(rows: pl.LazyFrame) -> pl.LazyFrame:
+    grouped = summarize_groups(rows.select("name_id", "name", DURATION), ["name_id", "name"])
+    return sort_largest_total_first(grouped, "name_id")
 
 
 def _kernel_executions(request: Request, *columns: str) -> pl.LazyFrame:

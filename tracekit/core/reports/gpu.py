@@ -5,10 +5,10 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.categorical import map_categories
-from tracekit.core.reports.names import format_dimensions, memcpy_label, memset_label, strip_api_version
+from tracekit.core.reports.names import format_dimensions_expr, memcpy_label_expr, memset_label_expr, strip_api_version
 from tracekit.core.reports.report import KERNEL_OPTIONS, Request, report
 from tracekit.core.reports.sources import read_kernels, read_memory_ops
-from tracekit.core.reports.summary import DURATION, sort_largest_first, summarize_by, summary_columns
+from tracekit.core.reports.summary import DURATION, duration_summary_columns, sort_largest_total_first, summarize_groups
 from tracekit.core.reports.table import (
     integer_column,
     megabytes_column,
@@ -26,15 +26,15 @@ _MEMSET_ROW = ("start_ns", "correlation_id", *_STREAM, "bytes")
 _NS_PER_S = 1_000_000_000
 
 
-@report(*summary_columns("Instances"), text_column("Name", "name"), options=KERNEL_OPTIONS)
+@report(*duration_summary_columns("Instances"), text_column("Name", "name"), options=KERNEL_OPTIONS)
 def cuda_gpu_kern_sum(request: Request) -> pl.LazyFrame:
     """Kernels by name."""
     rows = read_kernels(request, "start_ns", "end_ns").select("name", DURATION)
-    return sort_largest_first(summarize_by(rows, ["name"]), "count", "name")
+    return sort_largest_total_first(summarize_groups(rows, ["name"]), "count", "name")
 
 
 @report(
-    *summary_columns("Instances"),
+    *duration_summary_columns("Instances"),
     text_column("GridXYZ", "grid"),
     text_column("BlockXYZ", "block"),
     text_column("Name", "name"),
@@ -43,23 +43,23 @@ def cuda_gpu_kern_sum(request: Request) -> pl.LazyFrame:
 def cuda_gpu_kern_gb_sum(request: Request) -> pl.LazyFrame:
     """Kernels by name, grid and block."""
     rows = read_kernels(request, "start_ns", "end_ns", *_SIZES).select("name", *_SIZES, DURATION)
-    grouped = sort_largest_first(summarize_by(rows, ["name", *_SIZES]), "count", "name", *_SIZES)
-    return grouped.with_columns(format_dimensions("grid"), format_dimensions("block"))
+    grouped = sort_largest_total_first(summarize_groups(rows, ["name", *_SIZES]), "count", "name", *_SIZES)
+    return grouped.with_columns(format_dimensions_expr("grid"), format_dimensions_expr("block"))
 
 
 @report(
-    *summary_columns("Instances"),
+    *duration_summary_columns("Instances"),
     text_column("Category", "category"),
     text_column("Operation", "name"),
     options=KERNEL_OPTIONS,
 )
 def cuda_gpu_sum(request: Request) -> pl.LazyFrame:
     """Kernels and memory operations by name."""
-    return _sum_by_name(*_gpu_activities(request))
+    return _sum_durations_by_name(*_gpu_activities(request))
 
 
 @report(
-    *summary_columns("Instances"),
+    *duration_summary_columns("Instances"),
     text_column("Category", "category"),
     text_column("Operation", "name"),
     options=KERNEL_OPTIONS,
@@ -68,13 +68,13 @@ def cuda_api_gpu_sum(request: Request) -> pl.LazyFrame:
     """CUDA API calls, kernels and memory operations by name."""
     name = map_categories(pl.col("name"), strip_api_version)
     calls = request.frames("api_calls").select(name, DURATION, category=pl.lit("CUDA_API"))
-    return _sum_by_name(calls, *_gpu_activities(request))
+    return _sum_durations_by_name(calls, *_gpu_activities(request))
 
 
-@report(*summary_columns("Count"), text_column("Operation", "name"))
+@report(*duration_summary_columns("Count"), text_column("Operation", "name"))
 def cuda_gpu_mem_time_sum(request: Request) -> pl.LazyFrame:
     """Time of memory copies and sets by kind."""
-    return sort_largest_first(summarize_by(read_memory_ops(request.frames), ["name"]), "name")
+    return sort_largest_total_first(summarize_groups(read_memory_ops(request.frames), ["name"]), "name")
 
 
 @report(
@@ -89,7 +89,7 @@ def cuda_gpu_mem_time_sum(request: Request) -> pl.LazyFrame:
 )
 def cuda_gpu_mem_size_sum(request: Request) -> pl.LazyFrame:
     """Size of memory copies and sets by kind."""
-    return sort_largest_first(summarize_by(read_memory_ops(request.frames), ["name"], "bytes"), "name")
+    return sort_largest_total_first(summarize_groups(read_memory_ops(request.frames), ["name"], "bytes"), "name")
 
 
 @report(
@@ -132,12 +132,14 @@ def _kernel_rows(request: Request) -> pl.LazyFrame:
 
 
 def _memcpy_rows(request: Request) -> pl.LazyFrame:
-    return request.frames("memcpys").select(*_MEMCPY_ROW, DURATION, memcpy_label(pl.col("copy_kind")).alias("name"))
+    return request.frames("memcpys").select(
+        *_MEMCPY_ROW, DURATION, memcpy_label_expr(pl.col("copy_kind")).alias("name")
+    )
 
 
 def _memset_rows(request: Request) -> pl.LazyFrame:
     kind = pl.col("memory_kind").alias("src_memory_kind")
-    return request.frames("memsets").select(*_MEMSET_ROW, kind, DURATION, name=memset_label())
+    return request.frames("memsets").select(*_MEMSET_ROW, kind, DURATION, name=memset_label_expr())
 
 
 def _throughput_expr() -> pl.Expr:
@@ -157,7 +159,7 @@ def _gpu_activities(request: Request) -> tuple[pl.LazyFrame, pl.LazyFrame]:
     return activities, memory
 
 
-def _sum_by_name(*tables: pl.LazyFrame) -> pl.LazyFrame:
+def _sum_durations_by_name(*tables: pl.LazyFrame) -> pl.LazyFrame:
     """Sum the durations of rows by name, even if rows with one name are in two categories, as nsys does.
 
     The category of the longest row is printed. If several rows are equally long, it is the category of the first table.
@@ -165,5 +167,5 @@ def _sum_by_name(*tables: pl.LazyFrame) -> pl.LazyFrame:
     rows = pl.concat(tables)
     longest = pl.col("category").get(pl.col("duration_ns").arg_max())
     categories = rows.group_by("name").agg(longest)
-    grouped = summarize_by(rows, ["name"]).join(categories, on="name", how="left", nulls_equal=True)
-    return sort_largest_first(grouped, "name")
+    grouped = summarize_groups(rows, ["name"]).join(categories, on="name", how="left", nulls_equal=True)
+    return sort_largest_total_first(grouped, "name")

@@ -10,27 +10,27 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.reports.report import THREAD, Request, report
-from tracekit.core.reports.sources import end_open_ranges
-from tracekit.core.reports.summary import DURATION, sort_largest_first, summarize_by, summary_columns
+from tracekit.core.reports.sources import set_open_range_ends
+from tracekit.core.reports.summary import DURATION, duration_summary_columns, sort_largest_total_first, summarize_groups
 from tracekit.core.reports.table import integer_column, nanoseconds_column, text_column
 
 _VIDEO = ("video_encoder", "video_decoder", "jpeg")
-_RANGES = (*summary_columns("Instances"), text_column("Range", "text"))
+_RANGES = (*duration_summary_columns("Instances"), text_column("Range", "text"))
 
 
-@report(*summary_columns("Num Calls"), text_column("Name", "name"))
+@report(*duration_summary_columns("Num Calls"), text_column("Name", "name"))
 def openacc_sum(request: Request) -> pl.LazyFrame:
     """OpenACC events by name and source line."""
     name, file = (pl.col(c).cast(pl.String) for c in ("name", "source_file"))
     at_line = pl.concat_str(name, pl.lit("@"), file, pl.lit(":"), pl.col("line").cast(pl.String))
     rows = request.frames("openacc_events").select(pl.coalesce(at_line, name).alias("name"), DURATION)
-    return sort_largest_first(summarize_by(rows, ["name"]), "name")
+    return sort_largest_total_first(summarize_groups(rows, ["name"]), "name")
 
 
-@report(*summary_columns("Num Calls"), text_column("Name", "name"))
+@report(*duration_summary_columns("Num Calls"), text_column("Name", "name"))
 def vulkan_api_sum(request: Request) -> pl.LazyFrame:
     """Vulkan API calls by function."""
-    return _sum_by_name(_calls_of_kinds(request, "vulkan"))
+    return _sum_durations_by_name(_calls_of_kinds(request, "vulkan"))
 
 
 @report(
@@ -55,13 +55,13 @@ def vulkan_api_trace(request: Request) -> pl.LazyFrame:
 @report(*_RANGES)
 def vulkan_marker_sum(request: Request) -> pl.LazyFrame:
     """Vulkan debug ranges on the CPU by text."""
-    return _sum_by_text(_calls_of_kinds(request, "vulkan_debug"))
+    return _sum_durations_by_text(_calls_of_kinds(request, "vulkan_debug"))
 
 
 @report(*_RANGES)
 def vulkan_gpu_marker_sum(request: Request) -> pl.LazyFrame:
     """Vulkan debug ranges on the GPU by text."""
-    return _sum_by_text(request.frames("graphics_workloads").filter(kind="vulkan"))
+    return _sum_durations_by_text(request.frames("graphics_workloads").filter(kind="vulkan"))
 
 
 @report(*_RANGES)
@@ -79,40 +79,44 @@ def opengl_khr_gpu_range_sum(request: Request) -> pl.LazyFrame:
 @report(*_RANGES)
 def dx11_pix_sum(request: Request) -> pl.LazyFrame:
     """PIX ranges of Direct3D 11 on the CPU by text."""
-    return _sum_by_text(_calls_of_kinds(request, "dx11_pix"))
+    return _sum_durations_by_text(_calls_of_kinds(request, "dx11_pix"))
 
 
 @report(*_RANGES)
 def dx12_pix_sum(request: Request) -> pl.LazyFrame:
     """PIX ranges of Direct3D 12 on the CPU by text."""
-    return _sum_by_text(_calls_of_kinds(request, "dx12_pix"))
+    return _sum_durations_by_text(_calls_of_kinds(request, "dx12_pix"))
 
 
 @report(*_RANGES)
 def dx12_gpu_marker_sum(request: Request) -> pl.LazyFrame:
     """PIX ranges of Direct3D 12 on the GPU by text."""
-    return _sum_by_text(request.frames("graphics_workloads").filter(kind="dx12"))
+    return _sum_durations_by_text(request.frames("graphics_workloads").filter(kind="dx12"))
 
 
-@report(*summary_columns("Num Calls"), text_column("Event Type", "event_class"), text_column("Name", "name"))
+@report(*duration_summary_columns("Num Calls"), text_column("Event Type", "event_class"), text_column("Name", "name"))
 def nvvideo_api_sum(request: Request) -> pl.LazyFrame:
     """Calls of the video encoder, video decoder and JPEG APIs by function."""
     rows = _calls_of_kinds(request, *_VIDEO).select("event_class", "name_id", "name", DURATION)
-    return sort_largest_first(summarize_by(rows, ["event_class", "name_id", "name"]), "event_class", "name_id")
+    return sort_largest_total_first(
+        summarize_groups(rows, ["event_class", "name_id", "name"]), "event_class", "name_id"
+    )
 
 
 def _calls_of_kinds(request: Request, *kinds: str) -> pl.LazyFrame:
     return request.frames("graphics_calls").filter(pl.col("kind").is_in(list(kinds)))
 
 
-def _sum_by_name(rows: pl.LazyFrame) -> pl.LazyFrame:
-    return sort_largest_first(summarize_by(rows.select("name_id", "name", DURATION), ["name_id", "name"]), "name_id")
+def _sum_durations_by_name(rows: pl.LazyFrame) -> pl.LazyFrame:
+    return sort_largest_total_first(
+        summarize_groups(rows.select("name_id", "name", DURATION), ["name_id", "name"]), "name_id"
+    )
 
 
-def _sum_by_text(rows: pl.LazyFrame) -> pl.LazyFrame:
+def _sum_durations_by_text(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Summarize the durations of rows by text. Rows without a text are omitted."""
     named = rows.filter(pl.col("text").is_not_null()).select("text", DURATION)
-    return sort_largest_first(summarize_by(named, ["text"]), "text")
+    return sort_largest_total_first(summarize_groups(named, ["text"]), "text")
 
 
 def _sum_debug_ranges(request: Request, event_class: str) -> pl.LazyFrame:
@@ -120,6 +124,6 @@ def _sum_debug_ranges(request: Request, event_class: str) -> pl.LazyFrame:
 
     The end of open ranges is the latest time of any event. If all events are open, there are no rows, as in nsys.
     """
-    rows = end_open_ranges(request.frames("khr_debug_events")).filter(pl.col("event_class") == event_class)
+    rows = set_open_range_ends(request.frames("khr_debug_events")).filter(pl.col("event_class") == event_class)
     rows = rows.select("text", DURATION).drop_nulls("duration_ns")
-    return sort_largest_first(summarize_by(rows, ["text"]), "text")
+    return sort_largest_total_first(summarize_groups(rows, ["text"]), "text")

@@ -17,23 +17,23 @@ def strip_api_version(name: pl.Expr) -> pl.Expr:
     return pl.when(has_version).then(name.str.head(-_SUFFIX_LENGTH)).otherwise(name)
 
 
-def memcpy_label(kind: pl.Expr) -> pl.Expr:
+def memcpy_label_expr(kind: pl.Expr) -> pl.Expr:
     """Return nsys's label of a memory copy, such as ``[CUDA memcpy Host-to-Device]``. It is null for a null kind."""
     return map_categories(kind, lambda label: pl.concat_str(pl.lit("[CUDA memcpy "), label, pl.lit("]")))
 
 
-def memset_label() -> pl.Expr:
+def memset_label_expr() -> pl.Expr:
     """Return nsys's label of memory sets, ``[CUDA memset]``."""
     return pl.lit("[CUDA memset]").cast(pl.Categorical)
 
 
-def range_tag() -> pl.Expr:
+def range_tag_expr() -> pl.Expr:
     """Return nsys's label of an NVTX range, ``domain:name``, as a String column named ``tag``."""
     domain, name = (pl.col(c).cast(pl.String).fill_null("") for c in ("domain", "name"))
     return pl.concat_str(domain, pl.lit(":"), name).alias("tag")
 
 
-def format_dimensions(prefix: str) -> pl.Expr:
+def format_dimensions_expr(prefix: str) -> pl.Expr:
     """Format the columns ``prefix_x``, ``prefix_y`` and ``prefix_z`` as one string, padding each to four characters."""
     sizes = (pl.col(f"{prefix}_{axis}").cast(pl.String).str.pad_start(4) for axis in "xyz")
     return pl.concat_str(*sizes, separator=" ").alias(prefix)

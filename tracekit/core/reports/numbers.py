@@ -14,15 +14,15 @@ _OLD_SQLITE_FUDGE = 3e-16
 _HALF = 0.5
 
 
-def round_to_tenths(values: pl.Expr, *, legacy: bool = False) -> pl.Expr:
+def round_to_tenths(values: pl.Expr, *, legacy_rounding: bool = False) -> pl.Expr:
     """Round doubles to one decimal, with ties away from zero. The result is an integer number of tenths.
 
     Args:
         values: Doubles with absolute values less than 2**53 / 10.
-        legacy: Whether to round as SQLite before 3.43, which first adds 3e-16 times the value. Values just below a tie
-            are therefore rounded away from zero.
+        legacy_rounding: Whether to round as SQLite before 3.43, which first adds 3e-16 times the value. Values
+            just below a tie are therefore rounded away from zero.
     """
-    return _round_expr(values + values * _OLD_SQLITE_FUDGE if legacy else values, 10, ties_to_even=False)
+    return _round_expr(values + values * _OLD_SQLITE_FUDGE if legacy_rounding else values, 10, ties_to_even=False)
 
 
 def round_to_thousandths(values: pl.Expr) -> pl.Expr:
@@ -65,11 +65,11 @@ def _round_column(values: pl.Series, scale: int, *, ties_to_even: bool) -> pl.Se
     return scaled * (1 - 2 * (values < 0).cast(pl.Int64))
 
 
-def _exact_product(x: pl.Series, factor: float) -> tuple[pl.Series, pl.Series]:
+def _exact_product(value: pl.Series, factor: float) -> tuple[pl.Series, pl.Series]:
     """Return the rounded product and its rounding error, computed with Dekker's algorithm."""
-    product = x * factor
-    x_high = x * _SPLITTER - (x * _SPLITTER - x)
+    product = value * factor
+    x_high = value * _SPLITTER - (value * _SPLITTER - value)
     factor_high = factor * _SPLITTER - (factor * _SPLITTER - factor)
-    x_low, factor_low = x - x_high, factor - factor_high
+    x_low, factor_low = value - x_high, factor - factor_high
     error = ((x_high * factor_high - product) + x_high * factor_low + x_low * factor_high) + x_low * factor_low
     return product, error

@@ -25,7 +25,7 @@ from tracekit.core.intervals.containment import (
     slice_minima,
     split_into_chains,
 )
-from tracekit.core.reports.names import range_tag
+from tracekit.core.reports.names import range_tag_expr
 from tracekit.core.reports.report import (
     CALL_KEY,
     KERNEL_NAME_OPTIONS,
@@ -34,14 +34,20 @@ from tracekit.core.reports.report import (
     Request,
     report,
 )
-from tracekit.core.reports.sources import end_open_ranges, read_api_calls, read_kernels, read_owning_ranges, read_ranges
+from tracekit.core.reports.sources import (
+    read_api_calls,
+    read_attributable_ranges,
+    read_kernels,
+    read_ranges,
+    set_open_range_ends,
+)
 from tracekit.core.reports.summary import (
     DURATION,
-    sort_largest_first,
-    spread_columns,
+    duration_statistics_columns,
+    duration_summary_columns,
+    sort_largest_total_first,
     statistics_exprs,
-    summarize_by,
-    summary_columns,
+    summarize_groups,
     weighted_statistics_exprs,
 )
 from tracekit.core.reports.table import integer_column, mean_column, nanoseconds_column, text_column
@@ -58,26 +64,26 @@ _COPIES = pl.len().cast(pl.Int64)
 CHILDREN = pl.len().alias("children")
 
 
-@report(*summary_columns("Instances"), text_column("Style", "style"), text_column("Range", "tag"))
+@report(*duration_summary_columns("Instances"), text_column("Style", "style"), text_column("Range", "tag"))
 def nvtx_sum(request: Request) -> pl.LazyFrame:
     """NVTX ranges by name and style."""
-    grouped = summarize_by(_read_all_ranges(request.frames), ["tag", "kind"])
-    return sort_largest_first(grouped.with_columns(_STYLE), "tag", "style")
+    grouped = summarize_groups(_read_all_ranges(request.frames), ["tag", "kind"])
+    return sort_largest_total_first(grouped.with_columns(_STYLE), "tag", "style")
 
 
-@report(*summary_columns("Instances"), text_column("Range", "tag"))
+@report(*duration_summary_columns("Instances"), text_column("Range", "tag"))
 def nvtx_pushpop_sum(request: Request) -> pl.LazyFrame:
     """Push/pop ranges by name."""
-    return sort_largest_first(
-        summarize_by(_read_all_ranges(request.frames).filter(pl.col("kind") == "push_pop"), ["tag"]), "tag"
+    return sort_largest_total_first(
+        summarize_groups(_read_all_ranges(request.frames).filter(pl.col("kind") == "push_pop"), ["tag"]), "tag"
     )
 
 
-@report(*summary_columns("Instances"), text_column("Range", "tag"))
+@report(*duration_summary_columns("Instances"), text_column("Range", "tag"))
 def nvtx_startend_sum(request: Request) -> pl.LazyFrame:
     """Start/end ranges by name."""
-    return sort_largest_first(
-        summarize_by(_read_all_ranges(request.frames).filter(pl.col("kind") == "start_end"), ["tag"]), "tag"
+    return sort_largest_total_first(
+        summarize_groups(_read_all_ranges(request.frames).filter(pl.col("kind") == "start_end"), ["tag"]), "tag"
     )
 
 
@@ -99,8 +105,8 @@ def nvtx_startend_sum(request: Request) -> pl.LazyFrame:
 )
 def nvtx_pushpop_trace(request: Request) -> pl.LazyFrame:
     """Every push/pop range with its level, parent and children, in order of start and duration."""
-    rows = end_open_ranges(read_ranges(request.frames).filter(pl.col("kind") == "push_pop"))
-    tree = add_range_stacks(_add_parents(rows.with_columns(DURATION, range_tag()).collect()))
+    rows = set_open_range_ends(read_ranges(request.frames).filter(pl.col("kind") == "push_pop"))
+    tree = add_range_stacks(_add_parents(rows.with_columns(DURATION, range_tag_expr()).collect()))
     tree = add_child_aggregates(tree, CHILDREN, pl.col("duration_ns").sum().alias("children_ns"))
     rows = tree.lazy().filter(pl.col("level").is_not_null()).sort("start_ns", "duration_ns", "range_id")
     indent = pl.lit("").str.pad_start(2 * pl.col("level"), "-")
@@ -117,7 +123,7 @@ def nvtx_pushpop_trace(request: Request) -> pl.LazyFrame:
     integer_column("NVTX Inst", "ranges"),
     integer_column("Kern Inst", "kernels"),
     nanoseconds_column("Total Time", "total"),
-    *spread_columns(),
+    *duration_statistics_columns(),
     text_column("Kernel Name", "name"),
     options=KERNEL_NAME_OPTIONS,
     needs=LAUNCHES_IN_RANGES,
@@ -127,10 +133,10 @@ def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
 
     Times are summed over pairs of a range and a kernel, so a kernel in two nested ranges of the same name counts twice.
     """
-    owners = read_owning_ranges(request.frames).collect()
+    ranges = read_attributable_ranges(request.frames).collect()
     kernels, calls = pl.collect_all([_read_kernel_durations(request), read_api_calls(request.frames)])
     sums = _sum_repeated_kernels if _has_repeated_calls(kernels, calls) else _sum_kernels
-    grouped = pl.concat(sums(owners, kernels, calls), how="diagonal").lazy()
+    grouped = pl.concat(sums(ranges, kernels, calls), how="diagonal").lazy()
     style = pl.when(pl.col("kind").is_not_null()).then(_STYLE)
     order = [*map(pl.col, ("tag_order", *THREAD, "total", "style")), string_ranks(pl.col("name"))]
     descending = [False, False, False, True, False, False]
@@ -164,7 +170,7 @@ def nvtx_gpu_proj_trace(request: Request) -> pl.LazyFrame:
     nanoseconds_column("Total Proj Time", "total"),
     nanoseconds_column("Total Range Time", "range_ns"),
     integer_column("Range Instances", "count"),
-    *spread_columns(title="Proj "),
+    *duration_statistics_columns(title="Proj "),
     integer_column("Total GPU Ops", "ops"),
     mean_column("Avg GPU Ops", "mean_ops"),
     mean_column("Avg Range Lvl", "mean_level"),
@@ -176,13 +182,13 @@ def nvtx_gpu_proj_sum(request: Request) -> pl.LazyFrame:
     means = (pl.col(c).mean().alias(f"mean_{c}") for c in ("ops", "level", "children"))
     totals = (pl.len().alias("count"), pl.col("duration_ns").sum().alias("range_ns"), pl.col("ops").sum())
     grouped = rows.lazy().group_by("tag", "style").agg(*statistics_exprs("gpu_ns"), *totals, *means)
-    return sort_largest_first(grouped, "tag", "style")
+    return sort_largest_total_first(grouped, "tag", "style")
 
 
 def _read_all_ranges(frames: Frames) -> pl.LazyFrame:
     """Read all ranges, including ranges that another thread ended. The end of open ranges is the last NVTX event."""
     last_mark = frames("nvtx_marks").select(pl.col("timestamp_ns").max()).collect().item()
-    return end_open_ranges(read_ranges(frames), last_mark).with_columns(DURATION, range_tag())
+    return set_open_range_ends(read_ranges(frames), last_mark).with_columns(DURATION, range_tag_expr())
 
 
 def _add_parents(rows: pl.DataFrame) -> pl.DataFrame:
@@ -211,7 +217,12 @@ def add_range_stacks(tree: pl.DataFrame) -> pl.DataFrame:
 
 
 def add_child_aggregates(tree: pl.DataFrame, *aggregates: pl.Expr) -> pl.DataFrame:
-    """Add aggregates of the direct children of each row of a tree. They are 0 for a row without children."""
+    """Add one column per aggregate of the direct children of each row. It is 0 for a row without children.
+
+    Args:
+        tree: One row per node: ``row``, ``parent`` (``row`` of the parent, null for a root), and any further columns.
+        aggregates: Expressions that aggregate the rows of the children.
+    """
     children = tree.filter(pl.col("parent").is_not_null()).group_by("parent").agg(*aggregates)
     added = children.columns[1:]
     tree = tree.join(children, left_on="row", right_on="parent", how="left", maintain_order="left")
@@ -242,14 +253,14 @@ def _join_calls(kernels: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     return joined.drop("process_id", "correlation_id").rename({"caller": "process_id"})
 
 
-def _sum_kernels(owners: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame) -> list[pl.DataFrame]:
+def _sum_kernels(ranges: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame) -> list[pl.DataFrame]:
     """Sum the durations of kernels by name, separately for kernels inside and outside of ranges.
 
     The first frame has the kernels in ranges by range, and the second frame the kernels outside all ranges by thread.
     """
     launches = _join_calls(kernels.with_row_index("kernel"), calls)
-    pairs = range_launch_pairs(owners, launches)
-    groups, group = _group_ranges(owners, pairs["row"])
+    pairs = range_launch_pairs(ranges, launches)
+    groups, group = _group_ranges(ranges, pairs["row"])
     owned = launches.select("kernel", "name", "duration_ns")[pairs["member"]]
     owned = owned.with_columns(pairs["row"].alias("range"), group)
     statistics = [*statistics_exprs("duration_ns"), pl.col("kernel").n_unique().alias("kernels")]
@@ -259,26 +270,26 @@ def _sum_kernels(owners: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFram
     return [inside.join(groups, on="group", how="left").drop("group"), outside]
 
 
-def _sum_repeated_kernels(owners: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame) -> list[pl.DataFrame]:
+def _sum_repeated_kernels(ranges: pl.DataFrame, kernels: pl.DataFrame, calls: pl.DataFrame) -> list[pl.DataFrame]:
     """Return the result of ``_sum_kernels`` for a capture with repeated events.
 
     Equal ranges, kernels and calls are processed once, and weighted by their number.
     """
-    owners = owners.group_by("domain", "name", "kind", *THREAD, "start_ns", "end_ns").agg(range_copies=_COPIES)
+    ranges = ranges.group_by("domain", "name", "kind", *THREAD, "start_ns", "end_ns").agg(range_copies=_COPIES)
     kernels = kernels.group_by(*CALL_KEY, "name", "duration_ns").agg(kernel_copies=_COPIES).with_row_index("kernel")
     calls = calls.group_by(*CALL_KEY, "thread_id", "start_ns", "end_ns").agg(call_copies=_COPIES)
     launches = _join_calls(kernels, calls)
     launches = launches.with_columns(copies=pl.col("kernel_copies") * pl.col("call_copies").fill_null(1))
     launches = launches.sort("duration_ns")
-    pairs = range_launch_pairs(owners, launches).sort("member")
-    groups, group = _group_ranges(owners, pairs["row"])
+    pairs = range_launch_pairs(ranges, launches).sort("member")
+    groups, group = _group_ranges(ranges, pairs["row"])
     owned = launches.select("kernel", "name", "duration_ns", "kernel_copies", "copies")[pairs["member"]]
-    owned = owned.with_columns(pairs["row"].alias("range"), group, owners["range_copies"].gather(pairs["row"]))
+    owned = owned.with_columns(pairs["row"].alias("range"), group, ranges["range_copies"].gather(pairs["row"]))
     owned = owned.with_columns(pl.col("copies") * pl.col("range_copies"))
     copies = pl.col("kernel_copies").filter(pl.col("kernel").is_first_distinct()).sum()
-    ranges = pl.col("range_copies").filter(pl.col("range").is_first_distinct()).sum()
+    range_count = pl.col("range_copies").filter(pl.col("range").is_first_distinct()).sum()
     statistics = [*weighted_statistics_exprs("duration_ns", "copies"), copies.alias("kernels")]
-    inside = owned.group_by("group", "name").agg(*statistics, ranges.alias("ranges"))
+    inside = owned.group_by("group", "name").agg(*statistics, range_count.alias("ranges"))
     alone = launches.with_row_index("member").join(
         pairs.select("member"), on="member", how="anti", maintain_order="left"
     )
@@ -286,11 +297,11 @@ def _sum_repeated_kernels(owners: pl.DataFrame, kernels: pl.DataFrame, calls: pl
     return [inside.join(groups, on="group", how="left").drop("group"), outside]
 
 
-def _group_ranges(owners: pl.DataFrame, rows: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+def _group_ranges(ranges: pl.DataFrame, rows: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
     """Group ranges by name, kind and thread.
 
     Args:
-        owners: The ranges.
+        ranges: The ranges.
         rows: Row numbers of ranges, which may repeat.
 
     Returns:
@@ -298,21 +309,21 @@ def _group_ranges(owners: pl.DataFrame, rows: pl.Series) -> tuple[pl.DataFrame, 
         a column ``group`` with the group of the range at each of the given row numbers.
     """
     used = rows.unique()
-    tagged = owners[used].select(range_tag(), "kind", *THREAD, used.alias("range"))
+    tagged = ranges[used].select(range_tag_expr(), "kind", *THREAD, used.alias("range"))
     groups = tagged.group_by("tag", "kind", *THREAD).agg("range").sort("tag")
     groups = groups.with_columns(pl.col("tag").rle_id().alias("tag_order")).with_row_index("group")
     members = groups.select("group", "range").explode("range")
-    group = np.zeros(owners.height, np.uint32)
+    group = np.zeros(ranges.height, np.uint32)
     group[members["range"]] = members["group"]
     return groups.drop("range"), pl.Series("group", group[rows])
 
 
-def range_launch_pairs(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+def range_launch_pairs(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Return every pair of a range and a launch that the range contains.
 
     The columns are ``row`` (row number of the range) and ``member`` (row number of the launch).
     """
-    range_positions, launch_positions = axis_positions(owners, launches, by=THREAD)
+    range_positions, launch_positions = axis_positions(ranges, launches, by=THREAD)
     return _containment_pairs(range_positions, launch_positions)
 
 
@@ -333,18 +344,16 @@ def project_ranges(frames: Frames) -> pl.DataFrame:
     ``children`` is the number of child ranges that launched activities. These ranges form a tree, because a range that
     contains one of them also contains its launches.
     """
-    owners, launches = read_owning_ranges(frames).collect(), gpu_launches(frames)
-    range_positions, launch_positions = axis_positions(owners, launches, by=THREAD)
-    extents = _gpu_extents(range_positions, launch_positions, launches)
+    ranges, launches = read_attributable_ranges(frames).collect(), gpu_launches(frames)
+    range_positions, launch_positions = axis_positions(ranges, launches, by=THREAD)
+    extents = _range_gpu_extents(range_positions, launch_positions, launches)
     if launches["activity"].n_unique() < launches.height:
         extents = extents.drop("ops").join(
             _count_distinct_launches(range_positions, launch_positions, launches), on="row"
         )
-    gpu_extents = extents.select("row", gpu_start_ns="low", gpu_ns=pl.col("high") - pl.col("low"), ops="ops").sort(
-        "row"
-    )
-    projected = owners[gpu_extents["row"]].with_columns(DURATION, range_tag(), _STYLE).drop("kind")
-    return add_child_aggregates(_add_parents(projected.hstack(gpu_extents.drop("row"))), CHILDREN)
+    extents = extents.select("row", gpu_start_ns="low", gpu_ns=pl.col("high") - pl.col("low"), ops="ops").sort("row")
+    projected = ranges[extents["row"]].with_columns(DURATION, range_tag_expr(), _STYLE).drop("kind")
+    return add_child_aggregates(_add_parents(projected.hstack(extents.drop("row"))), CHILDREN)
 
 
 def gpu_launches(frames: Frames, tables: Sequence[str] = _ACTIVITIES) -> pl.DataFrame:
@@ -359,27 +368,31 @@ def gpu_launches(frames: Frames, tables: Sequence[str] = _ACTIVITIES) -> pl.Data
     return read_api_calls(frames).join(extent.with_row_index("activity"), on=CALL_KEY, how="inner").collect()
 
 
-def gpu_extents(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+def range_gpu_extents(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Return the extent of the GPU activities that were launched in each range.
 
     Args:
-        owners: Ranges, with the columns of the thread, ``start_ns`` and ``end_ns``.
+        ranges: Ranges, with the columns of the thread, ``start_ns`` and ``end_ns``.
         launches: API calls with these columns, ``gpu_start_ns`` and ``gpu_end_ns``.
 
     Returns:
         One row per range that contains launches, in the order of the ranges: ``row`` (of the range), ``low`` (first
         start), ``high`` (last end) and ``ops`` (number of launches).
     """
-    range_positions, launch_positions = axis_positions(owners, launches, by=THREAD)
-    return _gpu_extents(range_positions, launch_positions, launches).sort("row")
+    range_positions, launch_positions = axis_positions(ranges, launches, by=THREAD)
+    return _range_gpu_extents(range_positions, launch_positions, launches).sort("row")
 
 
-def _gpu_extents(range_positions: pl.DataFrame, launch_positions: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    by_chain = [_chain_extents(range_positions, chain, launches) for chain in split_into_chains(launch_positions)]
+def _range_gpu_extents(
+    range_positions: pl.DataFrame, launch_positions: pl.DataFrame, launches: pl.DataFrame
+) -> pl.DataFrame:
+    by_chain = [
+        _gpu_extents_in_chain(range_positions, chain, launches) for chain in split_into_chains(launch_positions)
+    ]
     return pl.concat(by_chain).group_by("row").agg(pl.col("low").min(), pl.col("high").max(), pl.col("ops").sum())
 
 
-def _chain_extents(range_positions: pl.DataFrame, chain: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+def _gpu_extents_in_chain(range_positions: pl.DataFrame, chain: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Return, for each range, the GPU extent and the number of those launches of a chain that the range contains."""
     inside = contained_slices(range_positions, chain)
     starts, ends = (launches[c].gather(chain["row"]) for c in ("gpu_start_ns", "gpu_end_ns"))

@@ -6,7 +6,7 @@ import polars as pl
 
 from tracekit.core.categorical import string_ranks
 from tracekit.core.reports.report import THREAD, Request, report
-from tracekit.core.reports.summary import DURATION, sort_largest_first, summarize_by, summary_columns
+from tracekit.core.reports.summary import DURATION, duration_summary_columns, sort_largest_total_first, summarize_groups
 from tracekit.core.reports.table import (
     integer_column,
     mean_column,
@@ -16,20 +16,20 @@ from tracekit.core.reports.table import (
 )
 
 
-@report(*summary_columns("Count"), text_column("Name", "name"))
+@report(*duration_summary_columns("Count"), text_column("Name", "name"))
 def openmp_sum(request: Request) -> pl.LazyFrame:
     """OpenMP events by kind and name."""
     first = pl.col("openmp_event_id").min().over("kind").alias("first")
     rows = request.frames("openmp_events").select("name_id", "name", DURATION, first)
-    grouped = summarize_by(rows, ["first", "name_id", "name"])
-    return sort_largest_first(grouped, "first", "name_id")
+    grouped = summarize_groups(rows, ["first", "name_id", "name"])
+    return sort_largest_total_first(grouped, "first", "name_id")
 
 
-@report(*summary_columns("Instances"), text_column("Source", "kind"), text_column("Name", "name"))
+@report(*duration_summary_columns("Instances"), text_column("Source", "kind"), text_column("Name", "name"))
 def mpi_event_sum(request: Request) -> pl.LazyFrame:
     """MPI calls by kind and function."""
     rows = request.frames("mpi_calls").select("kind", "name_id", "name", DURATION)
-    return sort_largest_first(summarize_by(rows, ["kind", "name_id", "name"]), "kind", "name_id")
+    return sort_largest_total_first(summarize_groups(rows, ["kind", "name_id", "name"]), "kind", "name_id")
 
 
 @report(
@@ -79,7 +79,7 @@ def mpi_msg_size_sum(request: Request) -> pl.LazyFrame:
         _message_sizes(calls.filter(_IS_COLLECTIVE), "size_bytes", "coll_send"),
         _message_sizes(calls.filter(_IS_COLLECTIVE), "receive_size_bytes", "coll_recv"),
     ]
-    grouped = summarize_by(pl.concat(parts), ["source", "name_id", "name"], "bytes")
+    grouped = summarize_groups(pl.concat(parts), ["source", "name_id", "name"], "bytes")
     keys = ("count", string_ranks(pl.col("source")), "name_id")
     return grouped.sort(*keys, descending=[True, False, False])
 

@@ -82,15 +82,15 @@ class Report:
     def __call__(self, request: Request) -> ReportTable:
         """Compute the report for a request. Parameters that the request does not set have their default values."""
         request = replace(request, parameters={**self.parameters, **request.parameters})
-        rows = self.build_rows(_request_with_empty_tables(request) if self._lacks_tables(request) else request)
+        rows = self.build_rows(_request_with_empty_tables(request) if self._lacks_required_tables(request) else request)
         return ReportTable(self.name, self.columns, rows.collect(), request.legacy_rounding)
 
-    def _lacks_tables(self, request: Request) -> bool:
+    def _lacks_required_tables(self, request: Request) -> bool:
         """Return whether there are kernels, but a table that the report requires has no rows."""
-        *needs, kernels = self._needed_tables(request) or ("kernels",)
+        *needs, kernels = self._required_tables(request) or ("kernels",)
         return any(not has_rows(request.frames, t) for t in needs) and has_rows(request.frames, kernels)
 
-    def _needed_tables(self, request: Request) -> tuple[str, ...]:
+    def _required_tables(self, request: Request) -> tuple[str, ...]:
         """Return the tables that the report requires, followed by ``kernels``, or nothing if it requires no tables."""
         needs = LAUNCHES_IN_RANGES if "nvtx-name" in request.options else self.needs
         return (*needs, "kernels") if needs else ()
@@ -108,11 +108,11 @@ def report(
     the description.
     """
 
-    def declare(build_rows: RowsFunction) -> Report:
+    def declare_report(build_rows: RowsFunction) -> Report:
         doc = (build_rows.__doc__ or "").partition("\n")[0]
         return Report(build_rows.__name__, doc, columns, options, needs, build_rows, parameters or {})
 
-    return declare
+    return declare_report
 
 
 def has_rows(frames: Frames, table: str) -> bool:

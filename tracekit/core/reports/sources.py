@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.intervals.containment import axis_positions, contained_slices, covering_maxima, split_into_chains
-from tracekit.core.reports.names import memcpy_label, memset_label
+from tracekit.core.reports.names import memcpy_label_expr, memset_label_expr
 from tracekit.core.reports.report import CALL_COLUMNS, CALL_KEY, RANGE_COLUMNS, THREAD
 from tracekit.core.reports.summary import DURATION
 
@@ -26,7 +26,9 @@ def read_kernels(request: Request, *columns: str) -> pl.LazyFrame:
     if "nvtx-name" not in request.options:
         return _named_kernels(request).select("name", *columns)
     needed = dict.fromkeys([*CALL_KEY, *columns])
-    return _prefix_range_names(_named_kernels(request).select("name", *needed), request.frames).select("name", *columns)
+    return _add_range_name_prefixes(_named_kernels(request).select("name", *needed), request.frames).select(
+        "name", *columns
+    )
 
 
 def _named_kernels(request: Request) -> pl.LazyFrame:
@@ -43,8 +45,8 @@ def read_memory_ops(frames: Frames) -> pl.LazyFrame:
 
     Copies of an unknown kind are omitted.
     """
-    copies = frames("memcpys").select(memcpy_label(pl.col("copy_kind")).alias("name"), DURATION, "bytes")
-    sets = frames("memsets").select(memset_label().alias("name"), DURATION, "bytes")
+    copies = frames("memcpys").select(memcpy_label_expr(pl.col("copy_kind")).alias("name"), DURATION, "bytes")
+    sets = frames("memsets").select(memset_label_expr().alias("name"), DURATION, "bytes")
     return pl.concat([copies.filter(pl.col("name").is_not_null()), sets])
 
 
@@ -59,11 +61,11 @@ def read_osrt_calls(frames: Frames) -> pl.LazyFrame:
 
 
 def read_ranges(frames: Frames) -> pl.LazyFrame:
-    """Read NVTX ranges with the columns that reports use."""
+    """Read all NVTX ranges with the columns ``RANGE_COLUMNS``: names, times, threads and kinds."""
     return frames("nvtx_ranges").select(RANGE_COLUMNS)
 
 
-def end_open_ranges(rows: pl.LazyFrame, latest_ns: int | None = None) -> pl.LazyFrame:
+def set_open_range_ends(rows: pl.LazyFrame, latest_ns: int | None = None) -> pl.LazyFrame:
     """Set the end of open ranges to the latest start or end of any range, or to ``latest_ns`` if it is later.
 
     If all ranges are open, they stay open, as in nsys.
@@ -73,40 +75,40 @@ def end_open_ranges(rows: pl.LazyFrame, latest_ns: int | None = None) -> pl.Lazy
     return rows.with_columns(end.fill_null(pl.when(end.max().is_not_null()).then(latest)))
 
 
-def read_owning_ranges(frames: Frames) -> pl.LazyFrame:
+def read_attributable_ranges(frames: Frames) -> pl.LazyFrame:
     """Read the ranges to which nsys attributes GPU activities: all except those that another thread ended.
 
     The end of open ranges is the latest start or end of any range.
     """
-    return end_open_ranges(read_ranges(frames)).filter(pl.col("end_thread_id").is_null())
+    return set_open_range_ends(read_ranges(frames)).filter(pl.col("end_thread_id").is_null())
 
 
-def _prefix_range_names(rows: pl.LazyFrame, frames: Frames) -> pl.LazyFrame:
+def _add_range_name_prefixes(rows: pl.LazyFrame, frames: Frames) -> pl.LazyFrame:
     """Prefix the name of each kernel with the name of the NVTX range in which it was launched.
 
     If it was launched in several ranges, the one that started last is used.
     """
-    owners = read_owning_ranges(frames).sort("start_ns", "range_id").collect()
+    ranges = read_attributable_ranges(frames).sort("start_ns", "range_id").collect()
     named = rows.collect().with_row_index("kernel")
     launches = named.select("kernel", *CALL_KEY).join(read_api_calls(frames).collect(), on=CALL_KEY, how="inner")
-    innermost = last_started_ranges(owners, launches, "kernel").group_by("kernel").agg(pl.col("range").max())
+    innermost = last_started_ranges(ranges, launches, "kernel").group_by("kernel").agg(pl.col("range").max())
     named = named.join(innermost, on="kernel", how="left", maintain_order="left")
-    named = named.with_columns(owners["name"].gather(named["range"]).alias("range_name"))
+    named = named.with_columns(ranges["name"].gather(named["range"]).alias("range_name"))
     return _prepend_range_name(named.lazy())
 
 
-def last_started_ranges(owners: pl.DataFrame, launches: pl.DataFrame, key: str) -> pl.DataFrame:
-    """Return, for each launch, the range that contains it and is last in the order of ``owners``.
+def last_started_ranges(ranges: pl.DataFrame, launches: pl.DataFrame, key: str) -> pl.DataFrame:
+    """Return, for each launch, the range that contains it and is last in the order of ``ranges``.
 
     Args:
-        owners: The ranges: the columns of the thread, ``start_ns`` and ``end_ns``.
+        ranges: The ranges: the columns of the thread, ``start_ns`` and ``end_ns``.
         launches: The launches, with the same columns and the column ``key``.
         key: Name of a column that identifies launches.
 
     Returns:
-        One row per launch: ``key``, ``range`` (row number in ``owners``, null if no range contains the launch).
+        One row per launch: ``key``, ``range`` (row number in ``ranges``, null if no range contains the launch).
     """
-    range_positions, launch_positions = axis_positions(owners, launches, by=THREAD)
+    range_positions, launch_positions = axis_positions(ranges, launches, by=THREAD)
     frames = []
     for chain in split_into_chains(launch_positions):
         inside = contained_slices(range_positions, chain)

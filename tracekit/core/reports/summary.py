@@ -61,34 +61,34 @@ def weighted_statistics_exprs(value: str, weight: str) -> list[pl.Expr]:
     return [e.alias(name) for name, e in aggregates.items()]
 
 
-def summarize_by(rows: pl.LazyFrame, keys: Sequence[str], value: str = "duration_ns") -> pl.LazyFrame:
+def summarize_groups(rows: pl.LazyFrame, keys: Sequence[str], value: str = "duration_ns") -> pl.LazyFrame:
     """Aggregate a column into one row per group, with ``count``, ``share`` and statistics, in no particular order."""
     grouped = rows.group_by(*keys).agg(*statistics_exprs(value), pl.len().alias("count"))
     return grouped.with_columns(percent_of_sum(pl.col("total")).alias("share"))
 
 
-def sort_largest_first(grouped: pl.LazyFrame, *ties: str) -> pl.LazyFrame:
+def sort_largest_total_first(groups: pl.LazyFrame, *ties: str) -> pl.LazyFrame:
     """Sort groups by descending total, with nulls last.
 
     Groups with equal totals are sorted by the columns ``ties`` in ascending order, with nulls first.
     """
     descending = [True] + [False] * len(ties)
-    schema = grouped.collect_schema()
+    schema = groups.collect_schema()
     keys = [string_ranks(pl.col(t)) if schema[t] in (pl.String, pl.Categorical) else pl.col(t) for t in ties]
-    return grouped.sort("total", *keys, descending=descending, nulls_last=descending)
+    return groups.sort("total", *keys, descending=descending, nulls_last=descending)
 
 
-def summary_columns(count: str) -> tuple[table.ReportColumn, ...]:
-    """Return the printed columns of a summary of durations. ``count`` is the title of the column of counts."""
+def duration_summary_columns(count_title: str) -> tuple[table.ReportColumn, ...]:
+    """Return the printed columns of a summary of durations. ``count_title`` is the title of the column of counts."""
     return (
         table.percent_column("Time", "share"),
         table.nanoseconds_column("Total Time", "total"),
-        table.integer_column(count, "count"),
-        *spread_columns(),
+        table.integer_column(count_title, "count"),
+        *duration_statistics_columns(),
     )
 
 
-def spread_columns(prefix: str = "", title: str = "") -> tuple[table.ReportColumn, ...]:
+def duration_statistics_columns(prefix: str = "", title: str = "") -> tuple[table.ReportColumn, ...]:
     """Return the printed columns for the average, median, minimum, maximum and standard deviation of durations."""
     return (
         table.mean_nanoseconds_column(f"{title}Avg", f"{prefix}mean"),

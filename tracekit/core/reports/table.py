@@ -43,7 +43,7 @@ class ReportColumn:
     style: ColumnStyle
     source: str
 
-    def value_expr(self, *, legacy: bool) -> pl.Expr:
+    def value_expr(self, *, legacy_rounding: bool) -> pl.Expr:
         """Return an expression for the values of the column, rounded as they are printed."""
         x = pl.col(self.source)
         match self.style:
@@ -52,14 +52,16 @@ class ReportColumn:
             case ColumnStyle.INTEGER:
                 value = x.cast(pl.Int64)
             case ColumnStyle.TENTHS:
-                value = quotient(round_to_tenths(x.cast(pl.Float64), legacy=legacy).cast(pl.Float64), 10.0)
+                value = quotient(
+                    round_to_tenths(x.cast(pl.Float64), legacy_rounding=legacy_rounding).cast(pl.Float64), 10.0
+                )
             case ColumnStyle.THOUSANDTHS:
                 value = _round_to_three_decimals(x)
             case _:  # MEGA
-                value = _round_to_three_decimals(_in_millions(x))
+                value = _round_to_three_decimals(_convert_to_millions(x))
         return value.alias(self.title)
 
-    def csv_expr(self, dtype: pl.DataType, *, legacy: bool) -> pl.Expr:
+    def csv_expr(self, dtype: pl.DataType, *, legacy_rounding: bool) -> pl.Expr:
         """Return an expression for the values that polars writes as CSV with ``float_precision=3``."""
         x = pl.col(self.source)
         match self.style:
@@ -68,11 +70,11 @@ class ReportColumn:
             case ColumnStyle.INTEGER:
                 value = x
             case ColumnStyle.TENTHS:
-                value = _format_tenths(round_to_tenths(x.cast(pl.Float64), legacy=legacy))
+                value = _format_tenths(round_to_tenths(x.cast(pl.Float64), legacy_rounding=legacy_rounding))
             case ColumnStyle.THOUSANDTHS:
                 value = x
             case _:  # MEGA
-                value = _in_millions(x)
+                value = _convert_to_millions(x)
         return value.alias(self.title)
 
 
@@ -102,7 +104,7 @@ class ReportTable:
 
         Times and counts are Int64, and all other numbers are Float64.
         """
-        return self.data.select(c.value_expr(legacy=self.legacy_rounding) for c in self.columns)
+        return self.data.select(c.value_expr(legacy_rounding=self.legacy_rounding) for c in self.columns)
 
     def csv(self, sink: BinaryIO) -> None:
         """Write the report as CSV that equals the CSV of nsys byte for byte.
@@ -112,7 +114,7 @@ class ReportTable:
         if not self.rows:
             return
         sink.write((",".join(c.title for c in self.columns) + "\n").encode())
-        cells = [c.csv_expr(self.data.schema[c.source], legacy=self.legacy_rounding) for c in self.columns]
+        cells = [c.csv_expr(self.data.schema[c.source], legacy_rounding=self.legacy_rounding) for c in self.columns]
         for batch in self.data.iter_slices(_BATCH_ROWS):
             batch.select(cells).write_csv(sink, include_header=False, quote_style="never", float_precision=3)
 
@@ -166,7 +168,7 @@ def _round_to_three_decimals(values: pl.Expr) -> pl.Expr:
     return quotient(numbers.round_to_thousandths(values).cast(pl.Float64), 1000.0)
 
 
-def _in_millions(values: pl.Expr) -> pl.Expr:
+def _convert_to_millions(values: pl.Expr) -> pl.Expr:
     return quotient(values.cast(pl.Float64), 1e6)
 
 

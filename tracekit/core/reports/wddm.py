@@ -11,7 +11,7 @@ from tracekit.core.intervals import union_duration
 from tracekit.core.reports.names import format_hexadecimal
 from tracekit.core.reports.numbers import quotient, round_to_tenths
 from tracekit.core.reports.report import Request, has_rows, report
-from tracekit.core.reports.summary import DURATION, spread_columns, statistics_exprs
+from tracekit.core.reports.summary import DURATION, duration_statistics_columns, statistics_exprs
 from tracekit.core.reports.table import integer_column, percent_column, text_column
 
 _OTHER_ENGINE = 0
@@ -26,7 +26,7 @@ _QUEUE = ("process_id", "queue_type", "gpu", "context_id", "engine_type_id")
 @report(
     percent_column("Utilization", "share"),
     integer_column("Instances", "count"),
-    *spread_columns(),
+    *duration_statistics_columns(),
     text_column("Name", "name"),
     integer_column("Q Type", "queue_type"),
     text_column("Q Name", "queue_name"),
@@ -64,7 +64,9 @@ def wddm_queue_sum(request: Request) -> pl.LazyFrame:
     return rows.sort(order, descending=[True] + [False] * len(_QUEUE), nulls_last=True, maintain_order=True)
 
 
-def _packet_intervals(request: Request, number: int, name: str, start_key: str, stop_key: str) -> pl.LazyFrame:
+def _packet_intervals(
+    request: Request, queue_number: int, queue_name: str, start_key: str, stop_key: str
+) -> pl.LazyFrame:
     """Return the intervals from the start of each packet to each later stop of the packet, for one type of queue.
 
     ``start_key`` and ``stop_key`` are the columns whose values are equal in the start and the stop of a packet.
@@ -74,8 +76,8 @@ def _packet_intervals(request: Request, number: int, name: str, start_key: str, 
     packets = request.frames("wddm_packets")
     kind = pl.col("kind").cast(pl.String)
     columns = ("process_id", "gpu", "context_id", "engine_type_id", "engine_type", "start_ns")
-    starts = packets.filter(kind == f"{name}_start", pl.col("process_id").is_not_null())
-    stops = packets.filter(kind == f"{name}_stop").select("context_id", key=stop_key, end_ns="start_ns")
+    starts = packets.filter(kind == f"{queue_name}_start", pl.col("process_id").is_not_null())
+    stops = packets.filter(kind == f"{queue_name}_stop").select("context_id", key=stop_key, end_ns="start_ns")
     pairs = starts.select(*columns, key=start_key).join(stops, on=["context_id", "key"], how="inner")
-    queue = (pl.lit(number).alias("queue_type"), pl.lit(name).alias("queue_name"))
+    queue = (pl.lit(queue_number).alias("queue_type"), pl.lit(queue_name).alias("queue_name"))
     return pairs.filter(pl.col("end_ns") >= pl.col("start_ns")).with_columns(queue)

@@ -58,7 +58,7 @@ class Rollup:
         dialect: str | None = None,
         tensor_cores: Literal["extended", "dlprof"] = "extended",
     ) -> Rollup:
-        """Roll up the tables of a capture.
+        """Find the ops of a capture, and prepare their aggregation by op, op type, group and iteration.
 
         Args:
             frames: Function that returns the declared table with a given name.
@@ -205,14 +205,14 @@ class Rollup:
         """
         rows = self.measures.ops.ops.hstack(self.measures.op_properties).with_columns(op=pl.int_range(pl.len()))
         times = self.select_instances("op", *METRICS)
-        instances = times.group_by("op").agg(pl.len().alias("count"), *statistics.summary_exprs(METRICS))
+        instances = times.group_by("op").agg(pl.len().alias("count"), *statistics.metric_summary_exprs(METRICS))
         kernels = (
             self.select_kernels("op", "uses_tc", "tc_unknown")
             .group_by("op")
             .agg(
                 pl.len().alias("kernel_count"),
                 pl.col("uses_tc", "tc_unknown").any(),
-                *statistics.summary_exprs(KERNEL_METRICS),
+                *statistics.metric_summary_exprs(KERNEL_METRICS),
             )
         )
         ops = rows.join(instances, on="op", how="left", maintain_order="left")
@@ -241,27 +241,31 @@ class Rollup:
         op_type = pl.col("op_type").cast(pl.String)
         counts = self.ops.group_by(op_type).agg(op_count=pl.len().cast(pl.Int64), count=pl.col("count").sum())
         instances = self.select_instances("op_type", *METRICS).with_columns(op_type)
-        metrics = statistics.summarize(instances, ["op_type"], METRICS)
+        metrics = statistics.summarize_metrics(instances, ["op_type"], METRICS)
         types = counts.join(metrics, on="op_type", how="left")
         return types.with_columns(statistics.fill_missing_with_zero_exprs(METRICS)).sort("op_type")
 
     @functools.cached_property
     def groups(self) -> pl.DataFrame:
-        """The group nodes, the root first, with the columns of ``groups.groups``.
+        """The groups of ops with their statistics, the root first, with the columns of ``groups.aggregate_groups``.
 
-        In DLProf's mode, the groups are in the style of DLProf.
+        A group contains the ops below one scope, such as a module of a network, in one direction. In DLProf's mode, the
+        groups are instead formed from op names, whose parts are separated by "/", and have no direction.
         """
         return self._groups_in_style(self.measures.mode)
 
     @functools.cached_property
     def dlprof_groups(self) -> pl.DataFrame:
-        """The group nodes in the style of DLProf, without directions."""
+        """The groups of ops as DLProf forms them, from the parts of op names that are separated by "/".
+
+        They have the columns of ``groups``. ``direction`` is null.
+        """
         return self.groups if self.measures.mode == "dlprof" else self._groups_in_style("dlprof")
 
     def _groups_in_style(self, style: Style) -> pl.DataFrame:
-        """Return the group nodes in the given style."""
+        """Return the groups of ops, formed by the rules of DLProf if ``style`` is ``dlprof``, otherwise by scope."""
         devices, ops = self.devices["device_id"], self.ops.select("count", "eligible", "uses_tc")
-        return groups.groups(self.measures, self.iterations, devices, ops, style)
+        return groups.aggregate_groups(self.measures, self.iterations, devices, ops, style)
 
     @functools.cached_property
     def kernel_summaries(self) -> pl.DataFrame:
@@ -271,7 +275,7 @@ class Rollup:
         """
         kernels = self.select_kernels("op", "name", "uses_tc")
         summaries = kernels.group_by("op", pl.col("name").cast(pl.String), maintain_order=True).agg(
-            pl.col("uses_tc").any(), *statistics.summary_exprs(KERNEL_METRICS)
+            pl.col("uses_tc").any(), *statistics.metric_summary_exprs(KERNEL_METRICS)
         )
         return summaries.sort("op", "name")
 
@@ -300,9 +304,9 @@ class Rollup:
     def breakdown(self) -> pl.DataFrame:
         """The time of each iteration on each used device, divided into parts.
 
-        The columns are those of ``breakdown.breakdown``.
+        The columns are those of ``breakdown.divide_iteration_times``.
         """
-        return breakdown.breakdown(self.measures, self.iterations, self.used_devices)
+        return breakdown.divide_iteration_times(self.measures, self.iterations, self.used_devices)
 
 
 _TIMES = ("start_ns", "end_ns", "gpu_start_ns", "gpu_end_ns")

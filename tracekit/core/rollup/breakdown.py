@@ -46,7 +46,7 @@ _OPEN = tuple(f"_{p}" for p in PARTS[:-1])
 _SCHEMA = {"iteration": pl.Int64, "device_id": pl.Int32, **dict.fromkeys(PARTS, pl.Int64)}
 
 
-def breakdown(measures: Measures, iterations: Iterations, devices: pl.Series) -> pl.DataFrame:
+def divide_iteration_times(measures: Measures, iterations: Iterations, devices: pl.Series) -> pl.DataFrame:
     """Divide the time of each iteration on each device into parts.
 
     Returns:

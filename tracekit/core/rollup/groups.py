@@ -43,17 +43,17 @@ DIRECTION_NAMES = {0: None, 1: "fprop", 2: "bprop"}
 """Names of the numbers of directions that ``op_groups`` returns."""
 
 
-def groups(
+def aggregate_groups(
     measures: Measures, iterations: Iterations, devices: pl.Series, ops: pl.DataFrame, style: Style = "extended"
 ) -> pl.DataFrame:
-    """Aggregate ops by group.
+    """Aggregate the counts and times of ops by group, over the aggregated iterations.
 
     Args:
         measures: Times of the ops.
         iterations: The iterations.
         devices: Ids of the devices over which GPU time is summed.
         ops: One row per op: ``count`` (number of aggregated instances), ``eligible``, ``uses_tc``.
-        style: ``dlprof`` for the groups that DLProf would form.
+        style: If it is ``dlprof``, groups are formed from the parts of op names, as in DLProf, otherwise by scope.
 
     Returns:
         One row per group in order of its path (compared as bytes) and direction, with the root (``path`` "") first:
@@ -68,10 +68,10 @@ def groups(
         eligible_count=(pl.col("eligible") & (pl.col("count") > 0)).cast(pl.Int64),
         uses_tc_count=pl.col("uses_tc").cast(pl.Int64),
     )
-    counts = pl.concat(aggregate_with_descendants(tree, group.hstack(counts), _sum_function(_GROUP_KEY, _COUNTED)))
+    counts = pl.concat(aggregate_with_descendants(tree, group.hstack(counts), _make_sum_function(_GROUP_KEY, _COUNTED)))
     instance_group = group.select(pl.all().gather(measures.instances["op"]))
     instances = _GroupedInstances(tree, instance_group.with_columns(iteration=iteration))
-    metrics = statistics.summarize(instances.metrics(measures, devices), _GROUP_KEY, METRICS)
+    metrics = statistics.summarize_metrics(instances.metrics_by_iteration(measures, devices), _GROUP_KEY, METRICS)
     rows = counts.join(metrics, on=_GROUP_KEY, how="left").with_columns(
         statistics.fill_missing_with_zero_exprs(METRICS)
     )
@@ -87,7 +87,7 @@ def group_times(
         measures: Times of the ops.
         iterations: The iterations.
         devices: Ids of the devices over which GPU time is summed.
-        style: ``dlprof`` for the groups that DLProf would form.
+        style: If it is ``dlprof``, groups are formed from the parts of op names, as in DLProf, otherwise by scope.
 
     Returns:
         One row per group and iteration in which it has instances: ``path``, ``direction`` (null if the group has
@@ -96,7 +96,7 @@ def group_times(
     tree, group = op_groups(measures.ops, style, iterations.key)
     iteration = iterations.instance_iterations(measures.ops.instances)
     instance_group = group.select(pl.all().gather(measures.instances["op"])).with_columns(iteration=iteration)
-    summing = _sum_function(_METRIC_KEY, ("instance_count",))
+    summing = _make_sum_function(_METRIC_KEY, ("instance_count",))
     rows = instance_group.drop_nulls("iteration").with_columns(instance_count=pl.lit(1, pl.Int64))
     counts = pl.concat([rows.clear(), *aggregate_with_descendants(tree, summing(rows), summing)])
     gpu = _GroupedInstances(tree, instance_group).union_durations(measures.gpu_busy, devices, "gpu")
@@ -107,14 +107,14 @@ def group_times(
     return paths.hstack(times).select("path", direction, "iteration", "instance_count", "gpu")
 
 
-def op_groups(ops: Ops, style: Style, key: str) -> tuple[Tree, pl.DataFrame]:
+def op_groups(ops: Ops, style: Style, key_op_name: str) -> tuple[Tree, pl.DataFrame]:
     """Group ops into a tree, and return the tree and the group of each op.
 
     Args:
         ops: The ops of the capture.
         style: If it is ``dlprof``, the levels of the tree are the parts of op names, as in DLProf. Otherwise, they are
             the scopes in which the ops ran.
-        key: Name of the op that delimits iterations.
+        key_op_name: Name of the op that delimits iterations.
 
     Returns:
         The tree of groups, and one row per op: ``node`` (of its group) and ``direction`` (a number, 0 for no
@@ -129,7 +129,9 @@ def op_groups(ops: Ops, style: Style, key: str) -> tuple[Tree, pl.DataFrame]:
         has_no_node = rows["node"].is_null()
         names = name.filter(has_no_node)
         tree, nodes = (ops.timeline.tree or tree).with_names(pl.zeros(len(names), pl.Int64, eager=True), names)
-        tree, node = other_threads.move_below_steps(ops, key, tree, rows["node"].scatter(has_no_node.arg_true(), nodes))
+        tree, node = other_threads.move_ops_below_steps(
+            ops, key_op_name, tree, rows["node"].scatter(has_no_node.arg_true(), nodes)
+        )
         direction = rows["direction"].cast(pl.String).replace_strict(_DIRECTIONS, default=0, return_dtype=pl.Int64)
     group = tree.nodes["up"].gather(node).fill_null(0)
     at_root = group == 0
@@ -160,7 +162,7 @@ def aggregate_with_descendants(
         below = below.cast({"direction": pl.Int64})
 
 
-def _sum_function(keys: list[str], values: tuple[str, ...]) -> Callable[[pl.DataFrame], pl.DataFrame]:
+def _make_sum_function(keys: list[str], values: tuple[str, ...]) -> Callable[[pl.DataFrame], pl.DataFrame]:
     """Return a function that groups a frame by the columns ``keys`` and sums the columns ``values``."""
     return lambda rows: rows.group_by(keys).agg(pl.col(values).sum())
 
@@ -196,10 +198,15 @@ class _GroupedInstances:
     tree: Tree
     instances: pl.DataFrame
 
-    def metrics(self, measures: Measures, devices: pl.Series) -> pl.DataFrame:
-        """Return the metrics of each group in each iteration, with the columns of ``_METRIC_KEY`` and ``METRICS``."""
+    def metrics_by_iteration(self, measures: Measures, devices: pl.Series) -> pl.DataFrame:
+        """Return the times of each group in each iteration.
+
+        Returns:
+            One row per group and iteration: ``node`` and ``direction`` of the group, ``iteration``, and the times in ns
+            ``cpu``, ``gpu``, ``api``, ``overhead`` and ``idle``.
+        """
         rows = self.instances.hstack(measures.instances.select(_SUMMED)).drop_nulls("iteration")
-        summing = _sum_function(_METRIC_KEY, _SUMMED)
+        summing = _make_sum_function(_METRIC_KEY, _SUMMED)
         sums = pl.concat(aggregate_with_descendants(self.tree, summing(rows), summing))
         gpu = self.union_durations(measures.gpu_busy, devices, "gpu")
         extent = self.union_durations(measures.gpu_extents, devices, "extent")
@@ -208,14 +215,15 @@ class _GroupedInstances:
         return rows.select(*_METRIC_KEY, *_SUMMED, "gpu", idle=pl.col("extent") - pl.col("gpu"))
 
     def union_durations(self, gpu_intervals: pl.DataFrame, devices: pl.Series, name: str) -> pl.DataFrame:
-        """Measure the duration of the union of intervals by group and iteration, summed over devices.
-
-        The columns are those of ``_METRIC_KEY``, and ``name``.
+        """Return the duration of the union of intervals by group and iteration, summed over devices.
 
         Args:
             gpu_intervals: ``instance``, ``device_id``, ``start_ns``, ``end_ns``.
             devices: Ids of the devices over which durations are summed.
             name: Name of the column of durations.
+
+        Returns:
+            One row per group and iteration: ``node`` and ``direction`` of the group, ``iteration``, and ``name``.
         """
         on_devices = gpu_intervals.filter(pl.col("device_id").is_in(devices.implode()))
         instance_cells = self.instances.select(pl.all().gather(on_devices["instance"]))

@@ -22,13 +22,13 @@ STEP = " *"
 _THREAD = ["process_id", "thread_id"]
 
 
-def move_below_steps(ops: Ops, key: str, tree: Tree, nodes: pl.Series) -> tuple[Tree, pl.Series]:
+def move_ops_below_steps(ops: Ops, key_op_name: str, tree: Tree, nodes: pl.Series) -> tuple[Tree, pl.Series]:
     """Place the ops of other threads below the step in which they ran.
 
     Args:
         ops: The ops of the capture.
-        key: Name of the key op. It is regarded as a step if it is an outermost range with a numbered name. If it is not
-            a step, no op is moved.
+        key_op_name: Name of the op that delimits iterations. It is regarded as a step if it is an outermost range with
+            a numbered name. If it is not a step, no op is moved.
         tree: The tree of op names.
         nodes: Node of each op.
 
@@ -36,12 +36,12 @@ def move_below_steps(ops: Ops, key: str, tree: Tree, nodes: pl.Series) -> tuple[
         The tree with added nodes, and the node of each op in it.
     """
     rows = ops.ops.select(pl.col("op_name").cast(pl.String)).with_row_index("op")
-    step = rows.filter((pl.col("op_name") == key) & pl.col("op_name").str.ends_with(STEP))["op"].to_list()
+    step = rows.filter((pl.col("op_name") == key_op_name) & pl.col("op_name").str.ends_with(STEP))["op"].to_list()
     if not step or tree.nodes["level"][nodes[step[0]]] != 1:
         return tree, nodes
     moved = _ops_on_other_threads(ops, step[0])
     moved = moved.filter(_outermost_ancestors(tree, nodes.gather(moved)) != nodes[step[0]])
-    tree, copies = _copy_below(tree, nodes.gather(moved), nodes[step[0]])
+    tree, copies = _copy_nodes_below(tree, nodes.gather(moved), nodes[step[0]])
     return tree, nodes.scatter(moved, copies)
 
 
@@ -71,7 +71,7 @@ def _outermost_ancestors(tree: Tree, nodes: pl.Series) -> pl.Series:
     return roots(null_unless(tree.nodes["level"] > 1, tree.nodes["up"])).gather(nodes)
 
 
-def _copy_below(tree: Tree, nodes: pl.Series, parent: int) -> tuple[Tree, pl.Series]:
+def _copy_nodes_below(tree: Tree, nodes: pl.Series, parent: int) -> tuple[Tree, pl.Series]:
     """Copy nodes and their ancestors below the node ``parent``, and return the new tree and the copy of each node."""
     ancestors, here = [], pl.DataFrame({"node": nodes}).with_row_index("row").filter(pl.col("node") != 0)
     while here.height:

@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 STATISTICS = ("count", "max", "min", "sum")
 
 
-def summarize(frame: pl.DataFrame, keys: Sequence[str], metrics: Sequence[str]) -> pl.DataFrame:
+def summarize_metrics(frame: pl.DataFrame, keys: Sequence[str], metrics: Sequence[str]) -> pl.DataFrame:
     """Summarize metrics in one row per group.
 
     Returns:
         The columns ``keys`` and, for each metric, ``{metric}_count``, ``_max``, ``_min`` and ``_sum``.
     """
-    return frame.group_by(keys, maintain_order=True).agg(summary_exprs(metrics))
+    return frame.group_by(keys, maintain_order=True).agg(metric_summary_exprs(metrics))
 
 
-def summary_exprs(metrics: Sequence[str]) -> list[pl.Expr]:
+def metric_summary_exprs(metrics: Sequence[str]) -> list[pl.Expr]:
     """Return expressions that summarize metrics within a group. Nulls are ignored."""
     expressions = []
     for metric in metrics:
