@@ -200,14 +200,19 @@ def test_chosen_metrics() -> None:
 
 def test_names_are_text() -> None:
     rows = pl.DataFrame({"name": [EVIL, EVIL, None], "time_ns": [5, 4, 3], "count": [1, 1, 1], "percent": [1.0] * 3})
-    figure = bars.top_kernels(rows)
-    for text in (*figure.data[0].customdata, *figure.layout.yaxis.ticktext, labels.label(EVIL), labels.full_name(EVIL)):
+    figure = bars.draw_top_kernels(rows)
+    for text in (
+        *figure.data[0].customdata,
+        *figure.layout.yaxis.ticktext,
+        labels.short_label(EVIL),
+        labels.hover_name(EVIL),
+    ):
         plain = text.replace("<br>", "")
         assert not set(plain) & set("<>$\x1b"), plain
     assert figure.layout.yaxis.tickvals == (0, 1, 2)
     assert figure.layout.yaxis.ticktext[2] == "unknown"
     changes = pl.DataFrame({"timestamp_ns": [1], "device_id": [0], "memory_kind": [EVIL], "used_bytes": [5]})
-    assert "<" not in lines.memory_usage(changes).data[0].name
+    assert "<" not in lines.draw_memory_usage(changes).data[0].name
 
 
 @pytest.mark.parametrize(
@@ -228,14 +233,14 @@ def test_kernel_labels(name: str | None, expected: str) -> None:
 
 
 def test_units() -> None:
-    assert [labels.time_unit([t])[1] for t in (0, 1, 999, 1000, 10**6, 10**9, 120 * 10**9, 10**13, 10**15)] == [
+    assert [labels.choose_time_unit([t])[1] for t in (0, 1, 999, 1000, 10**6, 10**9, 120 * 10**9, 10**13, 10**15)] == [
         "ns", "ns", "ns", "µs", "ms", "s", "min", "h", "d",
     ]  # fmt: skip
     assert labels.format_nanoseconds(1_234_567) == "1,234,567 ns (1.235 ms)"
     assert labels.format_nanoseconds(999) == "999 ns"
     assert [labels.format_bytes(n) for n in (5, 3 << 20)] == ["5 bytes", "3,145,728 bytes (3.00 MiB)"]
-    assert len(labels.shorten("x" * 99, 40)) == 40
-    assert labels.full_name("y" * 100) == "y" * 90 + "<br>" + "y" * 10
+    assert len(labels.shorten_middle("x" * 99, 40)) == 40
+    assert labels.hover_name("y" * 100) == "y" * 90 + "<br>" + "y" * 10
 
 
 def test_figures_are_not_imported_with_tracekit() -> None:

@@ -39,7 +39,7 @@ def stats(names: list[str]) -> pl.DataFrame:
 )
 def test_figures_of_recipes(recipe: str, options: dict[str, str], names: list[str]) -> None:
     tables = tk.load_many(FIXTURES / "ranks").recipe(recipe, **options)  # type: ignore[arg-type]
-    drawn = recipes.figures(tables, dark=True)
+    drawn = recipes.draw_recipe_figures(tables, dark=True)
     assert list(drawn) == names
     for figure in drawn.values():
         assert figure.layout.title.text
@@ -49,22 +49,22 @@ def test_figures_of_recipes(recipe: str, options: dict[str, str], names: list[st
 
 
 def test_boxes_show_the_largest_sums() -> None:
-    figure = recipes.spread(stats([f"name {n}" for n in range(30)]))
+    figure = recipes.draw_spread(stats([f"name {n}" for n in range(30)]))
     box = figure.data[0]
     assert figure.layout.title.text == "Spread over all ranks (first 20 of 30 names)"
     assert figure.layout.yaxis.ticktext[-1] == "name 29"
     assert (box.q1[0], box.median[0], box.q3[0], box.lowerfence[0], box.upperfence[0]) == (2.5, 3.0, 3.5, 2, 4)
     assert figure.layout.xaxis.type == "log"
-    zero = recipes.spread(stats(["a"]).with_columns(Min=0))
+    zero = recipes.draw_spread(stats(["a"]).with_columns(Min=0))
     assert zero.layout.xaxis.type == "linear"
 
 
 def test_paces_have_a_line_per_rank() -> None:
-    figure = recipes.pace(pl.DataFrame({"0": [2_000_000, 4_000_000], "3": [1_000_000, None]}), "Start")
+    figure = recipes.draw_pace(pl.DataFrame({"0": [2_000_000, 4_000_000], "3": [1_000_000, None]}), "Start")
     assert [(line.name, line.y) for line in figure.data] == [("rank 0", (2.0, 4.0)), ("rank 3", (1.0, None))]
     assert figure.layout.yaxis.title.text == "Start (ms)"
     assert figure.data[1].customdata == ("rank 3, occurrence 0<br>1,000,000 ns (1.000 ms)", "")
-    many = recipes.pace(pl.DataFrame({str(n): range(600) for n in range(40)}), "Start")
+    many = recipes.draw_pace(pl.DataFrame({str(n): range(600) for n in range(40)}), "Start")
     assert many.layout.title.text == "Start (first 32 of 40 ranks) (first 500 of 600 occurrences)"
     assert (len(many.data), len(many.data[0].x)) == (32, 500)
 
@@ -79,7 +79,7 @@ def test_heat_maps_have_a_row_per_rank_and_device() -> None:
             "Rank": [0, 0, 1, 1],
         }
     )
-    figure = recipes.heat_map(bins, "Kernel")
+    figure = recipes.draw_heat_map(bins, "Kernel")
     assert figure.layout.yaxis.ticktext == ("rank 0, GPU 0", "rank 1, GPU 1")
     assert figure.layout.yaxis.autorange == "reversed"
     assert [list(row) for row in figure.data[0].z] == [[None, 50.0], [100.0, 0.0]]
@@ -87,34 +87,34 @@ def test_heat_maps_have_a_row_per_rank_and_device() -> None:
     assert figure.data[0].customdata[1][0].endswith("100.0%")
     assert figure.data[0].x == (0, 10, 20)
     assert figure.layout.xaxis.title.text == "Time since the first capture (ns)"
-    alone = recipes.heat_map(bins.head(2), "Kernel")
+    alone = recipes.draw_heat_map(bins.head(2), "Kernel")
     assert alone.layout.yaxis.ticktext == ("GPU 0",)
     assert alone.layout.xaxis.title.text == "Time since the start of the capture (ns)"
-    assert recipes.heat_map(bins.head(2).drop("Device ID"), "Kernel").layout.yaxis.ticktext == ("rank 0",)
-    assert recipes.heat_map(bins.head(1), "Kernel").data[0].x == (0, 1)
+    assert recipes.draw_heat_map(bins.head(2).drop("Device ID"), "Kernel").layout.yaxis.ticktext == ("rank 0",)
+    assert recipes.draw_heat_map(bins.head(1), "Kernel").data[0].x == (0, 1)
     many = pl.concat([bins.head(2).with_columns(Rank=pl.lit(n, pl.Int64)) for n in range(600)])
-    assert len(recipes.heat_map(many, "Kernel").data[0].z) == 512
+    assert len(recipes.draw_heat_map(many, "Kernel").data[0].z) == 512
 
 
 def test_paces_over_time() -> None:
     starts = pl.DataFrame({"0": [0, 1_000_000], "1": [500_000, None]})
-    figure = recipes.pace_over_time(starts, pl.DataFrame({"0": [2_000, 4_000], "1": [3_000, None]}))
+    figure = recipes.draw_pace_over_time(starts, pl.DataFrame({"0": [2_000, 4_000], "1": [3_000, None]}))
     assert [(points.name, points.x, points.y) for points in figure.data] == [
         ("rank 0", (0.0, 1.0), (2.0, 4.0)),
         ("rank 1", (0.5,), (3.0,)),
     ]
     assert figure.data[1].customdata == ("rank 1, occurrence 0<br>3,000 ns (3.000 µs)<br>at 500,000 ns",)
     assert figure.layout.yaxis.type is None
-    wide = recipes.pace_over_time(pl.DataFrame({"0": [0, 1, 2]}), pl.DataFrame({"0": [1, 1, 100]}))
+    wide = recipes.draw_pace_over_time(pl.DataFrame({"0": [0, 1, 2]}), pl.DataFrame({"0": [1, 1, 100]}))
     assert (wide.layout.yaxis.type, wide.layout.showlegend) == ("log", False)
-    assert recipes.figures({"pace_start": starts}).keys() == {"pace_start"}
+    assert recipes.draw_recipe_figures({"pace_start": starts}).keys() == {"pace_start"}
 
 
 def test_the_shortest_and_the_longest_of_many_occurrences_are_drawn() -> None:
     durations = [10] * 100_000
     durations[777], durations[99_999] = 1, 1000
     frame = pl.DataFrame({"0": durations})
-    points = recipes.pace_over_time(pl.DataFrame({"0": range(100_000)}), frame).data[0]
+    points = recipes.draw_pace_over_time(pl.DataFrame({"0": range(100_000)}), frame).data[0]
     assert len(points.x) <= 2000
     assert {(0.777, 0.001), (99.999, 1.0)} <= set(zip(points.x, points.y, strict=True))
 
@@ -132,13 +132,13 @@ def test_parts_of_the_time_of_each_gpu() -> None:
             "idle_ns": [0, 10, 0],
         }
     )
-    figure = ranks.gpu_time(rows)
+    figure = ranks.draw_gpu_time(rows)
     assert figure.layout.yaxis.ticktext == ("rank 0, GPU 0", "rank 0, GPU 1", "rank 2, GPU 0")
     assert [bars.x for bars in figure.data] == [(10, 0, 0), (20, 0, 0), (30, 0, 0), (40, 0, 0), (0, 100, 0)]
     assert figure.data[2].customdata[0] == "rank 0, GPU 0<br>Exposed communication: 3 ns, 30.00%"
-    assert ranks.gpu_time(rows.head(2)).layout.yaxis.ticktext == ("GPU 0", "GPU 1")
+    assert ranks.draw_gpu_time(rows.head(2)).layout.yaxis.ticktext == ("GPU 0", "GPU 1")
     many = pl.concat([rows.head(1).with_columns(rank=pl.lit(n, pl.Int64)) for n in range(64)])
-    assert (ranks.gpu_time(many).layout.yaxis.ticktext, len(ranks.gpu_time(many).data[0].x)) == ((), 64)
+    assert (ranks.draw_gpu_time(many).layout.yaxis.ticktext, len(ranks.draw_gpu_time(many).data[0].x)) == ((), 64)
 
 
 def test_waits_of_each_rank() -> None:
@@ -151,7 +151,7 @@ def test_waits_of_each_rank() -> None:
             "transfer_ns": [1_000, 0, 1_000],
         }
     )
-    figure = ranks.arrivals(rows)
+    figure = ranks.draw_arrivals(rows)
     assert figure.layout.yaxis.ticktext == ("rank 0", "rank 1")
     assert [(bars.name, bars.x) for bars in figure.data] == [("Waiting", (5.0, 3.0)), ("Transfer", (0.0, 2.0))]
 
@@ -169,7 +169,7 @@ def test_iterations_and_their_stragglers() -> None:
             "lost_on": [None, "CPU", "GPU"],
         }
     )
-    figure = ranks.iteration_spread(rows)
+    figure = ranks.draw_iteration_spread(rows)
     assert [(line.name, line.x) for line in figure.data] == [
         ("Shortest", (3, 4, 5)),
         ("Longest", (3, 4, 5)),
@@ -180,13 +180,13 @@ def test_iterations_and_their_stragglers() -> None:
     assert (figure.data[1].y, figure.data[4].y, figure.layout.xaxis.dtick) == ((2.0, 9.0, 4.0), (9.0,), 1)
     assert figure.data[3].customdata == ("iteration 5<br>rank 1 lost 3,000 ns (3.000 µs)<br>in load on the GPU",)
     assert "<script" not in figure.to_json()
-    long = ranks.iteration_spread(pl.concat([rows] * 9))
+    long = ranks.draw_iteration_spread(pl.concat([rows] * 9))
     assert (long.layout.xaxis.dtick, long.data[0].mode) == (None, "lines")
 
 
 def test_time_that_stragglers_lost() -> None:
     columns = {"straggler": [1], "phase": [EVIL], "lost_on": ["CPU"], "lost_ns": [2_000], "iteration_count": [4]}
-    figure = ranks.stragglers(pl.DataFrame(columns))
+    figure = ranks.draw_stragglers(pl.DataFrame(columns))
     assert figure.data[0].x == (2.0,)
     assert figure.data[0].customdata[0].endswith("2,000 ns (2.000 µs)<br>in 4 iterations")
     assert "<script" not in figure.to_json()
@@ -194,11 +194,11 @@ def test_time_that_stragglers_lost() -> None:
 
 def test_histograms_count_every_kernel() -> None:
     durations = pl.DataFrame({"Duration": [1, 10, 100, 1000, 0, 7], "Name": [*["long"] * 4, *["short"] * 2]})
-    figure = recipes.histogram(durations)
+    figure = recipes.draw_histogram(durations)
     assert [(line.name, sum(line.y)) for line in figure.data] == [("long", 4), ("short", 2)]
     assert figure.data[0].y[0] == figure.data[0].y[-1] == 1
     assert figure.data[1].y[0] == 1
-    equal = recipes.histogram(pl.DataFrame({"Duration": [5, 5], "Name": ["a", "a"]}))
+    equal = recipes.draw_histogram(pl.DataFrame({"Duration": [5, 5], "Name": ["a", "a"]}))
     assert sum(equal.data[0].y) == 2
 
 
@@ -206,7 +206,7 @@ def test_overlaps() -> None:
     grouped = pl.DataFrame(
         {"Count": [3, 1], "Communication Overlap": [0.0, 60.0], "Compute Overlap": [0.0, 10.0], "Name": ["a", "b"]}
     )
-    figure = recipes.overlap(grouped)
+    figure = recipes.draw_overlap(grouped)
     assert figure.layout.yaxis.ticktext == ("a", "b")
     assert [bars.x for bars in figure.data] == [(0.0, 60.0), (0.0, 10.0)]
 
@@ -219,7 +219,7 @@ def test_names_are_text() -> None:
             {"Count": [1], "Communication Overlap": [1.0], "Compute Overlap": [1.0], "Name": [EVIL]}
         ),
     }
-    drawn = recipes.figures(evil)
+    drawn = recipes.draw_recipe_figures(evil)
     assert list(drawn) == ["spread", "overlap", "histogram"]
     for figure in drawn.values():
         assert "<script" not in figure.to_json()

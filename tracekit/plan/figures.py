@@ -55,7 +55,7 @@ class Plots:
         """
         from tracekit.plots import bars
 
-        return bars.gpu_utilization(self._rows.gpu_utilization(), dark=dark)
+        return bars.draw_gpu_utilization(self._rows.gpu_utilization(), dark=dark)
 
     def utilization(self) -> pl.DataFrame:
         """Return the utilization of each GPU, as ``gpu_utilization`` draws it.
@@ -90,7 +90,7 @@ class Plots:
         """
         from tracekit.plots import bars
 
-        return bars.time_breakdown(self._rows.time_breakdown(), dark=dark)
+        return bars.draw_time_breakdown(self._rows.time_breakdown(), dark=dark)
 
     def kernel_time(self, *, dark: bool = False) -> Figure:
         """Draw the total duration of the GPU activities in the aggregated iterations, by kind.
@@ -105,7 +105,7 @@ class Plots:
         """
         from tracekit.plots import bars
 
-        return bars.kernel_time(self._rows.kernel_time(), dark=dark)
+        return bars.draw_kernel_time(self._rows.kernel_time(), dark=dark)
 
     def iterations(self, *, dark: bool = False) -> Figure:
         """Draw the duration of each iteration, divided into the parts of ``time_breakdown``.
@@ -123,7 +123,7 @@ class Plots:
         from tracekit.plots import bars
 
         bins = overview.iteration_bins(self._rows.iterations(), MAX_BARS)
-        return bars.iterations(bins, overview.PART_COLUMNS, dark=dark)
+        return bars.draw_iterations(bins, overview.PART_COLUMNS, dark=dark)
 
     def groups(
         self,
@@ -150,7 +150,7 @@ class Plots:
         _check_choice("metric", "metrics", metric, trees.GROUP_METRICS)
         if direction is not None:
             _check_choice("direction", "directions", direction, trees.DIRECTIONS)
-        return icicles.groups(self._rows.groups(metric, direction, MAX_NODES), metric, dark=dark)
+        return icicles.draw_group_tree(self._rows.groups(metric, direction, MAX_NODES), metric, dark=dark)
 
     def top_ops(self, n: int = 10, *, dark: bool = False) -> Figure:
         """Draw the ops with the longest GPU time, or with the longest CPU time if none ran on a GPU.
@@ -166,7 +166,7 @@ class Plots:
 
         ops = self._rows.ops()
         metric = "gpu_time_ns" if ops["gpu_time_ns"].sum() else "cpu_time_ns"
-        return bars.top_ops(ops.head(_clip_limit(n)), metric, dark=dark)
+        return bars.draw_top_ops(ops.head(_clip_limit(n)), metric, dark=dark)
 
     def top_kernels(self, n: int = 10, *, dark: bool = False) -> Figure:
         """Draw the kernel names with the longest total duration.
@@ -182,7 +182,7 @@ class Plots:
         """
         from tracekit.plots import bars
 
-        return bars.top_kernels(self._rows.kernels().head(_clip_limit(n)), dark=dark)
+        return bars.draw_top_kernels(self._rows.kernels().head(_clip_limit(n)), dark=dark)
 
     def api(self, n: int = 10, *, dark: bool = False) -> Figure:
         """Draw the CUDA API functions with the longest total duration, as the report ``cuda_api_sum`` computes it.
@@ -196,7 +196,7 @@ class Plots:
         """
         from tracekit.plots import bars
 
-        return bars.api(self._rows.api_calls().head(_clip_limit(n)), dark=dark)
+        return bars.draw_api_calls(self._rows.api_calls().head(_clip_limit(n)), dark=dark)
 
     def copies(self, *, dark: bool = False) -> Figure:
         """Draw the bytes and the time of memory copies by kind, and of memory sets.
@@ -209,7 +209,7 @@ class Plots:
         """
         from tracekit.plots import bars
 
-        return bars.copies(self._rows.copies(), dark=dark)
+        return bars.draw_memory_copies(self._rows.copies(), dark=dark)
 
     def idle_causes(self, *, dark: bool = False) -> Figure:
         """Draw the idle time of each GPU by cause, as the rule ``gpu_idle_causes`` computes it.
@@ -222,7 +222,7 @@ class Plots:
         """
         from tracekit.plots import bars
 
-        return bars.idle_causes(self._rows.idle_causes(), dark=dark)
+        return bars.draw_idle_causes(self._rows.idle_causes(), dark=dark)
 
     def utilization_over_time(self, bins: int = 400, *, device: int | None = None, dark: bool = False) -> Figure:
         """Draw the utilization of each GPU over time, from the first to the last activity of the GPUs.
@@ -240,7 +240,7 @@ class Plots:
         """
         from tracekit.plots import lines
 
-        return lines.utilization_over_time(self._rows.busy_times(bins, device, MAX_POINTS), dark=dark)
+        return lines.draw_utilization_over_time(self._rows.busy_times(bins, device, MAX_POINTS), dark=dark)
 
     def memory_usage(self, *, dark: bool = False) -> Figure:
         """Draw the memory in use on each device over time, by kind of memory.
@@ -253,7 +253,7 @@ class Plots:
         """
         from tracekit.plots import lines
 
-        return lines.memory_usage(self._rows.memory_changes(MAX_POINTS), dark=dark)
+        return lines.draw_memory_usage(self._rows.memory_changes(MAX_POINTS), dark=dark)
 
     def metrics(self, names: Sequence[str] | None = None, *, dark: bool = False) -> Figure:
         """Draw GPU metrics over time.
@@ -275,7 +275,7 @@ class Plots:
         for name in names or ():
             _check_choice("metric", "metrics", name, known)
         chosen = list(names) if names else timeline.highest_metrics(frames, MAX_METRICS)
-        return lines.metrics(timeline.metric_samples(frames, chosen, MAX_POINTS), dark=dark)
+        return lines.draw_gpu_metrics(timeline.metric_samples(frames, chosen, MAX_POINTS), dark=dark)
 
     def roofline(self, *, dark: bool = False) -> Figure:
         """Draw the roofline of the kernels that Nsight Compute profiled, as the report ``ncu_roofline`` computes it.
@@ -293,7 +293,7 @@ class Plots:
         if rooflines.drawable_rows(rows).is_empty():
             message = "the capture has no kernel with both floating-point operations and DRAM traffic"
             raise MissingTableError(message, path=self._rows.view.path, hint=HINT)
-        return rooflines.roofline(rows, dark=dark)
+        return rooflines.draw_roofline(rows, dark=dark)
 
     def nvtx(self, *, dark: bool = False) -> Figure:
         """Draw the tree of NVTX range paths as an icicle chart.
@@ -310,7 +310,7 @@ class Plots:
         from tracekit.plots import icicles
 
         metric, nodes = self._rows.ranges(MAX_NODES)
-        return icicles.nvtx(nodes, metric, dark=dark)
+        return icicles.draw_nvtx_tree(nodes, metric, dark=dark)
 
     def stacks(
         self,
@@ -343,7 +343,7 @@ class Plots:
         nodes = stacks.call_tree(self._rows.calls(options), MAX_NODES)
         if nodes.is_empty():
             raise self._rows.missing_error("call stacks of the selected events", None)
-        return icicles.stacks(nodes, weight, dark=dark)
+        return icicles.draw_call_stacks(nodes, weight, dark=dark)
 
     def functions(
         self,

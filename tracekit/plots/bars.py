@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.plots.labels import (
-    byte_unit,
+    choose_byte_unit,
+    choose_time_unit,
     format_bytes,
     format_integer,
     format_nanoseconds,
-    full_name,
+    hover_name,
     kernel_label,
-    label,
-    time_unit,
+    short_label,
 )
 from tracekit.plots.theme import (
     COLORS,
@@ -22,8 +22,8 @@ from tracekit.plots.theme import (
     OUTSIDE_COLOR,
     PART_COLORS,
     PART_NAMES,
-    figure,
-    graph_objects,
+    create_figure,
+    import_graph_objects,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ CAUSE_COLORS = {
 """Colors of the causes of idle time."""
 
 
-def gpu_utilization(devices: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_gpu_utilization(devices: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the utilization of each GPU.
 
     Args:
@@ -64,11 +64,11 @@ def gpu_utilization(devices: pl.DataFrame, *, dark: bool = False) -> Figure:
     """
     rows = devices.rows(named=True)
     hover = [
-        f"GPU {r['device_id']}: {full_name(r['name'])}<br>{r['percent']:.3f}%<br>"
+        f"GPU {r['device_id']}: {hover_name(r['name'])}<br>{r['percent']:.3f}%<br>"
         f"kernels ran for {format_nanoseconds(r['busy_ns'])}<br>of {format_nanoseconds(r['total_ns'])}"
         for r in rows
     ]
-    bars = graph_objects().Bar(
+    bars = import_graph_objects().Bar(
         y=[f"GPU {r['device_id']}" for r in rows],
         x=devices["percent"].to_list(),
         orientation="h",
@@ -79,12 +79,12 @@ def gpu_utilization(devices: pl.DataFrame, *, dark: bool = False) -> Figure:
         hovertemplate=_HOVER,
     )
     height = 110 + _ROW_PIXELS * len(rows)
-    drawn = figure([bars], dark=dark, title="GPU utilization", x="Time with kernels (%)", height=height)
+    drawn = create_figure([bars], dark=dark, title="GPU utilization", x_title="Time with kernels (%)", height=height)
     drawn.update_yaxes(type="category", autorange="reversed")
     return drawn.update_xaxes(range=[0, 100])
 
 
-def time_breakdown(parts: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_time_breakdown(parts: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw how the time of iterations is divided into parts, such as Tensor Core kernels and I/O, as one stacked bar.
 
     Args:
@@ -92,7 +92,7 @@ def time_breakdown(parts: pl.DataFrame, *, dark: bool = False) -> Figure:
         dark: Whether to use the dark template.
     """
     bars = [
-        graph_objects().Bar(
+        import_graph_objects().Bar(
             y=[""],
             x=[row["percent"]],
             orientation="h",
@@ -103,13 +103,13 @@ def time_breakdown(parts: pl.DataFrame, *, dark: bool = False) -> Figure:
         )
         for row in parts.rows(named=True)
     ]
-    drawn = figure(bars, dark=dark, title="Time of the iterations", x="Share of the time (%)", height=230)
+    drawn = create_figure(bars, dark=dark, title="Time of the iterations", x_title="Share of the time (%)", height=230)
     drawn.update_layout(barmode="stack", legend={"traceorder": "normal", "y": -0.75, "maxheight": 1})
     drawn.update_yaxes(showticklabels=False)
     return drawn.update_xaxes(range=[0, 100])
 
 
-def kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the summed durations of kernels, CUDA graphs and memory operations.
 
     Args:
@@ -118,14 +118,14 @@ def kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
     """
     rows = [r for r in kinds.rows(named=True) if r["kind"] != "graph" or r["count"]]
     total = sum(r["time_ns"] for r in rows)
-    factor, unit = time_unit(r["time_ns"] for r in rows)
+    factor, unit = choose_time_unit(r["time_ns"] for r in rows)
     hover = [
         f"{_KERNEL_KINDS[r['kind']][0]}<br>{format_nanoseconds(r['time_ns'])}"
         f"<br>{_format_percent(r['time_ns'], total)} of GPU time"
         f"<br>{format_integer(r['count'])} activities"
         for r in rows
     ]
-    bars = graph_objects().Bar(
+    bars = import_graph_objects().Bar(
         y=[_KERNEL_KINDS[r["kind"]][0] for r in rows],
         x=[r["time_ns"] / factor for r in rows],
         orientation="h",
@@ -135,11 +135,11 @@ def kernel_time(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
         customdata=hover,
         hovertemplate=_HOVER,
     )
-    drawn = figure([bars], dark=dark, title="GPU time by kind", x=f"Sum of durations ({unit})", height=260)
+    drawn = create_figure([bars], dark=dark, title="GPU time by kind", x_title=f"Sum of durations ({unit})", height=260)
     return drawn.update_yaxes(autorange="reversed", type="category")
 
 
-def iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: bool = False) -> Figure:
+def draw_iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: bool = False) -> Figure:
     """Draw the duration of iterations as stacked bars of parts, such as Tensor Core kernels and I/O.
 
     Bars of iterations that are not aggregated are hatched in gray and not divided into parts.
@@ -150,11 +150,11 @@ def iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: bool = F
         columns: Name of the column of ``bins`` for each part, by name of the part.
         dark: Whether to use the dark template.
     """
-    factor, unit = time_unit(bins["duration_ns"])
+    factor, unit = choose_time_unit(bins["duration_ns"])
     inside, outside = bins.filter("is_aggregated"), bins.filter(~pl.col("is_aggregated"))
     position, width = _bar_positions(inside)
     bars = [
-        graph_objects().Bar(
+        import_graph_objects().Bar(
             x=position,
             y=[ns / factor for ns in inside[column]],
             width=width,
@@ -167,7 +167,7 @@ def iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: bool = F
     ]
     if outside.height:
         position, width = _bar_positions(outside)
-        gray = graph_objects().Bar(
+        gray = import_graph_objects().Bar(
             x=position,
             y=[ns / factor for ns in outside["duration_ns"]],
             width=width,
@@ -177,7 +177,7 @@ def iterations(bins: pl.DataFrame, columns: Mapping[str, str], *, dark: bool = F
             hovertemplate=_HOVER,
         )
         bars.append(gray)
-    drawn = figure(bars, dark=dark, title="Iterations", x="Iteration", y=f"Duration ({unit})")
+    drawn = create_figure(bars, dark=dark, title="Iterations", x_title="Iteration", y_title=f"Duration ({unit})")
     drawn.update_layout(barmode="stack", legend_traceorder="normal")
     return drawn.update_xaxes(tickformat=",d")
 
@@ -191,17 +191,17 @@ def _bar_positions(bins: pl.DataFrame) -> tuple[list[float], list[float]]:
 def _iteration_hover_texts(bins: pl.DataFrame, column: str, part: str) -> list[str]:
     rows = zip(bins["first"], bins["last"], bins[column], bins["duration_ns"], strict=True)
     return [
-        f"{_iteration_name(first, last)}<br>{part}: {format_nanoseconds(time)}, {_format_percent(time, duration)}"
-        f"<br>whole: {format_nanoseconds(duration)}"
+        f"{_iteration_range_label(first, last)}<br>{part}: {format_nanoseconds(time)}, "
+        f"{_format_percent(time, duration)}<br>whole: {format_nanoseconds(duration)}"
         for first, last, time, duration in rows
     ]
 
 
-def _iteration_name(first: int, last: int) -> str:
+def _iteration_range_label(first: int, last: int) -> str:
     return f"Iteration {first:,}" if first == last else f"Iterations {first:,} to {last:,} (means)"
 
 
-def top_ops(ops: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
+def draw_top_ops(ops: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
     """Draw the ops with the longest time as horizontal bars.
 
     Args:
@@ -210,9 +210,9 @@ def top_ops(ops: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
         dark: Whether to use the dark template.
     """
     rows = ops.rows(named=True)
-    names = [label(r["op_id"] + (f" ({r['direction']})" if r["direction"] else "")) for r in rows]
+    names = [short_label(r["op_id"] + (f" ({r['direction']})" if r["direction"] else "")) for r in rows]
     hover = [
-        f"{full_name(r['op_name'])}<br>{label(r['op_id'])}, type {label(r['op_type'])}"
+        f"{hover_name(r['op_name'])}<br>{short_label(r['op_id'])}, type {short_label(r['op_type'])}"
         f"{', ' + r['direction'] if r['direction'] else ''}<br>GPU time {format_nanoseconds(r['gpu_time_ns'])}"
         f"<br>CPU time {format_nanoseconds(r['cpu_time_ns'])}<br>{format_integer(r['instance_count'])} calls, "
         f"{format_integer(r['kernel_count'])} kernels"
@@ -222,43 +222,45 @@ def top_ops(ops: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
         PART_COLORS["tensor_core"] if r["uses_tensor_cores"] and metric == "gpu_time_ns" else COLORS[0] for r in rows
     ]
     kind = "GPU" if metric == "gpu_time_ns" else "CPU"
-    return _horizontal_bars(
-        names, ops[metric].to_list(), hover, colors, dark=dark, title=f"Ops by {kind} time", axis=f"{kind} time"
+    return _draw_horizontal_bars(
+        names, ops[metric].to_list(), hover, colors, dark=dark, title=f"Ops by {kind} time", x_title=f"{kind} time"
     )
 
 
-def top_kernels(kernels: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_top_kernels(kernels: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the kernels with the longest total time as horizontal bars.
 
     Args:
         kernels: The columns ``name``, ``time_ns``, ``count`` and ``percent``, longest first.
         dark: Whether to use the dark template.
     """
-    return _horizontal_bars_by_name(kernels, "launches", dark=dark, title="Kernels by GPU time", axis="GPU time")
+    return _draw_bars_by_name(kernels, "launches", dark=dark, title="Kernels by GPU time", x_title="GPU time")
 
 
-def api(calls: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_api_calls(calls: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the API functions with the longest total time as horizontal bars.
 
     Args:
         calls: The columns ``name``, ``time_ns``, ``count`` and ``percent``, longest first.
         dark: Whether to use the dark template.
     """
-    return _horizontal_bars_by_name(calls, "calls", dark=dark, title="CUDA API calls by time", axis="Time in calls")
+    return _draw_bars_by_name(calls, "calls", dark=dark, title="CUDA API calls by time", x_title="Time in calls")
 
 
-def _horizontal_bars_by_name(rows: pl.DataFrame, what: str, *, dark: bool, title: str, axis: str) -> Figure:
+def _draw_bars_by_name(rows: pl.DataFrame, count_noun: str, *, dark: bool, title: str, x_title: str) -> Figure:
     names = [kernel_label(name) for name in rows["name"]]
     columns = (rows[c] for c in ("name", "time_ns", "count", "percent"))
     hover = [
-        f"{full_name(name)}<br>{format_nanoseconds(time)}, {percent:.2f}%<br>{format_integer(count)} {what}"
+        f"{hover_name(name)}<br>{format_nanoseconds(time)}, {percent:.2f}%<br>{format_integer(count)} {count_noun}"
         for name, time, count, percent in zip(*columns, strict=True)
     ]
     colors = [COLORS[0]] * rows.height
-    return _horizontal_bars(names, rows["time_ns"].to_list(), hover, colors, dark=dark, title=title, axis=axis)
+    return _draw_horizontal_bars(
+        names, rows["time_ns"].to_list(), hover, colors, dark=dark, title=title, x_title=x_title
+    )
 
 
-def _horizontal_bars(
+def _draw_horizontal_bars(
     labels: Sequence[str],
     times: Sequence[int],
     hover: Sequence[str],
@@ -266,12 +268,12 @@ def _horizontal_bars(
     *,
     dark: bool,
     title: str,
-    axis: str,
+    x_title: str,
 ) -> Figure:
     """Draw one horizontal bar per row, the first row at the top."""
-    factor, unit = time_unit(times)
+    factor, unit = choose_time_unit(times)
     positions = list(range(len(labels)))
-    bars = graph_objects().Bar(
+    bars = import_graph_objects().Bar(
         y=positions,
         x=[t / factor for t in times],
         orientation="h",
@@ -280,12 +282,12 @@ def _horizontal_bars(
         hovertemplate=_HOVER,
     )
     height = 110 + _ROW_PIXELS * len(labels)
-    drawn = figure([bars], dark=dark, title=title, x=f"{axis} ({unit})", height=height)
+    drawn = create_figure([bars], dark=dark, title=title, x_title=f"{x_title} ({unit})", height=height)
     ticks = {"tickmode": "array", "tickvals": positions, "ticktext": list(labels)}
     return drawn.update_yaxes(autorange="reversed", **ticks)
 
 
-def copies(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_memory_copies(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the bytes and, next to them, the time of each kind of memory copy and of memory sets.
 
     Args:
@@ -293,16 +295,19 @@ def copies(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
         dark: Whether to use the dark template.
     """
     rows = kinds.rows(named=True)
-    names = [label(r["name"]) for r in rows]
+    names = [short_label(r["name"]) for r in rows]
     hover = [
-        f"{full_name(r['name'])}<br>{format_bytes(r['bytes'])}<br>{format_nanoseconds(r['time_ns'])}"
+        f"{hover_name(r['name'])}<br>{format_bytes(r['bytes'])}<br>{format_nanoseconds(r['time_ns'])}"
         f"<br>{format_integer(r['count'])} operations"
         for r in rows
     ]
-    (byte_factor, byte_name), (time_factor, time_name) = byte_unit(kinds["bytes"]), time_unit(kinds["time_ns"])
+    (byte_factor, byte_name), (time_factor, time_name) = (
+        choose_byte_unit(kinds["bytes"]),
+        choose_time_unit(kinds["time_ns"]),
+    )
     charts = (("bytes", byte_factor, "x", COLORS[0]), ("time_ns", time_factor, "x2", COLORS[1]))
     bars = [
-        graph_objects().Bar(
+        import_graph_objects().Bar(
             y=names,
             x=[r[column] / factor for r in rows],
             orientation="h",
@@ -315,7 +320,7 @@ def copies(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
         for column, factor, axis, color in charts
     ]
     height = 130 + 2 * _ROW_PIXELS * len(names)
-    drawn = figure(bars, dark=dark, title="Memory copies and sets", height=height)
+    drawn = create_figure(bars, dark=dark, title="Memory copies and sets", height=height)
     drawn.update_layout(
         showlegend=False,
         xaxis={"domain": [0, 0.47], "title": {"text": f"Size ({byte_name})"}},
@@ -324,25 +329,27 @@ def copies(kinds: pl.DataFrame, *, dark: bool = False) -> Figure:
     return drawn.update_yaxes(autorange="reversed", type="category")
 
 
-def idle_causes(causes: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_idle_causes(idle_times: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the idle time of each GPU by cause.
 
     Args:
-        causes: Rows of the rule ``gpu_idle_causes``.
+        idle_times: Rows of the rule ``gpu_idle_causes``.
         dark: Whether to use the dark template.
     """
-    factor, unit = time_unit(causes.group_by("Device ID").agg(pl.col("Total Time (ns)").sum())["Total Time (ns)"])
+    factor, unit = choose_time_unit(
+        idle_times.group_by("Device ID").agg(pl.col("Total Time (ns)").sum())["Total Time (ns)"]
+    )
     order = {name: n for n, name in enumerate(CAUSE_COLORS)}
     bars = []
-    for cause in sorted(causes["Cause"].unique(), key=lambda c: order[c]):
-        rows = causes.filter(pl.col("Cause") == cause).rows(named=True)
+    for cause in sorted(idle_times["Cause"].unique(), key=lambda c: order[c]):
+        rows = idle_times.filter(pl.col("Cause") == cause).rows(named=True)
         hover = [
             f"GPU {r['Device ID']}: {cause.replace('_', ' ')}<br>{format_nanoseconds(r['Total Time (ns)'])}, "
             f"{r['Idle (%)']:.1f}% of the idle time<br>{format_integer(r['Gaps'])} gaps"
-            + (f"<br>mostly in {full_name(r['Mostly In'])}" if r["Mostly In"] else "")
+            + (f"<br>mostly in {hover_name(r['Mostly In'])}" if r["Mostly In"] else "")
             for r in rows
         ]
-        bar = graph_objects().Bar(
+        bar = import_graph_objects().Bar(
             y=[f"GPU {r['Device ID']}" for r in rows],
             x=[r["Total Time (ns)"] / factor for r in rows],
             orientation="h",
@@ -352,9 +359,11 @@ def idle_causes(causes: pl.DataFrame, *, dark: bool = False) -> Figure:
             hovertemplate=_HOVER,
         )
         bars.append(bar)
-    devices = causes["Device ID"].n_unique()
+    devices = idle_times["Device ID"].n_unique()
     height = 220 + 2 * _ROW_PIXELS * devices
-    drawn = figure(bars, dark=dark, title="Idle time of the GPUs by cause", x=f"Idle time ({unit})", height=height)
+    drawn = create_figure(
+        bars, dark=dark, title="Idle time of the GPUs by cause", x_title=f"Idle time ({unit})", height=height
+    )
     drawn.update_layout(barmode="stack", legend_traceorder="normal", legend_y=-0.5)
     return drawn.update_yaxes(type="category", categoryorder="category descending")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.plots.labels import format_integer, format_nanoseconds, full_name, label
-from tracekit.plots.theme import COLORS, DIRECTION_COLORS, dark_colors, figure, graph_objects, text_color
+from tracekit.plots.labels import format_integer, format_nanoseconds, hover_name, short_label
+from tracekit.plots.theme import COLORS, DIRECTION_COLORS, create_figure, dark_colors, import_graph_objects, text_color
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,7 +28,7 @@ _LEVEL_PIXELS, _HIGHEST = 60, 460
 _PATH_LENGTH = 300
 
 
-def groups(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
+def draw_group_tree(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
     """Draw the tree of groups and ops, colored by direction.
 
     Args:
@@ -46,7 +46,7 @@ def groups(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
     return drawn.update_layout(title_subtitle_text="   ".join(legend))
 
 
-def nvtx(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
+def draw_nvtx_tree(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
     """Draw the tree of NVTX range paths, colored by level.
 
     Args:
@@ -61,7 +61,7 @@ def nvtx(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
     return _draw_metric_icicle(nodes, names, colors, metric, "ranges", dark=dark, title="NVTX ranges")
 
 
-def stacks(nodes: pl.DataFrame, weight: str, *, dark: bool = False) -> Figure:
+def draw_call_stacks(nodes: pl.DataFrame, weight: str, *, dark: bool = False) -> Figure:
     """Draw the tree of call stacks, colored by module.
 
     Args:
@@ -78,8 +78,9 @@ def stacks(nodes: pl.DataFrame, weight: str, *, dark: bool = False) -> Figure:
     amount = format_nanoseconds if weight == "time" else format_integer
     rows = zip(names, nodes["module"], nodes["value"], nodes["count"], strict=True)
     hover = [
-        f"{full_name(name[:_PATH_LENGTH])}{f'<br>{label(module)}' if module else ''}<br>{100 * value / total:.2f}%, "
-        f"{amount(value)}{'' if weight == 'time' else ' samples'}<br>{amount(own)} in the function itself"
+        f"{hover_name(name[:_PATH_LENGTH])}{f'<br>{short_label(module)}' if module else ''}<br>"
+        f"{100 * value / total:.2f}%, {amount(value)}{'' if weight == 'time' else ' samples'}<br>"
+        f"{amount(own)} in the function itself"
         for name, module, value, own in rows
     ]
     levels = min(1 + max(_node_levels(nodes).values()), _STACK_LEVELS)
@@ -103,7 +104,7 @@ def _draw_metric_icicle(
     names: list[str],
     colors: list[str],
     metric: str,
-    what: str,
+    count_noun: str,
     *,
     dark: bool,
     title: str,
@@ -111,8 +112,9 @@ def _draw_metric_icicle(
     rows = zip(nodes["path"], nodes["direction"], nodes["value"], nodes["count"], strict=True)
     total = max(nodes["value"].to_list(), default=0)
     hover = [
-        f"{full_name(path[:_PATH_LENGTH] or 'all')}{f'<br>{direction}' if direction else ''}<br>{METRIC_NAMES[metric]} "
-        f"{format_nanoseconds(value)}, {100 * value / total if total else 0:.2f}%<br>{format_integer(count)} {what}"
+        f"{hover_name(path[:_PATH_LENGTH] or 'all')}{f'<br>{direction}' if direction else ''}<br>"
+        f"{METRIC_NAMES[metric]} {format_nanoseconds(value)}, {100 * value / total if total else 0:.2f}%<br>"
+        f"{format_integer(count)} {count_noun}"
         for path, direction, value, count in rows
     ]
     height = min(_HIGHEST, 80 + _LEVEL_PIXELS * (1 + max(_node_levels(nodes).values(), default=0)))
@@ -143,10 +145,10 @@ def _draw_icicle(
         height: Height of the figure in pixels.
         levels: Maximum number of levels that are shown at once.
     """
-    icicle = graph_objects().Icicle(
+    icicle = import_graph_objects().Icicle(
         ids=[str(n) for n in nodes["node"]],
         parents=["" if p is None else str(p) for p in nodes["parent"]],
-        labels=[label(n, _LABEL_LENGTH) for n in names],
+        labels=[short_label(n, _LABEL_LENGTH) for n in names],
         values=nodes["own"].to_list(),
         branchvalues="remainder",
         maxdepth=levels,
@@ -160,7 +162,7 @@ def _draw_icicle(
         textinfo="label",
         pathbar={"thickness": 22},
     )
-    return figure([icicle], dark=dark, title=title, height=height)
+    return create_figure([icicle], dark=dark, title=title, height=height)
 
 
 def _node_levels(nodes: pl.DataFrame) -> dict[int, int]:

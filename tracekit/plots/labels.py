@@ -22,47 +22,47 @@ _SECONDS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes"))
 
 
-def escape(text: str) -> str:
+def escape_markup(text: str) -> str:
     """Escape control characters, and characters that plotly would interpret as markup."""
     return printable(text).translate(_ESCAPES)
 
 
-def shorten(text: str, length: int = LABEL_LENGTH) -> str:
-    """Return a string with at most ``length`` characters. The middle of a longer string is replaced by "…"."""
-    if len(text) <= length:
+def shorten_middle(text: str, max_length: int = LABEL_LENGTH) -> str:
+    """Return a string with at most ``max_length`` characters. The middle of a longer string is replaced by "…"."""
+    if len(text) <= max_length:
         return text
-    tail = (length - 1) // 3
-    return f"{text[: length - 1 - tail]}…{text[len(text) - tail :]}"
+    tail = (max_length - 1) // 3
+    return f"{text[: max_length - 1 - tail]}…{text[len(text) - tail :]}"
 
 
-def label(name: str | None, length: int = LABEL_LENGTH) -> str:
+def short_label(name: str | None, max_length: int = LABEL_LENGTH) -> str:
     """Return a shortened and escaped name for a label, or "unknown" if the name is missing."""
-    return escape(shorten(printable(name), length)) if name else "unknown"
+    return escape_markup(shorten_middle(printable(name), max_length)) if name else "unknown"
 
 
 def kernel_label(name: str | None) -> str:
     """Return a label for a kernel or function: its name without return type, template arguments and parameters."""
-    return label(_function_name(name) if name else None)
+    return short_label(_function_name(name) if name else None)
 
 
-def _function_name(name: str) -> str:
+def _function_name(signature: str) -> str:
     """Return the qualified function name in a C++ signature, or the whole signature if a bracket is not closed."""
     kept, depth = [], 0
-    for character in name.replace("(anonymous namespace)", "{anonymous}").replace("<unnamed>", "{anonymous}"):
+    for character in signature.replace("(anonymous namespace)", "{anonymous}").replace("<unnamed>", "{anonymous}"):
         depth += character in "<("
         if not depth:
             kept.append(character)
         depth -= character in ">)" and depth > 0
     plain = "".join(kept).strip().removeprefix("void ").replace("{anonymous}::", "")
-    return plain if plain and not depth else name
+    return plain if plain and not depth else signature
 
 
-def full_name(name: str | None) -> str:
+def hover_name(name: str | None) -> str:
     """Return a name for a hover text, escaped and with line breaks. Names of over 1,200 characters are shortened."""
     if not name:
         return "unknown"
-    text = shorten(printable(name), HOVER_LENGTH)
-    return "<br>".join(escape(text[i : i + HOVER_WIDTH]) for i in range(0, len(text), HOVER_WIDTH))
+    text = shorten_middle(printable(name), HOVER_LENGTH)
+    return "<br>".join(escape_markup(text[i : i + HOVER_WIDTH]) for i in range(0, len(text), HOVER_WIDTH))
 
 
 def format_integer(value: int) -> str:
@@ -72,30 +72,30 @@ def format_integer(value: int) -> str:
 
 def format_nanoseconds(value: int) -> str:
     """Format a duration in ns with thousands separators, followed by its value in a larger unit in brackets."""
-    factor, unit = time_unit([value])
+    factor, unit = choose_time_unit([value])
     exact = f"{value:,} ns"
     return exact if factor == 1 else f"{exact} ({value / factor:,.3f} {unit})"
 
 
 def format_bytes(value: int) -> str:
     """Format a number of bytes with thousands separators, followed by its value in a larger unit in brackets."""
-    factor, unit = byte_unit([value])
+    factor, unit = choose_byte_unit([value])
     exact = f"{value:,} bytes"
     return exact if factor == 1 else f"{exact} ({value / factor:,.2f} {unit})"
 
 
-def time_unit(values: Iterable[int]) -> tuple[int, str]:
+def choose_time_unit(durations_ns: Iterable[int]) -> tuple[int, str]:
     """Return a suitable unit for displaying durations in ns: the number of ns in the unit, and its name.
 
     It is the largest unit that is not longer than the longest duration. Minutes, hours and days are used only if the
     longest duration is at least two of them.
     """
-    longest = max(values, default=0)
+    longest = max(durations_ns, default=0)
     long_unit = next(((ns, name) for ns, name in _UNITS if longest >= 2 * ns), None)
     return long_unit or next(((ns, name) for ns, name in _SECONDS if longest >= ns), _SECONDS[-1])
 
 
-def byte_unit(values: Iterable[int]) -> tuple[int, str]:
+def choose_byte_unit(sizes: Iterable[int]) -> tuple[int, str]:
     """Return a suitable binary unit for displaying sizes in bytes: the number of bytes in the unit, and its name."""
-    largest = max(values, default=0)
+    largest = max(sizes, default=0)
     return next(((format_bytes, name) for format_bytes, name in _BYTES if largest >= format_bytes), _BYTES[-1])

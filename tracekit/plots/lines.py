@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracekit.plots.labels import (
-    byte_unit,
+    choose_byte_unit,
+    choose_time_unit,
     format_bytes,
     format_integer,
     format_nanoseconds,
-    full_name,
-    label,
-    time_unit,
+    hover_name,
+    short_label,
 )
-from tracekit.plots.theme import COLORS, figure, graph_objects
+from tracekit.plots.theme import COLORS, create_figure, import_graph_objects
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 _HOVER = "%{customdata}<extra></extra>"
 
 
-def utilization_over_time(bins: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_utilization_over_time(bins: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the percentage of each time bin during which each GPU was busy, with one line per GPU.
 
     Args:
         bins: The columns ``device_id``, ``start_ns``, ``end_ns`` and ``busy_ns``.
         dark: Whether to use the dark template.
     """
-    factor, unit = time_unit(bins["end_ns"])
+    factor, unit = choose_time_unit(bins["end_ns"])
     lines = []
     for nth, rows in enumerate(bins.partition_by("device_id", maintain_order=True)):
         device = rows["device_id"][0]
@@ -39,7 +39,7 @@ def utilization_over_time(bins: pl.DataFrame, *, dark: bool = False) -> Figure:
             f"<br>from {format_integer(start)} to {format_integer(end)} ns"
             for start, end, busy in columns
         ]
-        line = _line_trace(
+        line = _draw_line(
             [start / factor for start, _, _ in columns] + [columns[-1][1] / factor],
             [100 * busy / (end - start) for start, end, busy in columns] + [None],
             [*hover, ""],
@@ -48,76 +48,76 @@ def utilization_over_time(bins: pl.DataFrame, *, dark: bool = False) -> Figure:
         )
         line.update(line_shape="hv", fill="tozeroy" if bins["device_id"].n_unique() == 1 else None)
         lines.append(line)
-    drawn = figure(
+    drawn = create_figure(
         lines,
         dark=dark,
         title="GPU utilization over time",
-        x=f"Time since the start of the capture ({unit})",
-        y="Busy (%)",
+        x_title=f"Time since the start of the capture ({unit})",
+        y_title="Busy (%)",
     )
     drawn.update_layout(showlegend=len(lines) > 1, legend_y=-0.25)
     return drawn.update_yaxes(range=[0, 100])
 
 
-def memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the memory in use over time, with one line per device and kind of memory.
 
     Args:
         changes: The columns ``timestamp_ns``, ``device_id``, ``memory_kind`` and ``used_bytes``, in order of time.
         dark: Whether to use the dark template.
     """
-    factor, unit = time_unit(changes["timestamp_ns"])
-    byte_factor, byte_name = byte_unit(changes["used_bytes"])
+    factor, unit = choose_time_unit(changes["timestamp_ns"])
+    byte_factor, byte_name = choose_byte_unit(changes["used_bytes"])
     lines = []
     for nth, rows in enumerate(changes.partition_by("device_id", "memory_kind", maintain_order=True)):
-        name = f"GPU {rows['device_id'][0]}: {label(rows['memory_kind'][0])}"
+        name = f"GPU {rows['device_id'][0]}: {short_label(rows['memory_kind'][0])}"
         points = list(zip(rows["timestamp_ns"], rows["used_bytes"], strict=True))
         hover = [f"{name}<br>{format_bytes(used)}<br>at {format_integer(time)} ns" for time, used in points]
-        line = _line_trace(
-            [t / factor for t, _ in points], [used / byte_factor for _, used in points], hover, name, nth
-        )
+        line = _draw_line([t / factor for t, _ in points], [used / byte_factor for _, used in points], hover, name, nth)
         lines.append(line.update(line_shape="hv"))
-    drawn = figure(
+    drawn = create_figure(
         lines,
         dark=dark,
         title="Memory in use",
-        x=f"Time since the start of the capture ({unit})",
-        y=f"Allocated ({byte_name})",
+        x_title=f"Time since the start of the capture ({unit})",
+        y_title=f"Allocated ({byte_name})",
     )
     drawn.update_layout(showlegend=True, legend_y=-0.25)
     return drawn.update_yaxes(rangemode="tozero")
 
 
-def metrics(samples: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_gpu_metrics(samples: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw GPU metrics over time, with one line per GPU and metric.
 
     Args:
         samples: The columns ``timestamp_ns``, ``device_id``, ``metric`` and ``value``, in order of time.
         dark: Whether to use the dark template.
     """
-    factor, unit = time_unit(samples["timestamp_ns"])
+    factor, unit = choose_time_unit(samples["timestamp_ns"])
     lines = []
     several = samples["device_id"].n_unique() > 1
     for nth, rows in enumerate(samples.partition_by("device_id", "metric", maintain_order=True)):
         device, metric = rows["device_id"][0], rows["metric"][0]
-        name = f"GPU {device}: {label(metric)}" if several else label(metric)
+        name = f"GPU {device}: {short_label(metric)}" if several else short_label(metric)
         points = list(zip(rows["timestamp_ns"], rows["value"], strict=True))
         hover = [
-            f"GPU {device}: {full_name(metric)}<br>{format_integer(value)}<br>at {format_integer(time)} ns"
+            f"GPU {device}: {hover_name(metric)}<br>{format_integer(value)}<br>at {format_integer(time)} ns"
             for time, value in points
         ]
-        lines.append(_line_trace([t / factor for t, _ in points], [v for _, v in points], hover, name, nth))
+        lines.append(_draw_line([t / factor for t, _ in points], [v for _, v in points], hover, name, nth))
     percent = all((name or "").endswith("%]") for name in samples["metric"].unique())
     y = "Share of the peak (%)" if percent else "Value (unit in brackets)"
-    drawn = figure(lines, dark=dark, title="GPU metrics", x=f"Time since the start of the capture ({unit})", y=y)
+    drawn = create_figure(
+        lines, dark=dark, title="GPU metrics", x_title=f"Time since the start of the capture ({unit})", y_title=y
+    )
     drawn.update_layout(showlegend=True, legend_y=-0.25)
     return drawn.update_yaxes(rangemode="tozero")
 
 
-def _line_trace(x: list[float], y: list[Any], hover: list[str], name: str, nth: int) -> Any:
-    color = COLORS[nth % len(COLORS)]
-    dash = ("solid", "dash", "dot", "dashdot")[nth // len(COLORS) % 4]
-    return graph_objects().Scatter(
+def _draw_line(x: list[float], y: list[Any], hover: list[str], name: str, style_index: int) -> Any:
+    color = COLORS[style_index % len(COLORS)]
+    dash = ("solid", "dash", "dot", "dashdot")[style_index // len(COLORS) % 4]
+    return import_graph_objects().Scatter(
         x=x,
         y=y,
         mode="lines",

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.plots.labels import format_integer, format_nanoseconds, label, time_unit
-from tracekit.plots.theme import COLORS, GRAPH_COLOR, PART_COLORS, figure, graph_objects
+from tracekit.plots.labels import choose_time_unit, format_integer, format_nanoseconds, short_label
+from tracekit.plots.theme import COLORS, GRAPH_COLOR, PART_COLORS, create_figure, import_graph_objects
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -26,7 +26,7 @@ _PARTS = {
 _WAITS = {"wait_ns": ("Waiting", PART_COLORS["io"]), "transfer_ns": ("Transfer", PART_COLORS["other_kernel"])}
 
 
-def gpu_time(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_gpu_time(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the time that each GPU spends in computation, communication and memory operations, and its idle time.
 
     There is one stacked bar per rank and GPU.
@@ -35,12 +35,14 @@ def gpu_time(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
         rows: The table ``gpu_time`` of the recipe ``gpu_time_sum``.
         dark: Whether to use the dark template.
     """
-    ranks = _gpu_names(rows)
-    bars = [_time_bars(rows, ranks, column, *part, of="total_ns") for column, part in _PARTS.items()]
-    return _stacked_bar_figure(bars, ranks, dark=dark, title="Time of the GPUs of each rank", x="Share of the time (%)")
+    ranks = _gpu_labels(rows)
+    bars = [_draw_time_bars(rows, ranks, column, *part, percent_of="total_ns") for column, part in _PARTS.items()]
+    return _draw_stacked_bars(
+        bars, ranks, dark=dark, title="Time of the GPUs of each rank", x_title="Share of the time (%)"
+    )
 
 
-def _gpu_names(rows: pl.DataFrame) -> list[str]:
+def _gpu_labels(rows: pl.DataFrame) -> list[str]:
     """Return the label of each row, which contains the GPU and, if there are several ranks, the rank."""
     names = rows.select(
         pl.format("GPU {}", "device_id"), pl.format("rank {}, GPU {}", "rank", "device_id").alias("both")
@@ -48,7 +50,7 @@ def _gpu_names(rows: pl.DataFrame) -> list[str]:
     return (names["both"] if rows["rank"].n_unique() > 1 else names.to_series()).to_list()
 
 
-def arrivals(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_arrivals(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw how long each rank waits for other ranks, and how long it transfers data, in collectives and messages.
 
     Args:
@@ -57,34 +59,43 @@ def arrivals(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
     """
     sums = rows.group_by("rank").agg(pl.col(*_WAITS, "count", "last_count").sum()).sort("rank")
     ranks = [f"rank {rank}" for rank in sums["rank"]]
-    factor, unit = time_unit(sums.select(pl.sum_horizontal(*_WAITS)).to_series())
-    bars = [_time_bars(sums, ranks, column, *part, factor=factor) for column, part in _WAITS.items()]
-    return _stacked_bar_figure(
-        bars, ranks, dark=dark, title="Collectives and messages of each rank", x=f"Time ({unit})"
+    factor, unit = choose_time_unit(sums.select(pl.sum_horizontal(*_WAITS)).to_series())
+    bars = [_draw_time_bars(sums, ranks, column, *part, ns_per_unit=factor) for column, part in _WAITS.items()]
+    return _draw_stacked_bars(
+        bars, ranks, dark=dark, title="Collectives and messages of each rank", x_title=f"Time ({unit})"
     )
 
 
-def _time_bars(
-    rows: pl.DataFrame, ranks: list[str], column: str, name: str, color: str, *, of: str = "", factor: int = 1
+def _draw_time_bars(
+    rows: pl.DataFrame,
+    row_labels: list[str],
+    column: str,
+    name: str,
+    color: str,
+    *,
+    percent_of: str = "",
+    ns_per_unit: int = 1,
 ) -> Any:
     """Return a plotly trace with one horizontal bar per row, whose length is a time.
 
     Args:
         rows: The rows, with times in ns.
-        ranks: Label of each row.
+        row_labels: Label of each row.
         column: Name of the column with the times.
         name: Name of the times in the legend.
         color: Color of the bars.
-        of: Name of a column. If it is not empty, times are drawn in per cent of the value in this column.
-        factor: Number of ns in the unit of the axis, if times are not drawn in per cent.
+        percent_of: Name of a column. If it is not empty, times are drawn in per cent of the value in this column.
+        ns_per_unit: Number of ns in the unit of the axis, if times are not drawn in per cent.
     """
-    totals = rows[of].to_list() if of else [None] * rows.height
-    shares = [100 * time / total if total else time / factor for time, total in zip(rows[column], totals, strict=True)]
-    hover = [
-        f"{rank}<br>{name}: {format_nanoseconds(time)}{f', {share:.2f}%' if of else ''}"
-        for rank, time, share in zip(ranks, rows[column], shares, strict=True)
+    totals = rows[percent_of].to_list() if percent_of else [None] * rows.height
+    shares = [
+        100 * time / total if total else time / ns_per_unit for time, total in zip(rows[column], totals, strict=True)
     ]
-    return graph_objects().Bar(
+    hover = [
+        f"{rank}<br>{name}: {format_nanoseconds(time)}{f', {share:.2f}%' if percent_of else ''}"
+        for rank, time, share in zip(row_labels, rows[column], shares, strict=True)
+    ]
+    return import_graph_objects().Bar(
         y=list(range(rows.height)),
         x=shares,
         orientation="h",
@@ -95,10 +106,10 @@ def _time_bars(
     )
 
 
-def _stacked_bar_figure(bars: list[Any], ranks: list[str], *, dark: bool, title: str, x: str) -> Figure:
-    height = 190 + min(_ROW_PIXELS * len(ranks), _MAX_PIXELS)
-    drawn = figure(bars, dark=dark, title=title, x=x, height=height)
-    labels = ranks if len(ranks) <= _LABELLED else []
+def _draw_stacked_bars(bars: list[Any], row_labels: list[str], *, dark: bool, title: str, x_title: str) -> Figure:
+    height = 190 + min(_ROW_PIXELS * len(row_labels), _MAX_PIXELS)
+    drawn = create_figure(bars, dark=dark, title=title, x_title=x_title, height=height)
+    labels = row_labels if len(row_labels) <= _LABELLED else []
     drawn.update_yaxes(tickmode="array", tickvals=list(range(len(labels))), ticktext=labels, autorange="reversed")
     return drawn.update_layout(
         barmode="stack",
@@ -107,38 +118,40 @@ def _stacked_bar_figure(bars: list[Any], ranks: list[str], *, dark: bool, title:
     )
 
 
-def iteration_spread(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_iteration_spread(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the shortest, median and longest duration of each iteration over the ranks, and mark the stragglers.
 
     Args:
         rows: The table ``iterations`` of the recipe ``iteration_spread``.
         dark: Whether to use the dark template.
     """
-    factor, unit = time_unit(rows["max_ns"].drop_nulls())
+    factor, unit = choose_time_unit(rows["max_ns"].drop_nulls())
     lines = [
-        _iteration_line(rows, "min_ns", "Shortest", factor, COLORS[4]),
-        _iteration_line(rows, "max_ns", "Longest", factor, COLORS[4]).update(fill="tonexty"),
-        _iteration_line(rows, "median_ns", "Median", factor, COLORS[0]),
+        _draw_iteration_line(rows, "min_ns", "Shortest", factor, COLORS[4]),
+        _draw_iteration_line(rows, "max_ns", "Longest", factor, COLORS[4]).update(fill="tonexty"),
+        _draw_iteration_line(rows, "median_ns", "Median", factor, COLORS[0]),
     ]
     late = rows.drop_nulls("straggler")
     lines += [
-        _straggler_markers(late.filter(straggler=rank), n, factor)
+        _draw_straggler_markers(late.filter(straggler=rank), n, factor)
         for n, rank in enumerate(late["straggler"].unique().sort())
     ]
-    drawn = figure(lines, dark=dark, title="Iterations over all ranks", x="Iteration", y=f"Duration ({unit})")
+    drawn = create_figure(
+        lines, dark=dark, title="Iterations over all ranks", x_title="Iteration", y_title=f"Duration ({unit})"
+    )
     drawn.update_layout(showlegend=True, legend={"y": -0.25, "traceorder": "normal"})
     drawn.update_xaxes(dtick=1 if rows.height <= FEW else None)
     return drawn.update_yaxes(rangemode="tozero")
 
 
-def _iteration_line(rows: pl.DataFrame, column: str, name: str, factor: int, color: str) -> Any:
+def _draw_iteration_line(rows: pl.DataFrame, column: str, name: str, ns_per_unit: int, color: str) -> Any:
     hover = [
         f"iteration {format_integer(number)}<br>{name.lower()}: {'' if time is None else format_nanoseconds(int(time))}"
         for number, time in rows["iteration", column].rows()
     ]
-    return graph_objects().Scatter(
+    return import_graph_objects().Scatter(
         x=rows["iteration"].to_list(),
-        y=(rows[column] / factor).to_list(),
+        y=(rows[column] / ns_per_unit).to_list(),
         mode="lines+markers" if rows.height <= FEW else "lines",
         name=name,
         line={"color": color, "width": 1.5},
@@ -150,25 +163,29 @@ def _iteration_line(rows: pl.DataFrame, column: str, name: str, factor: int, col
 _SYMBOLS = ("diamond", "circle", "square", "x", "triangle-up", "star")
 
 
-def _straggler_markers(rows: pl.DataFrame, nth: int, factor: int) -> Any:
+def _draw_straggler_markers(rows: pl.DataFrame, style_index: int, ns_per_unit: int) -> Any:
     rank = rows["straggler"][0]
     hover = [
         f"iteration {format_integer(number)}<br>rank {rank} lost {format_nanoseconds(lost)}"
-        f"<br>in {label(phase)} on the {where}"
+        f"<br>in {short_label(phase)} on the {where}"
         for number, lost, phase, where in rows["iteration", "lost_ns", "phase", "lost_on"].rows()
     ]
-    return graph_objects().Scatter(
+    return import_graph_objects().Scatter(
         x=rows["iteration"].to_list(),
-        y=(rows["max_ns"] / factor).to_list(),
+        y=(rows["max_ns"] / ns_per_unit).to_list(),
         mode="markers",
         name=f"Straggler: rank {rank}",
-        marker={"color": COLORS[(5, 3, 1, 6, 7, 9)[nth % 6]], "size": 9, "symbol": _SYMBOLS[nth % len(_SYMBOLS)]},
+        marker={
+            "color": COLORS[(5, 3, 1, 6, 7, 9)[style_index % 6]],
+            "size": 9,
+            "symbol": _SYMBOLS[style_index % len(_SYMBOLS)],
+        },
         customdata=hover,
         hovertemplate=_HOVER,
     )
 
 
-def stragglers(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_stragglers(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the time that iterations lost because of stragglers, by rank and phase.
 
     Args:
@@ -176,14 +193,15 @@ def stragglers(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
         dark: Whether to use the dark template.
     """
     names = [
-        f"rank {rank}: {label(phase)} ({where})" for rank, phase, where in rows["straggler", "phase", "lost_on"].rows()
+        f"rank {rank}: {short_label(phase)} ({where})"
+        for rank, phase, where in rows["straggler", "phase", "lost_on"].rows()
     ]
-    factor, unit = time_unit(rows["lost_ns"])
+    factor, unit = choose_time_unit(rows["lost_ns"])
     hover = [
         f"{name}<br>{format_nanoseconds(lost)}<br>in {format_integer(count)} iterations"
         for name, lost, count in zip(names, rows["lost_ns"], rows["iteration_count"], strict=True)
     ]
-    bars = graph_objects().Bar(
+    bars = import_graph_objects().Bar(
         y=list(range(rows.height)),
         x=(rows["lost_ns"] / factor).to_list(),
         orientation="h",
@@ -191,5 +209,7 @@ def stragglers(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
         customdata=hover,
         hovertemplate=_HOVER,
     )
-    drawn = _stacked_bar_figure([bars], names, dark=dark, title="Time that stragglers lost", x=f"Lost time ({unit})")
+    drawn = _draw_stacked_bars(
+        [bars], names, dark=dark, title="Time that stragglers lost", x_title=f"Lost time ({unit})"
+    )
     return drawn.update_layout(showlegend=False, height=drawn.layout.height - 60)

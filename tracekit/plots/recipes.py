@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.plots import ranks
-from tracekit.plots.labels import format_integer, format_nanoseconds, full_name, label, time_unit
-from tracekit.plots.theme import COLORS, figure, graph_objects
+from tracekit.plots.labels import choose_time_unit, format_integer, format_nanoseconds, hover_name, short_label
+from tracekit.plots.theme import COLORS, create_figure, import_graph_objects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,17 +24,17 @@ _PACES = {"pace_start": "Start", "pace_duration": "Duration", "pace_delta": "Tim
 _OVERLAPS = ("Communication Overlap", "Compute Overlap")
 _HISTOGRAM_BINS = 40
 _OF_RANKS = {
-    "gpu_time": ranks.gpu_time,
-    "iterations": ranks.iteration_spread,
-    "stragglers": ranks.stragglers,
-    "arrivals": ranks.arrivals,
+    "gpu_time": ranks.draw_gpu_time,
+    "iterations": ranks.draw_iteration_spread,
+    "stragglers": ranks.draw_stragglers,
+    "arrivals": ranks.draw_arrivals,
 }
 """The functions that draw tables with the same names."""
 _POINTS = 2000
 _INDEX = "__index_level_0__"
 
 
-def figures(tables: Mapping[str, pl.DataFrame], *, dark: bool = False) -> dict[str, Figure]:
+def draw_recipe_figures(tables: Mapping[str, pl.DataFrame], *, dark: bool = False) -> dict[str, Figure]:
     """Draw the figures of a recipe.
 
     Args:
@@ -47,23 +47,23 @@ def figures(tables: Mapping[str, pl.DataFrame], *, dark: bool = False) -> dict[s
     drawn: dict[str, Figure] = {}
     filled = {name: rows for name, rows in tables.items() if not rows.is_empty()}
     if "all_stats" in filled:
-        drawn["spread"] = spread(filled["all_stats"], dark=dark)
+        drawn["spread"] = draw_spread(filled["all_stats"], dark=dark)
     if {"pace_start", "pace_duration"} <= filled.keys():
-        drawn["pace_over_time"] = pace_over_time(filled["pace_start"], filled["pace_duration"], dark=dark)
-    drawn |= {name: pace(filled[name], what, dark=dark) for name, what in _PACES.items() if name in filled}
+        drawn["pace_over_time"] = draw_pace_over_time(filled["pace_start"], filled["pace_duration"], dark=dark)
+    drawn |= {name: draw_pace(filled[name], what, dark=dark) for name, what in _PACES.items() if name in filled}
     drawn |= {name: draw(filled[name], dark=dark) for name, draw in _OF_RANKS.items() if name in filled}
     if "grouped_trace" in filled:
-        drawn["overlap"] = overlap(filled["grouped_trace"], dark=dark)
+        drawn["overlap"] = draw_overlap(filled["grouped_trace"], dark=dark)
     analysis = filled.get("analysis", pl.DataFrame())
     if analysis.columns[:2] == ["Duration", "Name"]:
-        drawn["histogram"] = histogram(analysis, dark=dark)
+        drawn["histogram"] = draw_histogram(analysis, dark=dark)
     elif analysis.columns[:1] == ["Duration"] and "Start" not in analysis.columns:
         values = [c for c in analysis.columns if c not in ("Duration", _INDEX, *_PLACES)]
-        drawn |= {f"map_{n}": heat_map(analysis, value, dark=dark) for n, value in enumerate(values)}
+        drawn |= {f"map_{n}": draw_heat_map(analysis, value, dark=dark) for n, value in enumerate(values)}
     return drawn
 
 
-def spread(stats: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_spread(stats: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the distribution of values over all ranks, with one box plot per name, such as a kernel name.
 
     Only the names with the largest sums of values are drawn.
@@ -74,7 +74,7 @@ def spread(stats: pl.DataFrame, *, dark: bool = False) -> Figure:
     """
     key = next(k for k in _KEYS if k in stats.columns)
     rows = stats.sort("Sum", descending=True, maintain_order=True).head(_NAMES).reverse()
-    boxes = graph_objects().Box(
+    boxes = import_graph_objects().Box(
         orientation="h",
         y=list(range(rows.height)),
         lowerfence=rows["Min"].to_list(),
@@ -87,48 +87,50 @@ def spread(stats: pl.DataFrame, *, dark: bool = False) -> Figure:
     )
     height = 160 + _ROW_PIXELS * rows.height
     title = f"Spread over all ranks{_first_rows_note(_NAMES, stats.height, 'names')}"
-    drawn = figure([boxes], dark=dark, title=title, x="Value (as in the table)", height=height)
+    drawn = create_figure([boxes], dark=dark, title=title, x_title="Value (as in the table)", height=height)
     positive = bool((rows["Min"] > 0).all())
     drawn.update_xaxes(type="log" if positive else "linear").update_layout(showlegend=False)
-    return _label_rows(drawn, [label(name) for name in rows[key]])
+    return _set_row_labels(drawn, [short_label(name) for name in rows[key]])
 
 
-def pace(occurrences: pl.DataFrame, what: str, *, dark: bool = False) -> Figure:
+def draw_pace(occurrences: pl.DataFrame, value_name: str, *, dark: bool = False) -> Figure:
     """Draw one value, such as the duration, of each occurrence of a kernel or range, with one line per rank.
 
     Args:
         occurrences: The values in ns, with one column per rank and one row per occurrence.
-        what: Name of the values in titles, such as ``Duration``.
+        value_name: Name of the values in titles, such as ``Duration``.
         dark: Whether to use the dark template.
     """
     shown = occurrences.select(occurrences.columns[:_RANKS]).head(_OCCURRENCES)
-    factor, unit = time_unit([int(abs(n)) for column in shown for n in column.drop_nulls()])
-    traces = [_occurrence_line(column, number, factor) for number, column in enumerate(shown)]
+    factor, unit = choose_time_unit([int(abs(n)) for column in shown for n in column.drop_nulls()])
+    traces = [_draw_occurrence_line(column, number, factor) for number, column in enumerate(shown)]
     notes = _first_rows_note(_RANKS, occurrences.width, "ranks") + _first_rows_note(
         _OCCURRENCES, occurrences.height, "occurrences"
     )
-    drawn = figure(traces, dark=dark, title=what + notes, x="Occurrence", y=f"{what} ({unit})")
+    drawn = create_figure(
+        traces, dark=dark, title=value_name + notes, x_title="Occurrence", y_title=f"{value_name} ({unit})"
+    )
     drawn.update_xaxes(dtick=1 if shown.height <= ranks.FEW else None)
     return drawn.update_layout(showlegend=shown.width > 1, legend_y=-0.25)
 
 
-def _occurrence_line(column: pl.Series, number: int, factor: int) -> Any:
+def _draw_occurrence_line(rank_values: pl.Series, color_index: int, ns_per_unit: int) -> Any:
     hover = [
-        "" if value is None else f"rank {column.name}, occurrence {nth}<br>{format_nanoseconds(int(value))}"
-        for nth, value in enumerate(column)
+        "" if value is None else f"rank {rank_values.name}, occurrence {nth}<br>{format_nanoseconds(int(value))}"
+        for nth, value in enumerate(rank_values)
     ]
-    return graph_objects().Scatter(
-        x=list(range(len(column))),
-        y=[None if value is None else value / factor for value in column],
-        mode="lines+markers" if len(column) <= ranks.FEW else "lines",
-        name=f"rank {column.name}",
-        line={"color": COLORS[number % len(COLORS)], "width": 1.5},
+    return import_graph_objects().Scatter(
+        x=list(range(len(rank_values))),
+        y=[None if value is None else value / ns_per_unit for value in rank_values],
+        mode="lines+markers" if len(rank_values) <= ranks.FEW else "lines",
+        name=f"rank {rank_values.name}",
+        line={"color": COLORS[color_index % len(COLORS)], "width": 1.5},
         customdata=hover,
         hovertemplate=_HOVER,
     )
 
 
-def pace_over_time(starts: pl.DataFrame, durations: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_pace_over_time(starts: pl.DataFrame, durations: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the duration of occurrences of a kernel or range over time, with one series of points per rank.
 
     If a rank has more than 2,000 occurrences, only the shortest and the longest of each group of consecutive
@@ -141,10 +143,10 @@ def pace_over_time(starts: pl.DataFrame, durations: pl.DataFrame, *, dark: bool 
     """
     names = durations.columns[:_RANKS]
     rows = {name: _extreme_occurrences(starts[name], durations[name]) for name in names}
-    factor, unit = time_unit(int(n) for each in rows.values() for n in each["duration"])
-    start_factor, start_unit = time_unit(int(n) for each in rows.values() for n in each["start"])
+    factor, unit = choose_time_unit(int(n) for each in rows.values() for n in each["duration"])
+    start_factor, start_unit = choose_time_unit(int(n) for each in rows.values() for n in each["start"])
     traces = [
-        graph_objects().Scatter(
+        import_graph_objects().Scatter(
             x=(each["start"] / start_factor).to_list(),
             y=(each["duration"] / factor).to_list(),
             mode="markers",
@@ -161,7 +163,7 @@ def pace_over_time(starts: pl.DataFrame, durations: pl.DataFrame, *, dark: bool 
     ]
     title = f"Duration over time{_first_rows_note(_RANKS, durations.width, 'ranks')}"
     x = f"Start since {_time_origin_label(len(names))} ({start_unit})"
-    drawn = figure(traces, dark=dark, title=title, x=x, y=f"Duration ({unit})")
+    drawn = create_figure(traces, dark=dark, title=title, x_title=x, y_title=f"Duration ({unit})")
     drawn.update_layout(showlegend=len(names) > 1, legend_y=-0.25)
     every = pl.concat([each["duration"].cast(pl.Float64) for each in rows.values()])
     is_wide = every.min() > 0 and every.max() > _WIDE * every.median()  # type: ignore[operator]
@@ -188,13 +190,13 @@ def _extreme_occurrences(starts: pl.Series, durations: pl.Series) -> pl.DataFram
     return rows.filter(pl.col("nth").is_in(pl.concat([chosen["low"], chosen["high"]]).implode()))
 
 
-def heat_map(bins: pl.DataFrame, value: str, *, dark: bool = False) -> Figure:
+def draw_heat_map(bins: pl.DataFrame, column: str, *, dark: bool = False) -> Figure:
     """Draw percentages over time as a heat map, with one row per rank, process or GPU.
 
     Args:
         bins: The table ``analysis`` of a recipe: ``Duration`` (the start of the bin in ns), the columns that identify
             the rank, process or GPU, and columns of percentages.
-        value: Name of the column to draw.
+        column: Name of the column to draw.
         dark: Whether to use the dark template.
     """
     places = [c for c in _PLACES if c in bins.columns and c != "PID" and (c != "Rank" or bins["Rank"].n_unique() > 1)]
@@ -203,18 +205,18 @@ def heat_map(bins: pl.DataFrame, value: str, *, dark: bool = False) -> Figure:
     shown = groups[:_MAPPED]
     names = [", ".join(f"{_PLACES[c]} {g[c][0]}" for c in places) for g in shown]
     starts = shown[0]["Duration"].to_list()
-    factor, unit = time_unit(starts)
+    factor, unit = choose_time_unit(starts)
     hover = [
         [
             f"{name}<br>from {format_integer(start)} ns<br>{'not recorded' if share is None else f'{share:.1f}%'}"
-            for start, share in zip(starts, group[value], strict=True)
+            for start, share in zip(starts, group[column], strict=True)
         ]
         for name, group in zip(names, shown, strict=True)
     ]
-    heat = graph_objects().Heatmap(
+    heat = import_graph_objects().Heatmap(
         x=[edge / factor for edge in _bin_edges(starts)],
         y=list(range(len(shown))),
-        z=[group[value].to_list() for group in shown],
+        z=[group[column].to_list() for group in shown],
         zmin=0,
         zmax=100,
         colorscale="Cividis",
@@ -222,17 +224,17 @@ def heat_map(bins: pl.DataFrame, value: str, *, dark: bool = False) -> Figure:
         customdata=hover,
         hovertemplate=_HOVER,
     )
-    title = f"{_VALUE_NAMES.get(value, value)} over time{_first_rows_note(_MAPPED, len(groups), 'rows')}"
+    title = f"{_VALUE_NAMES.get(column, column)} over time{_first_rows_note(_MAPPED, len(groups), 'rows')}"
     height = 200 + min(_ROW_PIXELS * len(shown), 1200)
-    drawn = figure(
+    drawn = create_figure(
         [heat],
         dark=dark,
         title=title,
-        x=f"Time since {_time_origin_label(bins['Rank'].n_unique())} ({unit})",
+        x_title=f"Time since {_time_origin_label(bins['Rank'].n_unique())} ({unit})",
         height=height,
     )
     drawn.update_xaxes(showgrid=False, zeroline=False)
-    _label_rows(drawn, names if len(shown) <= _LABELLED else [])
+    _set_row_labels(drawn, names if len(shown) <= _LABELLED else [])
     return drawn.update_yaxes(autorange="reversed", showgrid=False, zeroline=False)
 
 
@@ -249,7 +251,7 @@ def _bin_edges(starts: list[int]) -> list[int]:
     return [*starts, 2 * starts[-1] - starts[-2]] if len(starts) > 1 else [*starts, starts[0] + 1]
 
 
-def histogram(durations: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_histogram(durations: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw histograms of the durations of the kernels with the largest total time, over all ranks.
 
     Args:
@@ -265,31 +267,34 @@ def histogram(durations: pl.DataFrame, *, dark: bool = False) -> Figure:
     number = ((pl.col("exponent") - low) / width).floor().clip(0, _HISTOGRAM_BINS - 1).cast(pl.Int64)
     counts = rows.group_by("Name", number.alias("bin")).len().sort("bin")
     edges = [10 ** (low + n * width) for n in range(_HISTOGRAM_BINS + 1)]
-    traces = [_histogram_line(counts.filter(pl.col("Name") == name), name, n, edges) for n, name in enumerate(names)]
+    traces = [
+        _draw_histogram_line(counts.filter(pl.col("Name") == name), name, n, edges) for n, name in enumerate(names)
+    ]
     title = f"Durations of kernels{_first_rows_note(_HISTOGRAMS, totals.height, 'names by total time')}"
-    drawn = figure(traces, dark=dark, title=title, x="Duration (ns)", y="Kernels")
+    drawn = create_figure(traces, dark=dark, title=title, x_title="Duration (ns)", y_title="Kernels")
     return drawn.update_xaxes(type="log").update_layout(showlegend=True, legend_y=-0.25)
 
 
-def _histogram_line(counts: pl.DataFrame, name: str, number: int, edges: list[float]) -> Any:
+def _draw_histogram_line(counts: pl.DataFrame, kernel_name: str, color_index: int, bin_edges: list[float]) -> Any:
     by_bin = dict(counts.select("bin", "len").rows())
     heights = [by_bin.get(n, 0) for n in range(_HISTOGRAM_BINS)]
     hover = [
-        f"{full_name(name)}<br>{format_integer(height)} kernels<br>from {edges[n]:,.0f} to {edges[n + 1]:,.0f} ns"
+        f"{hover_name(kernel_name)}<br>{format_integer(height)} kernels<br>"
+        f"from {bin_edges[n]:,.0f} to {bin_edges[n + 1]:,.0f} ns"
         for n, height in enumerate(heights)
     ]
-    return graph_objects().Scatter(
-        x=edges[:-1],
+    return import_graph_objects().Scatter(
+        x=bin_edges[:-1],
         y=heights,
         mode="lines",
-        line={"color": COLORS[number % len(COLORS)], "width": 1.5, "shape": "hv"},
-        name=label(name),
+        line={"color": COLORS[color_index % len(COLORS)], "width": 1.5, "shape": "hv"},
+        name=short_label(kernel_name),
         customdata=hover,
         hovertemplate=_HOVER,
     )
 
 
-def overlap(grouped: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_overlap(grouped: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw which percentages of the time of each kernel overlap communication and computation.
 
     Args:
@@ -299,28 +304,30 @@ def overlap(grouped: pl.DataFrame, *, dark: bool = False) -> Figure:
     largest = pl.max_horizontal(_OVERLAPS)
     rows = grouped.sort(largest, "Count", descending=True, maintain_order=True).head(_NAMES).reverse()
     traces = [
-        graph_objects().Bar(
+        import_graph_objects().Bar(
             orientation="h",
             y=list(range(rows.height)),
             x=rows[title].to_list(),
             name=title,
             marker={"color": COLORS[n]},
-            customdata=[f"{full_name(n)}<br>{title}: {share:.1f}%" for n, share in rows.select("Name", title).rows()],
+            customdata=[f"{hover_name(n)}<br>{title}: {share:.1f}%" for n, share in rows.select("Name", title).rows()],
             hovertemplate=_HOVER,
         )
         for n, title in enumerate(_OVERLAPS)
     ]
     title = f"Overlap of kernels over all ranks{_first_rows_note(_NAMES, grouped.height, 'names')}"
-    drawn = figure(traces, dark=dark, title=title, x="Overlapped time (%)", height=200 + _ROW_PIXELS * rows.height)
+    drawn = create_figure(
+        traces, dark=dark, title=title, x_title="Overlapped time (%)", height=200 + _ROW_PIXELS * rows.height
+    )
     drawn.update_xaxes(range=[0, 100]).update_layout(showlegend=True, legend_y=-0.25)
-    return _label_rows(drawn, [label(name) for name in rows["Name"]])
+    return _set_row_labels(drawn, [short_label(name) for name in rows["Name"]])
 
 
-def _label_rows(figure: Figure, labels: list[str]) -> Figure:
+def _set_row_labels(figure: Figure, labels: list[str]) -> Figure:
     """Set the labels of the rows of a figure, starting with row 0. Rows with equal labels stay separate."""
     return figure.update_yaxes(tickmode="array", tickvals=list(range(len(labels))), ticktext=labels)
 
 
-def _first_rows_note(limit: int, total: int, what: str) -> str:
+def _first_rows_note(limit: int, total: int, plural_noun: str) -> str:
     """Return a note for a title that states how many rows are drawn, or an empty string if all rows are drawn."""
-    return f" (first {limit} of {total:,} {what})" if total > limit else ""
+    return f" (first {limit} of {total:,} {plural_noun})" if total > limit else ""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.plots.labels import format_integer, format_nanoseconds, full_name, label
-from tracekit.plots.theme import COLORS, figure, graph_objects
+from tracekit.plots.labels import format_integer, format_nanoseconds, hover_name, short_label
+from tracekit.plots.theme import COLORS, create_figure, import_graph_objects
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -27,7 +27,7 @@ def drawable_rows(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(pl.col("FLOP/Byte") > 0, pl.col("GFLOP/s") > 0)
 
 
-def roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
+def draw_roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
     """Draw the FLOP/s and the FLOP per byte of DRAM traffic of each kernel, together with the highest roofline.
 
     Args:
@@ -35,20 +35,20 @@ def roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
         dark: Whether to use the dark template.
     """
     shown = drawable_rows(rows)
-    traces = [_roof_line(shown)] if shown["Peak GFLOP/s"].max() and shown["Peak GB/s"].max() else []
+    traces = [_draw_roof_line(shown)] if shown["Peak GFLOP/s"].max() and shown["Peak GB/s"].max() else []
     longest = max(shown["Time (ns)"].fill_null(0).to_list(), default=0) or 1
     for kind in shown["Limiter"].unique(maintain_order=True).to_list():
         chosen = shown.filter(pl.col("Limiter").eq_missing(pl.lit(kind, pl.String))).rows(named=True)
         hover = [
-            f"{full_name(r['Name'])}<br>{r['GFLOP/s']:,.3f} GFLOP/s at {r['FLOP/Byte']:,.3f} FLOP/byte"
+            f"{hover_name(r['Name'])}<br>{r['GFLOP/s']:,.3f} GFLOP/s at {r['FLOP/Byte']:,.3f} FLOP/byte"
             f"<br>{format_integer(r['Launches'])} launches, {format_nanoseconds(r['Time (ns)'] or 0)}"
             for r in chosen
         ]
-        points = graph_objects().Scatter(
+        points = import_graph_objects().Scatter(
             x=[r["FLOP/Byte"] for r in chosen],
             y=[r["GFLOP/s"] for r in chosen],
             mode="markers",
-            name=label(kind),
+            name=short_label(kind),
             marker={
                 "color": _LIMITERS.get(kind or "", COLORS[8]),
                 "size": [8 + 22 * ((r["Time (ns)"] or 0) / longest) ** 0.5 for r in chosen],
@@ -60,12 +60,12 @@ def roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
         )
         traces.append(points)
     x, y = "Arithmetic intensity (FLOP per byte of DRAM traffic)", "Performance (GFLOP/s)"
-    drawn = figure(traces, dark=dark, title="Roofline", x=x, y=y)
+    drawn = create_figure(traces, dark=dark, title="Roofline", x_title=x, y_title=y)
     drawn.update_layout(legend_y=-0.25, showlegend=True)
     return drawn.update_xaxes(type="log").update_yaxes(type="log")
 
 
-def _roof_line(rows: pl.DataFrame) -> object:
+def _draw_roof_line(rows: pl.DataFrame) -> object:
     """Return the plotly trace of the highest roofline of the kernels.
 
     Left of its ridge point, the roofline is the bandwidth of DRAM. Right of it, the roofline is the peak FLOP/s.
@@ -79,7 +79,7 @@ def _roof_line(rows: pl.DataFrame) -> object:
         f"ridge point: {ridge:,.3f} FLOP/byte<br>{math:,.3f} GFLOP/s, {memory:,.3f} GB/s",
         f"{math:,.3f} GFLOP/s",
     ]
-    return graph_objects().Scatter(
+    return import_graph_objects().Scatter(
         x=[low, ridge, high],
         y=[low * memory, math, math],
         mode="lines",

@@ -70,7 +70,7 @@ LIGHT = Palette("#ffffff", "#1c2128", "#e3e7ec", "#8a919b", "#ffffff")
 DARK = Palette("#161a20", "#dfe4ea", "#303741", "#79818c", "#232932")
 
 
-def graph_objects() -> ModuleType:
+def import_graph_objects() -> ModuleType:
     """Import and return ``plotly.graph_objects``.
 
     Raises:
@@ -85,20 +85,26 @@ def graph_objects() -> ModuleType:
     return go  # type: ignore[no-any-return]
 
 
-def javascript() -> str:
+def plotly_javascript() -> str:
     """Return the JavaScript of plotly that draws figures in a browser.
 
     Raises:
         TracekitError: plotly is not installed.
     """
-    graph_objects()
+    import_graph_objects()
     from plotly.offline import get_plotlyjs
 
     return str(get_plotlyjs())
 
 
-def figure(
-    traces: list[Any], *, dark: bool, title: str, x: str | None = None, y: str | None = None, height: int | None = None
+def create_figure(
+    traces: list[Any],
+    *,
+    dark: bool,
+    title: str,
+    x_title: str | None = None,
+    y_title: str | None = None,
+    height: int | None = None,
 ) -> Figure:
     """Create a figure in the light or dark template, with titles.
 
@@ -106,26 +112,26 @@ def figure(
         traces: The plotly traces of the figure.
         dark: Whether to use the dark template.
         title: Title of the figure.
-        x: Title of the x axis, with the unit.
-        y: Title of the y axis, with the unit.
+        x_title: Title of the x axis, with the unit.
+        y_title: Title of the y axis, with the unit.
         height: Height in pixels. If None, the figure is as high as its container.
     """
-    drawn = graph_objects().Figure(traces)
+    drawn = import_graph_objects().Figure(traces)
     if dark:
         drawn.for_each_trace(_use_dark_colors)
-    drawn.update_layout(template=template(dark=dark), title_text=title, height=height)
-    if x is not None:
-        drawn.update_xaxes(title_text=x)
-    if y is not None:
-        drawn.update_yaxes(title_text=y)
+    drawn.update_layout(template=plotly_template(dark=dark), title_text=title, height=height)
+    if x_title is not None:
+        drawn.update_xaxes(title_text=x_title)
+    if y_title is not None:
+        drawn.update_yaxes(title_text=y_title)
     return drawn
 
 
-def _use_dark_colors(trace: Any) -> None:
+def _use_dark_colors(plotly_trace: Any) -> None:
     """Replace the colors of a plotly trace with those of the dark template."""
     for part, name in (("marker", "color"), ("marker", "colors"), ("line", "color")):
-        if part in trace and name in trace[part]:
-            trace[part][name] = dark_colors(trace[part][name])
+        if part in plotly_trace and name in plotly_trace[part]:
+            plotly_trace[part][name] = dark_colors(plotly_trace[part][name])
 
 
 def dark_colors(colors: Any) -> Any:
@@ -158,7 +164,7 @@ def text_color(background: str) -> str:
 
 
 @functools.cache
-def template(*, dark: bool) -> Any:
+def plotly_template(*, dark: bool) -> Any:
     """Return the light or the dark template."""
     colors = DARK if dark else LIGHT
     axis = {
@@ -193,4 +199,4 @@ def template(*, dark: bool) -> Any:
         "bargap": 0.2,
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": colors.line, "activecolor": colors.text},
     }
-    return graph_objects().layout.Template(layout=layout)
+    return import_graph_objects().layout.Template(layout=layout)

@@ -127,7 +127,7 @@ def figures(tables: Mapping[str, pl.DataFrame], prefix: str = "") -> dict[str, A
         tables: The tables of the recipe by name.
         prefix: Prefix of the names of the figures.
     """
-    contents = {prefix + name: json.loads(drawn.to_json()) for name, drawn in plots.figures(tables).items()}
+    contents = {prefix + name: json.loads(drawn.to_json()) for name, drawn in plots.draw_recipe_figures(tables).items()}
     for content in contents.values():
         del content["layout"]["template"]
     return contents

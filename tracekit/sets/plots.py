@@ -154,7 +154,7 @@ class SetPlots:
         """
         from tracekit.plots import recipes
 
-        return recipes.figures(tables, dark=dark)
+        return recipes.draw_recipe_figures(tables, dark=dark)
 
     def _draw_single_figure(self, recipe: str, name: str, what: str, *, dark: bool) -> Figure:
         """Run a recipe and return one of its figures.

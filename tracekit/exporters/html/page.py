@@ -92,7 +92,7 @@ addEventListener("afterprint", redraw);
 
 def render_page(contents: Contents) -> str:
     """Return the HTML of a page with the given content."""
-    library, data = _escape_script(theme.javascript()), _figures_json(contents)
+    library, data = _escape_script(theme.plotly_javascript()), _figures_json(contents)
     allowed = (
         f"script-src {_policy_hash(library)} {_policy_hash(SCRIPT)}",
         "style-src 'unsafe-inline'",  # plotly sets style attributes
@@ -199,7 +199,9 @@ def _format_sentence(words: str) -> str:
 def _figures_json(contents: Contents) -> str:
     """Serialize the figures, templates and colors of a page as JSON that is safe inside a script element."""
     figures = {name: drawn for section in contents.sections for name, drawn in section.figures.items()}
-    templates = {name: theme.template(dark=dark).to_plotly_json() for name, dark in (("light", False), ("dark", True))}
+    templates = {
+        name: theme.plotly_template(dark=dark).to_plotly_json() for name, dark in (("light", False), ("dark", True))
+    }
     written = json.dumps(
         {"figures": figures, "templates": templates, "colors": theme.DARK_COLORS},
         ensure_ascii=True,

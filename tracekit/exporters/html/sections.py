@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from tracekit.interface import Progress, View
 
 _DRAWN_FROM_ROWS: Mapping[str, Callable[[pl.DataFrame], Figure]] = {
-    "gpu_utilization": bars.gpu_utilization,
-    "time_breakdown": bars.time_breakdown,
-    "kernel_time": bars.kernel_time,
-    "copies": bars.copies,
-    "idle_causes": bars.idle_causes,
+    "gpu_utilization": bars.draw_gpu_utilization,
+    "time_breakdown": bars.draw_time_breakdown,
+    "kernel_time": bars.draw_kernel_time,
+    "copies": bars.draw_memory_copies,
+    "idle_causes": bars.draw_idle_causes,
 }
 """Functions that draw figures from rows. These rows are also shown in tables, and are therefore computed only once."""
 ROWS = 20

@@ -95,7 +95,7 @@ class Context:
 
     def _draw_recipe_figures(self, recipe: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
         tables = sets_of_ranks.recipe(self.captures, self.capture, recipe, options)
-        drawn = plots.figures(tables, dark=self.dark)
+        drawn = plots.draw_recipe_figures(tables, dark=self.dark)
         return {name: components.figure_panel(each, each.layout.title.text) for name, each in drawn.items()}
 
     def report(self, name: str) -> pl.DataFrame:
