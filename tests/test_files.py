@@ -21,7 +21,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_regular_file_is_opened(path: Path) -> None:
-    descriptor = files.open_regular(path)
+    descriptor = files.open_regular_file(path)
     try:
         assert os.read(descriptor, 100) == b"0123456789"
     finally:
@@ -30,7 +30,7 @@ def test_a_regular_file_is_opened(path: Path) -> None:
 
 def test_a_missing_file_stays_file_not_found(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        files.open_regular(tmp_path / "missing")
+        files.open_regular_file(tmp_path / "missing")
 
 
 def special(folder: Path, kind: str) -> Path:
@@ -61,7 +61,7 @@ def test_nothing_but_a_regular_file_is_opened(
         (tmp_path / "link").symlink_to(path)
         path = tmp_path / "link"
     with pytest.raises(TracekitError) as caught:
-        files.open_regular(path)
+        files.open_regular_file(path)
     assert str(caught.value) == f"{path}: this is {said}, not a regular file\nHint: write its content to a file first"
 
 
@@ -69,12 +69,12 @@ def test_nothing_but_a_regular_file_is_opened(
 def test_without_permission(path: Path) -> None:
     path.chmod(0)
     with pytest.raises(TracekitError, match="cannot be read: permission denied\nHint: check its permissions"):
-        files.open_regular(path)
+        files.open_regular_file(path)
 
 
 def test_a_name_too_long(tmp_path: Path) -> None:
     with pytest.raises(TracekitError, match="cannot be read: File name too long"):
-        files.open_regular(tmp_path / ("x" * 300))
+        files.open_regular_file(tmp_path / ("x" * 300))
 
 
 def test_an_unchanged_file_passes(path: Path) -> None:

@@ -169,12 +169,12 @@ def test_where_the_system_lists_no_threads_what_tracekit_ran_counts(
     monkeypatch.setattr(forks, "_TASKS", tmp_path / "nonesuch")
     monkeypatch.setattr(forks, "_state", forks._PolarsState())
     assert not forks._has_polars_threads()
-    forks.check_polars()
+    forks.check_polars_can_run()
     assert forks._has_polars_threads()
-    forks._before_fork()
-    forks._after_fork_in_child()
+    forks._record_polars_threads_before_fork()
+    forks._record_lost_polars_threads_after_fork()
     with pytest.raises(tk.TracekitError, match="was forked after polars"):
-        forks.check_polars()
+        forks.check_polars_can_run()
 
 
 def test_a_thread_that_ends_meanwhile_is_none_of_polars(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ from tracekit.plan import (
     tables_of,
     to_frame,
 )
-from tracekit.plan.base import without_null_values
+from tracekit.plan.base import compact_if_all_null
 from tracekit.readers.nsys.capture import NsysCapture
 from tracekit.trace import trace_view
 
@@ -455,14 +455,14 @@ def test_a_table_that_is_written_alone_keeps_its_added_columns(tmp_path: Path) -
 def test_columns_of_nulls_are_equal_and_need_no_memory(kind: pa.DataType, rows: int) -> None:
     column = pa.chunked_array([pa.nulls(rows, kind)], kind)
     before = pa.total_allocated_bytes()
-    smaller = without_null_values(column)
+    smaller = compact_if_all_null(column)
     assert pa.total_allocated_bytes() - before < 1000
     smaller.validate(full=True)
     assert smaller.equals(column)
     assert pl.Series(smaller).null_count() == rows
     assert (smaller is column) == (rows == 0 or kind in (pa.string(), pa.bool_()))
     some = pa.chunked_array([pa.nulls(1, kind), pa.array([None, 1], pa.int64()).cast(pa.string()).cast(kind)])
-    assert without_null_values(some) is some
+    assert compact_if_all_null(some) is some
 
 
 def test_working_data_is_freed_and_columns_are_kept() -> None:

@@ -36,22 +36,22 @@ def categories(shown: str) -> set[str]:
     ],
 )
 def test_printable(raw: str, shown: str) -> None:
-    assert text.printable(raw) == shown
+    assert text.to_printable(raw) == shown
 
 
 @given(ANY | SURROGATES)
 def test_nothing_acts_on_a_terminal(raw: str) -> None:
-    shown = text.printable(raw)
+    shown = text.to_printable(raw)
     assert not categories(shown) & UNSAFE
-    assert text.printable(shown) == shown
-    assert text.printable(raw, keep="\n\x1b").replace("\n", "").replace("\x1b", "") == text.printable(
+    assert text.to_printable(shown) == shown
+    assert text.to_printable(raw, keep="\n\x1b").replace("\n", "").replace("\x1b", "") == text.to_printable(
         raw.replace("\n", "").replace("\x1b", "")
     )
 
 
 @given(st.recursive(ANY | SURROGATES, lambda inner: st.lists(inner) | st.dictionaries(ANY, inner), max_leaves=5))
 def test_json_has_the_same_value(value: object) -> None:
-    shown = text.json_text(json.dumps(value, ensure_ascii=False, indent=1))
+    shown = text.escape_json_text(json.dumps(value, ensure_ascii=False, indent=1))
     assert not categories(shown.replace("\n", "")) & UNSAFE
     assert json.loads(shown) == value
 

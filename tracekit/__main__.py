@@ -14,7 +14,7 @@ def main() -> None:
     """Run the command line and exit with its exit status."""
     interrupts.install_handlers()
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
-    _occupy_closed_streams()
+    _open_null_device_for_closed_streams()
     from tracekit import cli
 
     try:
@@ -23,7 +23,7 @@ def main() -> None:
         interrupts.ignore_signals()
 
 
-def _occupy_closed_streams() -> None:
+def _open_null_device_for_closed_streams() -> None:
     """Open the null device for each closed standard stream.
 
     Otherwise, the next file that is opened would get the descriptor of that stream and receive its output.

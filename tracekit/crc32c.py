@@ -26,7 +26,7 @@ def masked_crc32c(data: bytes) -> int:
 
     masked = crc = 0
     with _LOCK:
-        sandbox = _sandbox()
+        sandbox = _cached_sandbox()
         for start in range(0, len(data) or 1, _WINDOW_BYTES):
             window = np.frombuffer(data, np.uint8)[start : start + _WINDOW_BYTES]
             sandbox.bytes(_BUFFER, len(window))[:] = window
@@ -36,15 +36,17 @@ def masked_crc32c(data: bytes) -> int:
 
 
 @functools.cache
-def _sandbox() -> Sandbox:
+def _cached_sandbox() -> Sandbox:
     from tracekit.sandbox import Sandbox
 
-    atexit.register(_sandbox.cache_clear)  # otherwise wasmtime is unloaded before the cached sandbox is freed
-    return Sandbox(_program(), _BUFFER + _WINDOW_BYTES, lambda: MemoryError("access outside of the sandbox memory"))
+    atexit.register(_cached_sandbox.cache_clear)  # otherwise wasmtime is unloaded before the cached sandbox is freed
+    return Sandbox(
+        _crc32c_program(), _BUFFER + _WINDOW_BYTES, lambda: MemoryError("access outside of the sandbox memory")
+    )
 
 
 @functools.cache
-def _program() -> Program:
+def _crc32c_program() -> Program:
     from tracekit.sandbox.program import CRC32C, CRC32C_PARAMETERS, Program
 
     return Program((CRC32C,), {"CRC_TABLES": _TABLES}, CRC32C_PARAMETERS)

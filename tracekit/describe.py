@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tracekit.errors import printable_path
-from tracekit.text import printable
+from tracekit.text import to_printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,11 +32,11 @@ class Description:
     devices: tuple[str | None, ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)
 
-    def line(self) -> str:
+    def to_line(self) -> str:
         """Return the description as one line."""
         return ", ".join(self._facts())
 
-    def html(self) -> str:
+    def to_html(self) -> str:
         """Return the description as HTML, with the number of rows of each table."""
         lines = "".join(f"<div>{html.escape(fact)}</div>" for fact in self._facts())
         rows = "".join(f"<tr><td>{name}</td><td>{rows:,}</td></tr>" for name, rows in self.rows.items() if rows)
@@ -50,7 +50,7 @@ class Description:
         if self.duration.isdecimal():
             yield f"{int(self.duration) / 1e6:,.3f} ms"
         if self.devices:
-            names = ", ".join(dict.fromkeys(printable(name) for name in self.devices if name))
+            names = ", ".join(dict.fromkeys(to_printable(name) for name in self.devices if name))
             yield _pluralize(len(self.devices), "GPU") + (f" ({names})" if names else "")
         if nonempty := sum(1 for rows in self.rows.values() if rows):
             yield f"{_pluralize(nonempty, 'table')} with rows"

@@ -62,34 +62,34 @@ def detect_reader(source: Source) -> Reader:
         by_suffix = sorted(candidates().values(), key=lambda r: source.path.suffix.lower() not in r.suffixes)
         if (reader := next((r for r in by_suffix if _can_read(r, source)), None)) is not None:
             return reader
-    what, hint = describe(source)
+    what, hint = describe_unrecognized(source)
     raise UnknownFormatError(what, path=source.path, hint=hint)
 
 
-def describe(source: Source) -> tuple[str, str]:
+def describe_unrecognized(source: Source) -> tuple[str, str]:
     """Return a description of a source that no reader recognizes, and a hint on what to do with it."""
     if source.path.is_dir():
-        return _describe_folder(source)
+        return _describe_unrecognized_folder(source)
     if not source.path.is_file():
         return "this is neither a file nor a folder", "write its content to a file first"
     if not source.head:
         return "the file is empty (0 bytes)", "export or copy it again"
     if not source.head.strip(b"\0"):
         return "the file begins with zeros only, as after an interrupted export", "export it again"
-    return _describe_content(source)
+    return _describe_unrecognized_file(source)
 
 
-def captures_in(source: Source, limit: int = 256) -> dict[str, str]:
+def formats_of_captures(source: Source, max_files: int = 256) -> dict[str, str]:
     """Map the name of each capture in a folder to its format, sorted by name.
 
     A capture is a file that a built-in reader recognizes. Parquet and Arrow files of single tables are not included.
 
     Args:
         source: The folder. If it is a file, the result is empty.
-        limit: Maximum number of files to examine.
+        max_files: Maximum number of files to examine.
     """
     formats = {}
-    for name in sorted(source.names)[:limit]:
+    for name in sorted(source.names)[:max_files]:
         try:
             file = Source(source.path / name)
             reader = next((r for r in registry.built_in_readers().values() if file.head and r.sniff(file)), None)
@@ -100,9 +100,9 @@ def captures_in(source: Source, limit: int = 256) -> dict[str, str]:
     return formats
 
 
-def _describe_folder(source: Source) -> tuple[str, str]:
+def _describe_unrecognized_folder(source: Source) -> tuple[str, str]:
     """Return a description of a folder that no reader recognizes, and a hint on which path to pass instead."""
-    files = captures_in(source)
+    files = formats_of_captures(source)
     if not files:
         return (
             "this is a folder whose content no reader recognizes",
@@ -114,7 +114,7 @@ def _describe_folder(source: Source) -> tuple[str, str]:
     return f"this is a folder of {captures} ({formats})", f"pass one of its files: {names}"
 
 
-def _describe_content(source: Source) -> tuple[str, str]:
+def _describe_unrecognized_file(source: Source) -> tuple[str, str]:
     """Return a description of a nonempty file that no reader recognizes, and a hint on what to do with it."""
     if source.head.startswith(_SQLITE) and source.head[_APPLICATION_ID] == b"trkt":
         hint = "load the capture that it was exported from, or open it with SQLite, DB Browser or Datasette"
@@ -128,14 +128,14 @@ def _describe_content(source: Source) -> tuple[str, str]:
         return "this is neither a TensorFlow graph nor another supported file", _TENSORFLOW_HINT
     stream = _STREAM.match(source.head)
     if stream or source.path.suffix.lower() == ".qdstrm":
-        return _describe_stream(source, stream)
+        return _describe_qdstrm_stream(source, stream)
     return (
         UNKNOWN,
         f"pass a file in one of these formats, or choose its format with format= or --from: {_list_readable_formats()}",
     )
 
 
-def _describe_stream(source: Source, version_match: re.Match[bytes] | None) -> tuple[str, str]:
+def _describe_qdstrm_stream(source: Source, version_match: re.Match[bytes] | None) -> tuple[str, str]:
     """Return a description of a ``.qdstrm`` stream, and a hint on how to convert it into a report.
 
     nsys writes a stream while it records, and converts it into a report at the end.

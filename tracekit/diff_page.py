@@ -69,7 +69,7 @@ def _overview_section(diff: Diff, names: tuple[str, str]) -> Section:
     titles = {"kind": "Kind", **{c: t for c, t in _TITLES.items() if c != "evidence"}}
     tables = [
         Table("Sides", ("", "A", "B"), facts, len(facts)),
-        Table.from_frame("Significant changes", _round_numbers(significant), titles, ROWS, "name"),
+        Table.from_frame("Significant changes", _to_display_values(significant), titles, ROWS, "name"),
     ]
     return Section("Overview", "overview", notes=[*diff.notes, *meanings], tables=tables)
 
@@ -94,10 +94,10 @@ def _kind_section(diff: Diff, kind: str, limit: int) -> Section:
         changed = changed.with_columns(change_ns=pl.col("time_b_ns") - pl.col("time_a_ns"))
         titles = {c: t.replace("(ns)", "per iteration (ns)") for c, t in _TITLES.items()}
     notes = [f"{changed.height:,} of {frame.height:,} rows changed. The time is the {KINDS[kind].time}."]
-    table = Table.from_frame(KINDS[kind].title, _round_numbers(changed), titles, limit or changed.height, "name")
+    table = Table.from_frame(KINDS[kind].title, _to_display_values(changed), titles, limit or changed.height, "name")
     return Section(KINDS[kind].title, kind, notes=notes, tables=[table] if changed.height else [])
 
 
-def _round_numbers(rows: pl.DataFrame) -> pl.DataFrame:
+def _to_display_values(rows: pl.DataFrame) -> pl.DataFrame:
     """Round floats to two decimals, and convert enumerations to strings."""
     return rows.with_columns(pl.selectors.float().round(2), pl.selectors.enum().cast(pl.String))

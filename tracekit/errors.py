@@ -21,7 +21,7 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from tracekit.text import printable
+from tracekit.text import to_printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,8 +42,8 @@ class TracekitError(Exception):
 
     def __init__(self, message: str, *, path: str | os.PathLike[str] | None = None, hint: str | None = None) -> None:
         self.path = None if path is None else os.fspath(path)
-        self.message = printable(message)
-        self.hint = None if hint is None else printable(hint)
+        self.message = to_printable(message)
+        self.hint = None if hint is None else to_printable(hint)
         text = self.message if path is None else f"{printable_path(path)}: {self.message}"
         super().__init__(text if hint is None else f"{text}\nHint: {self.hint}")
 
@@ -102,28 +102,28 @@ class TracekitWarning(UserWarning):
     """Data was skipped, repaired or not understood. The message states which data and how much."""
 
 
-def choices_hint(what: str, known: Iterable[str], name: str, *, quoted: bool = False) -> str:
+def choices_hint(plural_noun: str, known_names: Iterable[str], unknown_name: str, *, quoted: bool = False) -> str:
     """Return a hint that suggests the known name that is closest to an unknown name, and lists all known names.
 
     Args:
-        what: Plural noun for the names, such as ``tables``.
-        known: The known names.
-        name: The unknown name.
+        plural_noun: Plural noun for the names, such as ``tables``.
+        known_names: The known names.
+        unknown_name: The unknown name.
         quoted: Whether to quote the names, which is needed if they may be empty.
     """
     import difflib
 
-    listed = list(known)
+    listed = list(known_names)
     if not listed:
-        return f"there are no {what}"
-    closest = difflib.get_close_matches(name, listed, n=1)
+        return f"there are no {plural_noun}"
+    closest = difflib.get_close_matches(unknown_name, listed, n=1)
     suggestion = f"did you mean {closest[0]!r}? " if closest else ""
-    return f"{suggestion}choose one of these {what}: {', '.join(map(repr, listed) if quoted else listed)}"
+    return f"{suggestion}choose one of these {plural_noun}: {', '.join(map(repr, listed) if quoted else listed)}"
 
 
 def warn(message: str, *, path: str | os.PathLike[str] | None = None) -> None:
     """Issue a ``TracekitWarning``. Its message begins with ``path`` if it is not None."""
-    text = printable(message) if path is None else f"{printable_path(path)}: {printable(message)}"
+    text = to_printable(message) if path is None else f"{printable_path(path)}: {to_printable(message)}"
     _issued.append(None)
     warnings.warn(text, TracekitWarning, stacklevel=3)
 
@@ -135,9 +135,9 @@ def warning_count() -> int:
 
 def printable_path(path: str | os.PathLike[str]) -> str:
     """Return a path as printable text, even if its name is not UTF-8."""
-    return printable(os.fsencode(path).decode("utf-8", "replace"))
+    return to_printable(os.fsencode(path).decode("utf-8", "replace"))
 
 
-def first_line(error: BaseException) -> str:
+def first_line_of_message(error: BaseException) -> str:
     """Return the first line of the message of an error, or the name of its class if the message is empty."""
     return next(iter(str(error).splitlines()), type(error).__name__)

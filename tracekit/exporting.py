@@ -121,16 +121,16 @@ def _write_tables(
     rows = sum(counts.values())
     written: Counter[str] = Counter()
 
-    def write_one(name: str) -> None:
+    def write_one_table(name: str) -> None:
         def report_progress(done: int, total: int) -> None:  # noqa: ARG001
             with lock:
                 written[name] = done
                 progress(written.total(), rows)
-            memory.release_pages()
+            memory.drop_mapped_pages()
 
         write(view, name, paths[name], report_progress)
 
-    for _ in map_in_order(write_one, largest_first, WRITERS):
+    for _ in map_in_order(write_one_table, largest_first, WRITERS):
         pass
 
 

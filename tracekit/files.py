@@ -45,7 +45,7 @@ _FILE_TYPES = (
 )
 
 
-def open_regular(path: Path) -> int:
+def open_regular_file(path: Path) -> int:
     """Open a regular file for reading and return its descriptor.
 
     Named pipes, sockets and devices raise an error immediately, even behind a symbolic link.
@@ -56,7 +56,7 @@ def open_regular(path: Path) -> int:
     """
     try:
         if (kind := special_file_kind(path.stat().st_mode)) is not None:  # opening some devices has side effects
-            raise _not_regular_error(path, kind)
+            raise _not_regular_file_error(path, kind)
         descriptor = os.open(path, _FLAGS)
     except FileNotFoundError:
         raise
@@ -68,7 +68,7 @@ def open_regular(path: Path) -> int:
     if kind is None:
         return descriptor
     os.close(descriptor)
-    raise _not_regular_error(path, kind)
+    raise _not_regular_file_error(path, kind)
 
 
 def special_file_kind(mode: int) -> str | None:
@@ -124,7 +124,7 @@ class FileState:
             what = "was removed" if e.errno == errno.ENOENT else f"became inaccessible ({e.strerror})"
             raise TracekitError(f"the file {what} while it was open", path=path, hint=REMOVED_HINT) from e
         if (kind := special_file_kind(status.st_mode)) is not None:
-            raise _not_regular_error(path, kind)
+            raise _not_regular_file_error(path, kind)
         state = FileState.from_status(status)
         same_file = (state.device, state.inode) == (self.device, self.inode)
         # Some systems update the modification time before the size when bytes are appended to a file.
@@ -173,7 +173,7 @@ class InputFile:
             FileNotFoundError: The file does not exist, and no state is expected.
         """
         self.path = path
-        self._descriptor = _open_expected(path, expected)
+        self._descriptor = _open_unless_removed(path, expected)
         self._close_descriptor = weakref.finalize(self, os.close, self._descriptor)
         self._lock = threading.Lock()
         self._readers = 0
@@ -206,7 +206,7 @@ class InputFile:
         Raises:
             TracekitError: The file has changed since it was opened, cannot be read, or is closed.
         """
-        descriptor = self._acquire()
+        descriptor = self._acquire_descriptor()
         try:
             data = _read_at(descriptor, start, size)
             if len(data) < size:
@@ -214,7 +214,7 @@ class InputFile:
         except OSError as e:
             raise self._read_error(e) from e
         finally:
-            self._release()
+            self._release_descriptor()
         return data
 
     def read_into(self, start: int, target: memoryview) -> None:
@@ -223,7 +223,7 @@ class InputFile:
         Raises:
             TracekitError: The file has changed since it was opened, cannot be read, or is closed.
         """
-        descriptor = self._acquire()
+        descriptor = self._acquire_descriptor()
         try:
             while len(target):
                 count = _read_into(descriptor, start, target)
@@ -233,7 +233,7 @@ class InputFile:
         except OSError as e:
             raise self._read_error(e) from e
         finally:
-            self._release()
+            self._release_descriptor()
 
     def check(self) -> None:
         """Check that the file has not changed since it was opened. A closed file is not checked.
@@ -242,8 +242,8 @@ class InputFile:
             TracekitError: The file has changed.
         """
         if not self._closed:
-            self._acquire()
-            self._release()
+            self._acquire_descriptor()
+            self._release_descriptor()
 
     def close(self) -> None:
         """Close the file. If other threads are reading it, it is closed when they have finished."""
@@ -260,15 +260,15 @@ class InputFile:
     ) -> None:
         self.close()
 
-    def _acquire(self) -> int:
-        """Return the descriptor and prevent it from being closed until ``_release`` is called."""
+    def _acquire_descriptor(self) -> int:
+        """Return the descriptor and prevent it from being closed until ``_release_descriptor`` is called."""
         with self._lock:
             if self._closed:
                 raise TracekitError("the file is closed", path=self.path, hint="load it again")
             self._readers += 1
         return self._descriptor
 
-    def _release(self) -> None:
+    def _release_descriptor(self) -> None:
         """End a read, and raise an error if the file has changed.
 
         This error replaces any other error of the read, because the change is its likely cause.
@@ -368,12 +368,12 @@ class Window:
         return Window(self._file, self._start + start, stop - start)
 
 
-def _open_expected(path: Path, expected: FileState | None) -> int:
+def _open_unless_removed(path: Path, expected_state: FileState | None) -> int:
     """Open a regular file. If a file with an expected state does not exist, the error states that it was removed."""
     try:
-        return open_regular(path)
+        return open_regular_file(path)
     except FileNotFoundError as e:
-        if expected is None:
+        if expected_state is None:
             raise
         raise TracekitError("the file was removed while it was open", path=path, hint=REMOVED_HINT) from e
 
@@ -398,6 +398,6 @@ def _read_into(descriptor: int, start: int, target: memoryview) -> int:
     return len(data)
 
 
-def _not_regular_error(path: Path, kind: str) -> TracekitError:
+def _not_regular_file_error(path: Path, kind: str) -> TracekitError:
     """Return the error for a path that is not a regular file."""
     return TracekitError(f"this is {kind}, not a regular file", path=path, hint="write its content to a file first")

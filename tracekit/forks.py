@@ -37,7 +37,7 @@ class _PolarsState:
 _state = _PolarsState()
 
 
-def check_polars() -> None:
+def check_polars_can_run() -> None:
     """Check that polars can run a query in this process.
 
     Raises:
@@ -65,24 +65,26 @@ def _has_polars_threads() -> bool:
     return any(_thread_name(task).startswith(_POLARS_THREADS) for task in tasks)
 
 
-def _thread_name(task: str) -> bytes:
+def _thread_name(thread_id: str) -> bytes:
     """Return the name of a thread of this process. Return an empty name if the thread has ended."""
     try:
-        with open(f"{_TASKS}/{task}/comm", "rb") as file:  # noqa: PTH123 - pathlib takes long to import
+        with open(f"{_TASKS}/{thread_id}/comm", "rb") as file:  # noqa: PTH123 - pathlib takes long to import
             return file.read()
     except OSError:  # the thread has ended
         return b""
 
 
-def _before_fork() -> None:
+def _record_polars_threads_before_fork() -> None:
     """Record, before a fork, whether polars has started its threads."""
     _state.had_threads_at_fork = _has_polars_threads()
 
 
-def _after_fork_in_child() -> None:
+def _record_lost_polars_threads_after_fork() -> None:
     """Record, in a forked process, whether polars had started its threads before the fork."""
     _state.lacks_threads = _state.lacks_threads or _state.had_threads_at_fork
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+    os.register_at_fork(
+        before=_record_polars_threads_before_fork, after_in_child=_record_lost_polars_threads_after_fork
+    )

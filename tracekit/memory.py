@@ -36,27 +36,27 @@ _maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
 @contextlib.contextmanager
-def limit(size: int | None) -> Iterator[None]:
-    """Limit the memory for columns to ``size`` bytes within the context. None means half of the free memory."""
-    token = _limit.set(size)
+def limit_memory(size_bytes: int | None) -> Iterator[None]:
+    """Limit the memory for columns to ``size_bytes`` bytes within the context. None means half of the free memory."""
+    token = _limit.set(size_bytes)
     try:
         yield
     finally:
         _limit.reset(token)
 
 
-def chosen_limit() -> int | None:
+def current_memory_limit() -> int | None:
     """Return the limit of the current context in bytes. None means half of the free memory."""
     return _limit.get()
 
 
-def budget() -> int:
-    """Return the number of bytes that columns may use: the value of ``limit``, or half of the free memory."""
+def memory_budget_bytes() -> int:
+    """Return the number of bytes that columns may use: the limit of the current context, or half of the free memory."""
     chosen = _limit.get()
-    return free_bytes() // 2 if chosen is None else chosen
+    return available_memory_bytes() // 2 if chosen is None else chosen
 
 
-def free_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
+def available_memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
     """Return the memory that processes can still allocate without swapping, in bytes.
 
     Args:
@@ -69,7 +69,7 @@ def free_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
         return DEFAULT_FREE_BYTES
 
 
-def hold_less_free_memory() -> None:
+def make_malloc_return_large_blocks() -> None:
     """Let the C library of Linux return large blocks of this process to the system when they are freed.
 
     By default, each thread holds up to 64 MiB of freed memory, which other threads cannot use.
@@ -78,7 +78,7 @@ def hold_less_free_memory() -> None:
         _call_glibc("mallopt", option, value)
 
 
-def return_free_memory() -> None:
+def return_free_memory_to_system() -> None:
     """Return memory that was freed, but that the allocators of Arrow and of the C library still hold, to the system."""
     import pyarrow as pa
 
@@ -86,15 +86,15 @@ def return_free_memory() -> None:
     _call_glibc("malloc_trim", 0)
 
 
-def _call_glibc(name: str, *arguments: int) -> None:
+def _call_glibc(function_name: str, *arguments: int) -> None:
     """Call a function of glibc. Other C libraries do not have it."""
     import ctypes
 
     with contextlib.suppress(AttributeError, OSError, TypeError):
-        getattr(ctypes.CDLL(None), name)(*arguments)
+        getattr(ctypes.CDLL(None), function_name)(*arguments)
 
 
-def release_pages() -> None:
+def drop_mapped_pages() -> None:
     """Drop the pages of all mapped files from memory, and return unused memory to the system if there are such files.
 
     The pages are read again when they are used.
@@ -105,7 +105,7 @@ def release_pages() -> None:
         for mapped in maps:
             mapped.madvise(mmap.MADV_DONTNEED)
     if maps:
-        return_free_memory()
+        return_free_memory_to_system()
 
 
 def map_file(file: IO[bytes]) -> pa.Buffer:
@@ -123,18 +123,18 @@ def map_file(file: IO[bytes]) -> pa.Buffer:
     return pa.py_buffer(mapped)
 
 
-def is_large(size: int) -> bool:
-    """Return whether columns of ``size`` bytes are large enough to be moved from memory to a temporary file."""
-    return size > budget() // SPILLED_SHARE
+def should_spill(size_bytes: int) -> bool:
+    """Return whether columns of ``size_bytes`` bytes are large enough to be moved from memory to a temporary file."""
+    return size_bytes > memory_budget_bytes() // SPILLED_SHARE
 
 
-def spill(table: pa.Table) -> pa.Table:
+def spill_to_temporary_file(table: pa.Table) -> pa.Table:
     """Write a table to a temporary file, and return an equal table whose data is mapped from this file."""
     stream = TemporaryStream(table.schema)
     for batch in table.to_batches():
         stream.write(batch)
-    spilled = table.from_batches(stream.finish(), table.schema)
-    release_pages()
+    spilled = table.from_batches(stream.finish_writing(), table.schema)
+    drop_mapped_pages()
     return spilled
 
 
@@ -153,7 +153,7 @@ class TemporaryStream:
         self.schema = schema
         with _convert_disk_errors():
             self._file = tempfile.TemporaryFile(prefix="tracekit-")  # noqa: SIM115 - closed by map_file or at the end
-            weakref.finalize(self, _close, self._file)
+            weakref.finalize(self, _close_ignoring_errors, self._file)
             self._writer = ipc.new_stream(self._file, schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -161,7 +161,7 @@ class TemporaryStream:
         with _convert_disk_errors():
             self._writer.write_batch(batch)
 
-    def finish(self) -> list[pa.RecordBatch]:
+    def finish_writing(self) -> list[pa.RecordBatch]:
         """Finish writing, and return all batches. Their data is memory-mapped."""
         from pyarrow import ipc
 
@@ -170,7 +170,7 @@ class TemporaryStream:
             return list(ipc.open_stream(map_file(self._file)))
 
 
-def _close(file: IO[bytes]) -> None:
+def _close_ignoring_errors(file: IO[bytes]) -> None:
     """Close a temporary file, ignoring errors, because its content is no longer needed."""
     with contextlib.suppress(OSError):
         file.close()

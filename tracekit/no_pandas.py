@@ -62,7 +62,7 @@ def hide_pandas() -> None:
         sys.meta_path.remove(_PandasHider)
 
 
-def is_hidden() -> bool:
+def is_pandas_hidden() -> bool:
     """Return whether pyarrow was prevented from importing pandas in this process."""
     return _state.is_hidden
 

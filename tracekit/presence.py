@@ -57,7 +57,7 @@ class SelectableTrace(Protocol):
         ...
 
 
-def span(trace: SelectableTrace, tables: Sequence[str] = TIMED) -> tuple[int, int] | None:
+def time_span(trace: SelectableTrace, tables: Sequence[str] = TIMED) -> tuple[int, int] | None:
     """Return the earliest and the latest time in the given tables, in ns. Return None if the tables have no rows."""
     import polars as pl
 
@@ -119,7 +119,7 @@ def _check_time(trace: SelectableTrace, time: Time) -> None:
     duration = trace.info.get("duration_ns", "")
     if duration.isdecimal() and (start or 0) < int(duration) and (end is None or end > 0):
         return
-    known = span(trace, [*TIMED, *OTHER_TIMED])
+    known = time_span(trace, [*TIMED, *OTHER_TIMED])
     if known is not None and ((start or 0) > known[1] or (end is not None and end <= known[0])):
         message = f"the capture has no events {_format_window(time)}"
         hint = f"the capture has events from {_format_ms(known[0])} to {_format_ms(known[1])}"

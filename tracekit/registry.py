@@ -56,7 +56,7 @@ Plugin = TypeVar("Plugin", Reader, Exporter)
 @functools.cache
 def readers() -> dict[str, Reader]:
     """Return all readers by format name. Built-in readers come before plug-ins."""
-    return _with_plugins(Reader, built_in_readers(), "tracekit.readers")
+    return _add_plugins(Reader, built_in_readers(), "tracekit.readers")
 
 
 @functools.cache
@@ -68,7 +68,7 @@ def built_in_readers() -> dict[str, Reader]:
 @functools.cache
 def exporters() -> dict[str, Exporter]:
     """Return all exporters by format name. Built-in exporters come before plug-ins."""
-    return _with_plugins(Exporter, _import_built_in(BUILTIN_EXPORTERS, "EXPORTER"), "tracekit.exporters")
+    return _add_plugins(Exporter, _import_built_in(BUILTIN_EXPORTERS, "EXPORTER"), "tracekit.exporters")
 
 
 def reader(name: str) -> Reader:
@@ -77,7 +77,7 @@ def reader(name: str) -> Reader:
     Raises:
         UnknownFormatError: No reader has this format name.
     """
-    return built_in_readers().get(name) or _look_up("reader", name, readers())
+    return built_in_readers().get(name) or _find_handler("reader", name, readers())
 
 
 def exporter(name: str) -> Exporter:
@@ -86,7 +86,7 @@ def exporter(name: str) -> Exporter:
     Raises:
         UnknownFormatError: No exporter has this format name.
     """
-    return _look_up("exporter", name, exporters())
+    return _find_handler("exporter", name, exporters())
 
 
 def formats() -> dict[str, tuple[bool, bool]]:
@@ -127,12 +127,12 @@ def _import_built_in(modules: tuple[str, ...], attribute: str) -> dict[str, Any]
     return {handler.format: handler for handler in handlers}
 
 
-def _with_plugins(kind: type[Plugin], built_in: Mapping[str, Plugin], group: str) -> dict[str, Plugin]:
+def _add_plugins(kind: type[Plugin], built_in: Mapping[str, Plugin], entry_point_group: str) -> dict[str, Plugin]:
     """Return the built-in readers or exporters, and the readers or exporters of plug-ins, by format name."""
     from importlib import metadata
 
     known = dict(built_in)
-    for entry in metadata.entry_points(group=group):
+    for entry in metadata.entry_points(group=entry_point_group):
         plugin = _load_plugin(kind, entry)
         if plugin is not None and plugin.format in known:
             warn(f"the plug-in {entry.value!r} was skipped: the format {plugin.format!r} already exists")
@@ -141,23 +141,28 @@ def _with_plugins(kind: type[Plugin], built_in: Mapping[str, Plugin], group: str
     return known
 
 
-def _load_plugin(kind: type[Plugin], entry: EntryPoint) -> Plugin | None:
+def _load_plugin(kind: type[Plugin], entry_point: EntryPoint) -> Plugin | None:
     """Import the reader or exporter of an entry point. Warn and return None if it cannot be used."""
     no_pandas.allow_pandas()
     try:
-        plugin = entry.load()
+        plugin = entry_point.load()
     except (Exception, SystemExit) as e:  # noqa: BLE001 - an error in a plug-in must not affect other formats
-        warn(f"the plug-in {entry.value!r} was skipped: {type(e).__name__}: {e}")
+        warn(f"the plug-in {entry_point.value!r} was skipped: {type(e).__name__}: {e}")
         return None
     if isinstance(plugin, kind):
         return plugin
-    warn(f"the plug-in {entry.value!r} was skipped: it is a {type(plugin).__name__}, not a tracekit.{kind.__name__}")
+    warn(
+        f"the plug-in {entry_point.value!r} was skipped: "
+        f"it is a {type(plugin).__name__}, not a tracekit.{kind.__name__}"
+    )
     return None
 
 
-def _look_up(what: str, name: str, known: dict[str, Plugin]) -> Plugin:
+def _find_handler(kind: str, format_name: str, handlers: dict[str, Plugin]) -> Plugin:
     """Return the reader or exporter of a format, or raise an error that lists the known formats."""
     try:
-        return known[name]
+        return handlers[format_name]
     except KeyError:
-        raise UnknownFormatError(f"no {what} is called {name!r}", hint=choices_hint(f"{what}s", known, name)) from None
+        raise UnknownFormatError(
+            f"no {kind} is called {format_name!r}", hint=choices_hint(f"{kind}s", handlers, format_name)
+        ) from None

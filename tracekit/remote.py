@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from tracekit.errors import TracekitError, first_line
+from tracekit.errors import TracekitError, first_line_of_message
 from tracekit.targets.workspaces import workspace
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ def url_to_path(url: str) -> Path:
     return Path("/", parts.netloc.rpartition("@")[2], parts.path.lstrip("/"))
 
 
-def local_path(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+def file_url_to_path(path_or_url: str | os.PathLike[str]) -> str | os.PathLike[str]:
     """Convert a URL with the scheme ``file`` to a path. Return any other path or URL unchanged."""
-    if isinstance(path, str) and path.startswith("file://"):
+    if isinstance(path_or_url, str) and path_or_url.startswith("file://"):
         from urllib.request import url2pathname
 
-        return url2pathname(urlsplit(path).path)
-    return path
+        return url2pathname(urlsplit(path_or_url).path)
+    return path_or_url
 
 
 def expand_url(url: str, suffixes: Sequence[str]) -> list[str]:
@@ -59,7 +59,7 @@ def expand_url(url: str, suffixes: Sequence[str]) -> list[str]:
         TracekitError: No file matches, there are too many, or the storage cannot be read.
         FileNotFoundError: The file or folder does not exist.
     """
-    with _convert_errors(url):
+    with _convert_fsspec_errors(url):
         system, path = _file_system_and_path(url)
         if not _PATTERN.search(path):
             if not system.isdir(path):
@@ -96,7 +96,7 @@ def download(url: str, *, size: int | None = None) -> Iterator[Path]:
     folder = Path(tempfile.gettempdir())
     with workspace(folder) as temporary:
         copy = temporary / (url_to_path(url).name or "file")
-        with _convert_errors(url):
+        with _convert_fsspec_errors(url):
             _download_file(url, copy, size, shutil.disk_usage(folder).free)
         yield copy
 
@@ -151,7 +151,7 @@ def _file_system_and_path(url: str) -> tuple[Any, str]:
 
 
 @contextlib.contextmanager
-def _convert_errors(url: str) -> Iterator[None]:
+def _convert_fsspec_errors(url: str) -> Iterator[None]:
     """Convert errors of fsspec into ``TracekitError``, except ``FileNotFoundError``, and hide secrets in URLs."""
     try:
         yield
@@ -160,11 +160,11 @@ def _convert_errors(url: str) -> Iterator[None]:
     except FileNotFoundError:
         raise FileNotFoundError(2, os.strerror(2), url_without_secrets(url)) from None
     except ImportError as e:
-        message = f"reading this path needs another package: {first_line(e)}"
+        message = f"reading this path needs another package: {first_line_of_message(e)}"
         raise TracekitError(
             message, path=url_without_secrets(url), hint="install the package that the message names"
         ) from e
     except Exception as e:
         # Storage services raise exceptions of their own. Their texts may contain credentials.
-        reason = first_line(e) if isinstance(e, OSError | ValueError) else type(e).__name__
+        reason = first_line_of_message(e) if isinstance(e, OSError | ValueError) else type(e).__name__
         raise TracekitError(f"the storage cannot be read: {reason}", path=url_without_secrets(url)) from e

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 ALL_COLUMNS = "*"
-"""Key in ``correlation_reads`` that stands for all columns of a table that correlation computes as a whole."""
+"""Key that stands for all columns of a table that correlation computes as a whole."""
 _PACKAGED = Path(__file__).with_name("_schemas")
 FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parent.parent / "schemas"
 _JSON_TYPES = {"int64": "integer", "int32": "integer", "float64": "number", "bool": "boolean", "string": "string"}
@@ -147,7 +147,7 @@ def correlated_schema(name: str) -> TableSchema:
 
 
 @functools.cache
-def correlation_reads() -> Mapping[str, Mapping[str, Mapping[str, Sequence[str]]]]:
+def columns_read_by_correlation() -> Mapping[str, Mapping[str, Mapping[str, Sequence[str]]]]:
     """Return which columns correlation reads to compute each column that it adds to a table.
 
     The file with these columns is written by ``tests/correlation_reads.py``, which runs the correlation on tables with
@@ -163,7 +163,7 @@ def correlation_reads() -> Mapping[str, Mapping[str, Mapping[str, Sequence[str]]
     return reads
 
 
-def table_name_of(schema: pa.Schema) -> str | None:
+def table_name_in_metadata(schema: pa.Schema) -> str | None:
     """Return the table name in the metadata of an Arrow schema. Return None if the metadata has no table name."""
     name = (schema.metadata or {}).get(b"tracekit.table")
     return None if name is None else name.decode("utf-8", "replace")
@@ -178,7 +178,7 @@ def rolled_up_schema(base: TableSchema) -> TableSchema:
     return dataclasses.replace(base, columns=(*base.columns, *_parse_columns(declared["columns"])))
 
 
-def joined_schema(base: TableSchema, metrics: Iterable[Column]) -> TableSchema:
+def ncu_joined_schema(base: TableSchema, metrics: Iterable[Column]) -> TableSchema:
     """Return the schema of the table ``kernels`` after a join with Nsight Compute results.
 
     The result has the columns of ``base``, columns for the matched result and the kind of match, and one column per
@@ -224,7 +224,7 @@ def empty(schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table
 
 
 @functools.cache
-def example(schema: TableSchema) -> pl.DataFrame:
+def example_frame(schema: TableSchema) -> pl.DataFrame:
     """Return an example table with one row.
 
     Each value is the first allowed value of its column or, if any value is allowed, 0, False or "".
@@ -307,8 +307,8 @@ def _declaration(name: str) -> TableSchema:
     return TableSchema(raw["name"], raw["doc"], key, columns, raw.get("recorded_by"), optional, raw.get("sources", {}))
 
 
-def _parse_columns(raw: Iterable[dict[str, Any]]) -> tuple[Column, ...]:
-    return tuple(Column(**{**c, "values": tuple(c.get("values", ()))}) for c in raw)
+def _parse_columns(declarations: Iterable[dict[str, Any]]) -> tuple[Column, ...]:
+    return tuple(Column(**{**c, "values": tuple(c.get("values", ()))}) for c in declarations)
 
 
 @functools.cache

@@ -25,7 +25,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _MAX_X_ESCAPE, _MAX_U_ESCAPE = 1 << 8, 1 << 16
 
 
-def printable(text: str, *, keep: str = "") -> str:
+def to_printable(text: str, *, keep: str = "") -> str:
     r"""Escape control characters, so that a string cannot control a terminal: ESC becomes ``\x1b``.
 
     Args:
@@ -37,7 +37,7 @@ def printable(text: str, *, keep: str = "") -> str:
     )
 
 
-def json_text(text: str) -> str:
+def escape_json_text(text: str) -> str:
     """Escape control characters in JSON text. The parsed value of the text does not change."""
     return _NOT_ASCII_PRINTABLE.sub(lambda match: match[0] if match[0] == "\n" else _escape_for_json(match[0]), text)
 

@@ -83,7 +83,7 @@ def load(
         ...     trace.count("kernels")
         334
     """
-    path = remote.local_path(path)
+    path = remote.file_url_to_path(path)
     if isinstance(path, str) and remote.is_url(path):
         return _load_remote(path, format, via)
     source = Source(path)
@@ -269,7 +269,7 @@ class Trace:
             >>> tk.load("fixtures/train_amp.sqlite").span()
             (19012963, 497328044)
         """
-        return presence.span(self._view)
+        return presence.time_span(self._view)
 
     def correlate(self) -> Trace:
         """Join GPU activities with their API calls and NVTX ranges.
@@ -668,10 +668,10 @@ class Trace:
         return len(self.tables)
 
     def __repr__(self) -> str:
-        return f"<tracekit.Trace {self._description().line()}>"
+        return f"<tracekit.Trace {self._description().to_line()}>"
 
     def _repr_html_(self) -> str:
-        return self._description().html()
+        return self._description().to_html()
 
     def _ipython_key_completions_(self) -> list[str]:
         return self.tables

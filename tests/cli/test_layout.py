@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from tracekit.cli.layout import shorten, table_lines
+from tracekit.cli.layout import shorten_to_width, table_lines
 
 LONG = "void cudnn::bn_bw_1C11_kernel_new<__half, float, float2>(T2, T2, cudnnTensorStruct, const T1 *)"
 FRAME = pl.DataFrame({"name": [LONG, "memset"], "total_ns": [1_533_628, 960], "kernel_id": [12345, None]})
 
 
 def shown(frame: pl.DataFrame, width: int | None, prose: tuple[str, ...] = ()) -> list[str]:
-    return list(table_lines(frame, width, prose=prose))
+    return list(table_lines(frame, width, prose_columns=prose))
 
 
 def test_without_a_terminal_nothing_is_cut() -> None:
@@ -39,7 +39,7 @@ def test_a_long_text_is_cut_in_the_middle() -> None:
 
 
 def test_in_little_room_a_text_is_cut_at_its_end() -> None:
-    assert shorten(LONG, 20) == "void cudnn::bn_bw_1…"
+    assert shorten_to_width(LONG, 20) == "void cudnn::bn_bw_1…"
 
 
 def test_too_narrow_for_a_grid_each_row_is_a_block() -> None:
@@ -105,7 +105,7 @@ def test_no_columns_are_an_empty_line() -> None:
 
 @given(st.text(max_size=80), st.integers(10, 60))
 def test_a_cut_text_fits(text: str, width: int) -> None:
-    assert cell_len(shorten(text, width)) <= max(width, 0)
+    assert cell_len(shorten_to_width(text, width)) <= max(width, 0)
 
 
 @given(

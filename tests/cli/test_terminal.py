@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 import tracekit as tk
 from tracekit.cli import reports, stats
-from tracekit.cli.layout import shorten
+from tracekit.cli.layout import shorten_to_width
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run, Show
@@ -159,7 +159,7 @@ class TestStats:
     ],
 )
 def test_arguments_of_templates_go_first(name: str, width: int, shown: str) -> None:
-    assert shorten(name, width) == shown
+    assert shorten_to_width(name, width) == shown
 
 
 class TestSuffixes:

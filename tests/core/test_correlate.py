@@ -149,7 +149,7 @@ def test_ranges_are_projected_on_what_was_launched_inside_them(tables) -> None:
 def test_columns_in_temporary_files_are_those_in_memory(tables) -> None:
     added = {"kernels": ADDED, "nvtx_ranges": ADDED_TO_RANGES}
     kept = {name: correlation(tables).columns(name, columns) for name, columns in added.items()}
-    with memory.limit(0), mock.patch.object(correlate, "_PROJECTED_ROWS", 2):
+    with memory.limit_memory(0), mock.patch.object(correlate, "_PROJECTED_ROWS", 2):
         linked = correlation(tables)
         for name, columns in added.items():
             assert linked.columns(name, columns).equals(kept[name])

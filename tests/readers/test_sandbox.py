@@ -20,7 +20,7 @@ PROGRAMS = {
     "tries": tries._PROGRAM,
     "kineto": kineto._PROGRAM,
     "tfevents": tfevents._PROGRAM,
-    "crc32c": crc32c._program(),
+    "crc32c": crc32c._crc32c_program(),
 }
 ARRAYS = {
     "protobuf": {

@@ -95,9 +95,9 @@ def test_tables_are_those_in_memory(capture: str, tmp_path: Path, monkeypatch: p
         SpillingBuilder, "_write_batch", lambda self, batch: (written.append(batch), real(self, batch))[1]
     )
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with tk.load(FIXTURES / capture) as kept, memory.limit(0), tk.load(FIXTURES / capture) as spilled:
+    with tk.load(FIXTURES / capture) as kept, memory.limit_memory(0), tk.load(FIXTURES / capture) as spilled:
         for name in kept.tables:
-            memory.release_pages()
+            memory.drop_mapped_pages()
             assert spilled[name].equals(kept[name]), name
         linked = [t.correlate().frame("kernels").collect() for t in (kept, spilled)]
         assert linked[0].equals(linked[1])
@@ -112,7 +112,7 @@ def test_files_are_those_of_tables_in_memory(format: str, tmp_path: Path, monkey
     monkeypatch.setattr(lookups, "BATCH_ROWS", 100)
     paths = [tmp_path / "kept", tmp_path / "spilled"]
     for path, size in zip(paths, (None, 0), strict=True):
-        with memory.limit(size), tk.load(FIXTURES / "train_amp.nsys-rep") as trace:
+        with memory.limit_memory(size), tk.load(FIXTURES / "train_amp.nsys-rep") as trace:
             trace.export(path, format=format)
     for file in sorted(paths[0].iterdir()):
         read = {"parquet": pl.read_parquet, "arrow": pl.read_ipc, "csv": Path.read_text}[format]
@@ -132,27 +132,27 @@ def test_timelines_are_those_of_tables_in_memory(
     paths = [tmp_path / "kept", tmp_path / "spilled"]
     for path, size, rows in zip(paths, (None, 0), (1 << 20, 64), strict=True):
         monkeypatch.setattr(export, "BLOCK_ROWS", rows)
-        with memory.limit(size), tk.load(FIXTURES / capture) as trace:
+        with memory.limit_memory(size), tk.load(FIXTURES / capture) as trace:
             trace.export(path, format=format)
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
 def test_a_system_may_lack_the_function_that_returns_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctypes.CDLL", lambda _: object())
-    spilled = memory.spill(pa.table({"number": [1, 2]}))
+    spilled = memory.spill_to_temporary_file(pa.table({"number": [1, 2]}))
     assert spilled["number"].to_pylist() == [1, 2]
 
 
 def test_the_budget_is_half_of_the_free_memory(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 8 kB\nMemAvailable:    2048 kB\n")
-    assert memory.free_bytes(meminfo) == 2 << 20
+    assert memory.available_memory_bytes(meminfo) == 2 << 20
     meminfo.write_text("MemTotal: 8 kB\n")
-    assert memory.free_bytes(meminfo) == memory.DEFAULT_FREE_BYTES
-    assert memory.free_bytes(tmp_path / "none") == memory.DEFAULT_FREE_BYTES
-    with memory.limit(7):
-        assert memory.budget() == 7
-    assert memory.budget() > 7
+    assert memory.available_memory_bytes(meminfo) == memory.DEFAULT_FREE_BYTES
+    assert memory.available_memory_bytes(tmp_path / "none") == memory.DEFAULT_FREE_BYTES
+    with memory.limit_memory(7):
+        assert memory.memory_budget_bytes() == 7
+    assert memory.memory_budget_bytes() > 7
 
 
 def test_a_full_disk_is_an_error_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ def test_a_full_disk_is_an_error_that_names_it(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(lookups, "BATCH_ROWS", 100)
     monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: open("/dev/full", "wb"))  # noqa: PTH123, SIM115
     with (
-        memory.limit(0),
+        memory.limit_memory(0),
         tk.load(FIXTURES / "train_amp.nsys-rep") as trace,
         pytest.raises(tk.TracekitError, match="temporary files cannot be written: No space left on device"),
     ):
@@ -170,4 +170,4 @@ def test_a_full_disk_is_an_error_that_names_it(tmp_path: Path, monkeypatch: pyte
 
 def test_other_c_libraries_do_not_have_the_functions_of_glibc() -> None:
     memory._call_glibc("tracekit_has_no_such_function", 1)
-    memory.return_free_memory()
+    memory.return_free_memory_to_system()

@@ -11,7 +11,7 @@ import pytest
 import tracekit as tk
 from tests.sets.made import kernel, mpi_rank, write_capture
 from tracekit.sets.communication import warn_about_unaligned_clocks
-from tracekit.sets.recipe_files import is_recipe_file, write_folder
+from tracekit.sets.recipe_files import is_recipe_file, write_recipe_folder
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
@@ -88,7 +88,7 @@ def test_recipes_are_the_tables_of_the_analysis(tmp_path: Path) -> None:
                 expected = getattr(found, name)
                 floats = [c for c, t in expected.schema.items() if t.is_float()]
                 assert tables[name].drop(floats).equals(expected.drop(floats))
-            write_folder(tables, recipe, tmp_path / recipe, "csv")
+            write_recipe_folder(tables, recipe, tmp_path / recipe, "csv")
             assert all(is_recipe_file(path) for path in (tmp_path / recipe).iterdir())
         assert traces.recipe("comm_sum")["summary"]["bus_gb_per_s"].to_list() == [215.723, 219.003]
 

@@ -37,7 +37,7 @@ def warn_of_rank(trace: tk.Trace) -> int:
 
 
 def process_state(_: tk.Trace) -> tuple[int, bool]:
-    return os.getpid(), no_pandas.is_hidden()
+    return os.getpid(), no_pandas.is_pandas_hidden()
 
 
 def kill_process(_: tk.Trace) -> None:
@@ -169,13 +169,13 @@ def test_the_number_of_processes_depends_on_sizes_cores_and_memory(
     for file in files:
         with file.open("wb") as new:
             new.truncate(100 << 20)
-    assert engines.default_jobs([]) == 1
-    assert engines.default_jobs(files[:1]) == 1
-    assert engines.default_jobs(files[:2]) == 2
-    assert engines.default_jobs(files) == 4
-    assert engines.default_jobs([FIXTURES / "train_amp.nsys-rep"] * 3) == 1
+    assert engines.default_process_count([]) == 1
+    assert engines.default_process_count(files[:1]) == 1
+    assert engines.default_process_count(files[:2]) == 2
+    assert engines.default_process_count(files) == 4
+    assert engines.default_process_count([FIXTURES / "train_amp.nsys-rep"] * 3) == 1
     monkeypatch.setattr(engines, "_total_memory_bytes", lambda: 4 << 30)
-    assert engines.default_jobs(files) == 3
+    assert engines.default_process_count(files) == 3
 
 
 def test_the_memory_is_assumed_where_the_system_does_not_tell_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,12 +186,12 @@ def test_the_memory_is_assumed_where_the_system_does_not_tell_it(monkeypatch: py
 
 def test_engines_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     local = LocalEngine(3)
-    assert engines.find_engine(local) is local
-    assert engines.find_engine("local").jobs == 1  # type: ignore[attr-defined]
+    assert engines.engine_from_argument(local) is local
+    assert engines.engine_from_argument("local").jobs == 1  # type: ignore[attr-defined]
     with pytest.raises(TracekitError, match="jobs is 0"):
         LocalEngine(0)
     with pytest.raises(TracekitError, match=r"unknown engine 'dusk'\nHint: .*dask"):
-        engines.find_engine("dusk")
+        engines.engine_from_argument("dusk")
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(
         TracekitError, match=r"needs the packages dask and distributed\nHint: pip install 'tracekit\[dask\]'"
@@ -277,7 +277,7 @@ class TestDask:
         progress: list[int] = []
         traces = tk.TraceSet(members, engine=client_engine(client))
         with pytest.warns(TracekitWarning, match="was skipped") as caught:
-            tables = recipes.run(traces, RECIPE, {}, progress=lambda done, _: progress.append(done))
+            tables = recipes.run_recipe(traces, RECIPE, {}, progress=lambda done, _: progress.append(done))
         assert len(caught) == len(traces.errors) == 2
         assert progress == list(range(1, 12))
         assert [type(r) for r in received if isinstance(r, dict)] == [dict]
@@ -295,7 +295,7 @@ class TestDask:
         client.cluster.scheduler.allowed_failures = 0
         try:
             outcomes = list(tk.load_many(RANKS).select(ranks=[0]).captures)
-            (member, error), *_ = engines.find_engine(client).map(kill_process, outcomes)  # type: ignore[arg-type]
+            (member, error), *_ = engines.engine_from_argument(client).map(kill_process, outcomes)  # type: ignore[arg-type]
         finally:
             client.cluster.scheduler.allowed_failures = 3
         assert member.rank == 0
@@ -310,17 +310,17 @@ class TestDask:
 
 
 def client_engine(client: Any) -> Any:
-    return engines.find_engine(client)
+    return engines.engine_from_argument(client)
 
 
 def test_merged_answers_keep_the_warnings() -> None:
-    from tracekit.sets.dask_engine import _merge_results, _MergeTree, _without_result
+    from tracekit.sets.dask_engine import _drop_result, _merge_results, _MergeTree
 
     answers = [workers.MemberResult(1, ("a",)), workers.MemberResult(2), workers.MemberResult(3, ("b", "c"))]
     assert _merge_results(sum, answers) == workers.MemberResult(6, ("a", "b", "c"))  # type: ignore[arg-type]
-    assert _without_result(answers[0]) == workers.MemberResult(None)
+    assert _drop_result(answers[0]) == workers.MemberResult(None)
     error: workers.MemberResult[int] = workers.MemberResult(OSError("x"), ("a",))
-    assert _without_result(error) is error
+    assert _drop_result(error) is error
     tree = _MergeTree(lambda tasks: [item for task in tasks for item in (task if isinstance(task, list) else [task])])
     assert tree.root() is None
     for number in range(16 * 16 + 17):

@@ -77,7 +77,7 @@ def test_several_recipes_open_each_capture_once(monkeypatch: pytest.MonkeyPatch)
         return outcomes(self, function)
 
     monkeypatch.setattr(tk.TraceSet, "outcomes", counted)
-    together = recipes.run_all(ranks, {name: {} for name in names})
+    together = recipes.run_recipes(ranks, {name: {} for name in names})
     assert opened == [2]
     for name, tables in alone.items():
         assert list(together[name]) == list(tables)

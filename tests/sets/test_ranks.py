@@ -10,8 +10,8 @@ import tracekit as tk
 from tests.readers.databases import edited
 from tests.sets.made import kernel, mpi_rank, nccl_init, write_capture
 from tracekit.errors import TracekitError, TracekitWarning
-from tracekit.sets.member import Evidence, RecordedFacts, _environment_evidence
-from tracekit.sets.ranks import assign_ranks, distinguishing_numbers, ranks_in_name
+from tracekit.sets.member import Evidence, RecordedFacts, _ranks_from_environment
+from tracekit.sets.ranks import assign_ranks, distinguishing_numbers, ranks_in_file_name
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from tracekit.sets.ranks import assign_ranks, distinguishing_numbers, ranks_in_n
     ],
 )
 def test_ranks_in_names(name: str, ranks: set[int]) -> None:
-    assert ranks_in_name(name) == ranks
+    assert ranks_in_file_name(name) == ranks
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_ranks_of_the_profiler_and_of_mpi(tmp_path: Path) -> None:
     ],
 )
 def test_variables_of_launchers(variables: dict[str, int], ranks: dict[str, int], size: int | None) -> None:
-    evidence = list(_environment_evidence(variables))
+    evidence = list(_ranks_from_environment(variables))
     assert evidence == [Evidence(f"the variable {name}", (rank,), size) for name, rank in ranks.items()]
 
 

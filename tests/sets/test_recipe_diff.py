@@ -21,14 +21,14 @@ NSYS = SHARED / "captures" / "h200_more" / "recipes" / "diff"
 
 def folder_of(path: Path, recipe: str = "cuda_api_sum") -> Path:
     """A folder with the tables of a recipe over two ranks."""
-    recipe_files.write_folder(tk.load_many(FIXTURES / "ranks").recipe(recipe), recipe, path)
+    recipe_files.write_recipe_folder(tk.load_many(FIXTURES / "ranks").recipe(recipe), recipe, path)
     return path
 
 
 @pytest.mark.skipif(not NSYS.is_dir(), reason="the outputs of nsys are not beside the checkout")
 def test_the_files_of_nsys(tmp_path: Path) -> None:
     tables = recipe_files.diff_statistics(NSYS / "kdl", NSYS / "kpy")
-    recipe_files.write_folder(tables, recipe_files.DIFF, tmp_path / "out")
+    recipe_files.write_recipe_folder(tables, recipe_files.DIFF, tmp_path / "out")
     theirs = {file.name: parquet.read_table(file) for file in sorted((NSYS / "diff_dl").iterdir())}
     ours = {file.name: parquet.read_table(file) for file in sorted((tmp_path / "out").iterdir())}
     assert ours.keys() == theirs.keys()
@@ -90,4 +90,4 @@ def test_a_folder_of_other_files_is_not_replaced(tmp_path: Path) -> None:
     out.mkdir()
     (out / "all_stats.csv").write_text("other\n")
     with pytest.raises(ExportError):
-        recipe_files.write_folder(recipe_files.diff_statistics(a, a), recipe_files.DIFF, out, overwrite=True)
+        recipe_files.write_recipe_folder(recipe_files.diff_statistics(a, a), recipe_files.DIFF, out, overwrite=True)

@@ -14,7 +14,7 @@ from pyarrow import parquet
 from tests.conftest import FIXTURES, SHARED
 from tests.sets.made import kernel, write_capture
 from tracekit.errors import ExportError, MissingTableError, UnknownFormatError
-from tracekit.sets.recipe_files import is_recipe_file, write_folder
+from tracekit.sets.recipe_files import is_recipe_file, write_recipe_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ def load(capture: Path) -> tk.TraceSet:
 @pytest.mark.parametrize(("folder", "capture"), list(truths()))
 def test_tables_are_those_of_nsys(folder: Path, capture: Path, tmp_path: Path) -> None:
     tables = load(capture).recipe(folder.name, **OPTIONS.get(folder.name, {}))
-    write_folder(tables, folder.name, tmp_path / "out")
+    write_recipe_folder(tables, folder.name, tmp_path / "out")
     expected = {path.stem: path for path in folder.iterdir()}
     assert {path.stem: path.suffix for path in (tmp_path / "out").iterdir()} == dict.fromkeys(expected, ".parquet")
     for name, path in expected.items():
@@ -166,7 +166,7 @@ def test_ranks_that_do_not_count_from_0_are_in_a_column(tmp_path: Path) -> None:
     tables = ranks.recipe("mpi_sum")
     assert tables["files"].rows() == [("mpi_rank1", 1)]
     assert tables["rank_stats"]["Rank"].unique().to_list() == [1]
-    write_folder(tables, "mpi_sum", tmp_path / "out")
+    write_recipe_folder(tables, "mpi_sum", tmp_path / "out")
     index = parquet.read_schema(tmp_path / "out" / "files.parquet").pandas_metadata["index_columns"]
     assert index == ["Rank"]
 
@@ -180,20 +180,20 @@ def test_errors_of_a_rank_are_raised(tmp_path: Path) -> None:
 
 def test_csv_files_have_the_index_first(tmp_path: Path) -> None:
     tables = tk.load_many(RANKS).recipe("nvtx_gpu_proj_trace")
-    write_folder(tables, "nvtx_gpu_proj_trace", tmp_path / "out", "csv")
+    write_recipe_folder(tables, "nvtx_gpu_proj_trace", tmp_path / "out", "csv")
     lines = (tmp_path / "out" / "trace.csv").read_text().splitlines()
     assert lines[0] == "Text,Start,End,PID,TID,Stack Level,Children Count,Range ID,Parent ID,Range Stack,Rank"
     assert lines[2].split(",")[-2:] == ["0 1", "0"]
     sums = tk.load_many(RANKS).recipe("nvtx_sum")
     sums["all_stats"] = sums["all_stats"].with_columns(Text=pl.lit("=1"))
-    write_folder(sums, "nvtx_sum", tmp_path / "sums", "csv", spreadsheet=True)
+    write_recipe_folder(sums, "nvtx_sum", tmp_path / "sums", "csv", spreadsheet=True)
     assert (tmp_path / "sums" / "all_stats.csv").read_text().splitlines()[1].startswith("'=1,10,")
 
 
 def test_the_index_of_rows_of_one_rank_is_their_number(tmp_path: Path) -> None:
     one = tk.load_many([RANKS / "mpi_rank0.nsys-rep"], ranks={"mpi_rank0.nsys-rep": 0})
     tables = one.recipe("mpi_gpu_time_util_map", bins=2)
-    write_folder(tables, "mpi_gpu_time_util_map", tmp_path / "out")
+    write_recipe_folder(tables, "mpi_gpu_time_util_map", tmp_path / "out")
     schema = parquet.read_schema(tmp_path / "out" / "analysis.parquet")
     expected = [{"kind": "range", "name": None, "start": 0, "stop": 2, "step": 1}]
     assert (schema.names[-1], schema.pandas_metadata["index_columns"]) == ("Rank", expected)
@@ -202,7 +202,7 @@ def test_the_index_of_rows_of_one_rank_is_their_number(tmp_path: Path) -> None:
 def test_the_page_has_figures_and_tables(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for recipe in ("mpi_sum", "mpi_gpu_time_util_map"):
-        write_folder(tk.load_many(RANKS).recipe(recipe), recipe, out, "html", overwrite=True)
+        write_recipe_folder(tk.load_many(RANKS).recipe(recipe), recipe, out, "html", overwrite=True)
         assert [p.name for p in out.iterdir()] == [f"{recipe}.html"]
     text = (out / "mpi_gpu_time_util_map.html").read_text("utf-8")
     assert "<title>Recipe mpi_gpu_time_util_map</title>" in text
@@ -218,13 +218,13 @@ def test_only_folders_of_recipes_are_replaced(format: str, tmp_path: Path) -> No
     out = tmp_path / "out"
     for recipe in ("mpi_sum", "nvtx_gpu_proj_trace", "mpi_gpu_time_util_map"):
         tables = ranks.recipe(recipe)
-        write_folder(tables, recipe, out, format, overwrite=True)
+        write_recipe_folder(tables, recipe, out, format, overwrite=True)
         assert {p.name for p in out.iterdir()} == {f"{name}.{format}" for name in tables}
     with pytest.raises(ExportError, match="exists"):
-        write_folder(tables, recipe, out, format)
+        write_recipe_folder(tables, recipe, out, format)
     (out / "notes.csv").write_text("my,notes\n")
     with pytest.raises(ExportError, match=r"files that tracekit did not write: notes\.csv"):
-        write_folder(tables, recipe, out, format, overwrite=True)
+        write_recipe_folder(tables, recipe, out, format, overwrite=True)
     assert len(list(out.iterdir())) == 3
 
 
@@ -246,4 +246,4 @@ def test_other_files_are_not_of_a_recipe(tmp_path: Path) -> None:
 
 def test_unknown_format(tmp_path: Path) -> None:
     with pytest.raises(UnknownFormatError, match="unknown format 'json' for recipes"):
-        write_folder({}, "mpi_sum", tmp_path / "out", "json")
+        write_recipe_folder({}, "mpi_sum", tmp_path / "out", "json")

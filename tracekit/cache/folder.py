@@ -250,7 +250,7 @@ def _write_columns(columns: pa.Table, path: Path) -> None:
             stream.write_batch(batch)
             written += batch.nbytes
             if written >= _RELEASE_BYTES:
-                memory.release_pages()
+                memory.drop_mapped_pages()
                 written = 0
 
 

@@ -77,10 +77,10 @@ def main() -> None:
     with warnings.catch_warnings():
         warnings.showwarning = _print_warning
         warnings.simplefilter("always", TracekitWarning)
-        sys.exit(_run())
+        sys.exit(_run_command_line())
 
 
-def _run() -> int:
+def _run_command_line() -> int:
     """Run the command line and return its exit status."""
     interrupts.mark_output_incomplete()
     try:

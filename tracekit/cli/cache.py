@@ -31,7 +31,7 @@ def command(*, clear: bool, printing: Printing) -> None:
     cache = CacheFolder()
     entries = cache.delete_entries() if clear else cache.entries()
     columns = {"capture": pl.String, "format": pl.String, "bytes": pl.Int64, "used": pl.String, "current": pl.Boolean}
-    with printing.open_page() as page:
+    with printing.open_output_page() as page:
         printing.print_frame(
             page, pl.DataFrame([_cache_entry_row(entry) for entry in entries], schema=columns, orient="row")
         )

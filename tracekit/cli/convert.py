@@ -21,7 +21,7 @@ from tracekit.cli.options import (
     selection_options,
     table_names,
 )
-from tracekit.cli.output import STDOUT, output_file, print_message, progress_bar
+from tracekit.cli.output import STDOUT, output_path, print_message, progress_bar
 from tracekit.errors import printable_path
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def command(
         if has_file_per_table:
             exporter.check_folder(output)
             tables = tables or _tables_to_export(selected)
-        with output_file(output, exporter.suffixes[0]) as file:
+        with output_path(output, exporter.suffixes[0]) as file:
             selected.export(
                 file,
                 format=exporter.format,

@@ -22,7 +22,7 @@ from tracekit.cli.options import (
     rollup_options,
     selection_options,
 )
-from tracekit.cli.output import STDOUT, output_file, print_message, progress_bar
+from tracekit.cli.output import STDOUT, output_path, print_message, progress_bar
 
 if TYPE_CHECKING:
     from tracekit.cli.options import RollUp, Select, Traces
@@ -98,14 +98,14 @@ def command(
         trace = roll_up(loaded, required=ops)
         measured = None if ncu is None else stack.enter_context(_load_ncu(ncu))
         correlated = select(trace.correlate() if measured is None else _join_ncu(trace, measured, metrics))
-        with output_file(out, ".out") as file, progress_bar("correlating", quiet=quiet):
+        with output_path(out, ".out") as file, progress_bar("correlating", quiet=quiet):
             _write_kernels(correlated, file, to, overwrite=force)
         print_message(f"wrote {out}: {_correlation_summary(correlated)}", quiet=quiet or out == STDOUT)
         if isinstance(correlated, Trace) and measured is not None:
             print_message(_ncu_match_summary(correlated), quiet=quiet)
 
 
-def _join_ncu(trace: Traces, measured: Trace, metrics: list[str] | None) -> Trace:
+def _join_ncu(trace: Traces, ncu_results: Trace, metrics: list[str] | None) -> Trace:
     """Join the kernels of a trace with Nsight Compute results.
 
     Raises:
@@ -117,7 +117,7 @@ def _join_ncu(trace: Traces, measured: Trace, metrics: list[str] | None) -> Trac
         raise click.UsageError(
             "--ncu needs one capture, but IN is a set of ranks: pass one file without --rank, or omit --ncu"
         )
-    return trace.join_ncu(measured, metrics=metrics)
+    return trace.join_ncu(ncu_results, metrics=metrics)
 
 
 def _write_kernels(trace: Traces, file: Path, to: str | None, *, overwrite: bool) -> None:

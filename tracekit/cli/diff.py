@@ -17,7 +17,7 @@ from tracekit.cli.options import (
     quiet_option,
 )
 from tracekit.cli.output import print_message
-from tracekit.cli.reports import limit_help_text, rows_per_report
+from tracekit.cli.reports import limit_help_text, max_rows_per_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -147,7 +147,7 @@ def command(
     With --save and without B, only the baseline is saved. If A and B are folders of statistics that a recipe of nsys or
     tracekit wrote, their differences are printed or, with -o, written to a folder.
     """
-    from tracekit.comparison import Summarizer, side_inputs, write_baseline
+    from tracekit.comparison import Summarizer, input_files_of_side, write_baseline
     from tracekit.core import compare
     from tracekit.diff_page import diff_page
     from tracekit.sets import recipe_files
@@ -157,7 +157,7 @@ def command(
     if to is not None and printing.out is None:
         raise click.UsageError("an HTML page can only be written to a file: name the file with -o")
     if b is not None and all(map(recipe_files.is_folder_of_statistics, (a, b))):
-        _diff_statistics(a, b, printing)
+        _print_statistics_diff(a, b, printing)
         return
     chosen = kinds or list(compare.KINDS)
     compare.check_kinds(chosen)
@@ -166,16 +166,18 @@ def command(
     summarizer = Summarizer(tuple(compare.KINDS if baseline else needed), key_op, iterations, exact_names)
     before = summarizer.summarize(a)
     if baseline is not None:
-        write_baseline(before, baseline, overwrite=printing.force, inputs=side_inputs(a))
+        write_baseline(before, baseline, overwrite=printing.force, inputs=input_files_of_side(a))
         print_message(f"wrote {baseline}", quiet=quiet)
     if b is None:
         return
     after = summarizer.summarize(b)
     limit_alpha = compare.DEFAULT_ALPHA if alpha is None else alpha
     diff = compare.compare(before, after, chosen, alpha=limit_alpha, min_percent=min_percent)
-    with printing.open_page(_ComparedFiles((*side_inputs(a), *side_inputs(b))), limit=limit) as page:
+    with printing.open_output_page(
+        _ComparedFiles((*input_files_of_side(a), *input_files_of_side(b))), limit=limit
+    ) as page:
         if to is None:
-            _print_diff(page, diff, printing, rows_per_report(limit, printing, len(chosen)))
+            _print_diff(page, diff, printing, max_rows_per_report(limit, printing, len(chosen)))
         else:
             page.data.write(diff_page(diff, (a.name, b.name), limit).encode())
     if printing.style != "table" and to is None:
@@ -184,19 +186,19 @@ def command(
     context.exit(CONDITION_HOLDS if _print_conditions_that_hold(diff, parsed) else 0)
 
 
-def _diff_statistics(a: Path, b: Path, printing: Printing) -> None:
+def _print_statistics_diff(folder_a: Path, folder_b: Path, printing: Printing) -> None:
     """Print the differences between two folders of statistics of a recipe, or write them to a folder."""
     from tracekit import targets
     from tracekit.sets import recipe_files
 
-    tables = recipe_files.diff_statistics(a, b)
+    tables = recipe_files.diff_statistics(folder_a, folder_b)
     if printing.out is None:
-        with printing.open_page() as page:
+        with printing.open_output_page() as page:
             printing.print_frame(page, tables.get("all_stats", next(iter(tables.values()))))
         return
     style = "parquet" if printing.style == "table" else printing.style
-    inputs = [targets.Input.from_path(path) for path in (a, b)]
-    recipe_files.write_folder(
+    inputs = [targets.Input.from_path(path) for path in (folder_a, folder_b)]
+    recipe_files.write_recipe_folder(
         tables,
         recipe_files.DIFF,
         printing.out,
@@ -217,27 +219,27 @@ def _print_conditions_that_hold(diff: Diff, conditions: Sequence[Condition]) -> 
     return len(failing)
 
 
-def _print_diff(page: Page, diff: Diff, printing: Printing, rows: int) -> None:
-    """Print the differences between two captures, with at most ``rows`` rows per kind. 0 prints all rows."""
+def _print_diff(page: Page, diff: Diff, printing: Printing, max_rows: int) -> None:
+    """Print the differences between two captures, with at most ``max_rows`` rows per kind. 0 prints all rows."""
     if printing.style == "json":
         value = diff.to_dict()
-        limited = {kind: value[kind][: rows or None] for kind in diff.kinds}
+        limited = {kind: value[kind][: max_rows or None] for kind in diff.kinds}
         page.print_json({**value, **limited})
     elif printing.style == "table":
-        _print_tables(page, diff, rows)
+        _print_diff_tables(page, diff, max_rows)
     else:
-        printing.print_frame(page, _concat_differences(diff, rows))
+        printing.print_frame(page, _concat_differences(diff, max_rows))
 
 
-def _concat_differences(diff: Diff, rows: int) -> pl.DataFrame:
+def _concat_differences(diff: Diff, max_rows: int) -> pl.DataFrame:
     """Return one frame with the differences of all kinds, such as kernels, and a first column ``kind``."""
     import polars as pl
 
-    frames = [(k, f.head(rows) if rows else f) for k, f in diff.frames.items()]
+    frames = [(k, f.head(max_rows) if max_rows else f) for k, f in diff.frames.items()]
     return pl.concat([f.select(pl.lit(k).alias("kind"), pl.all()) for k, f in frames], how="diagonal")
 
 
-def _print_tables(page: Page, diff: Diff, rows: int) -> None:
+def _print_diff_tables(page: Page, diff: Diff, max_rows: int) -> None:
     """Print a line about each compared capture, the notes, and a heading and a table for each kind of row."""
     for line in _introductory_lines(diff):
         page.print_line(line)
@@ -246,10 +248,10 @@ def _print_tables(page: Page, diff: Diff, rows: int) -> None:
         changed = frame.filter(frame["status"] != "equal")
         page.print_line()
         page.print_line(_differences_heading(diff, kind))
-        shown = changed.head(rows) if rows else changed
+        shown = changed.head(max_rows) if max_rows else changed
         if shown.is_empty():
             continue
-        table = _printed_columns(shown, per_iteration=diff.is_per_iteration)
+        table = _select_printed_columns(shown, per_iteration=diff.is_per_iteration)
         if page.width is None:
             page.print_frame(table, "table")
         elif omitted := page.print_rows(table):
@@ -282,17 +284,17 @@ def _differences_heading(diff: Diff, kind: str) -> str:
     return f"# {KINDS[kind].title}: {before:,} ns in A, {after:,} ns in B{percent}; {counts}"
 
 
-def _printed_columns(rows: pl.DataFrame, *, per_iteration: bool) -> pl.DataFrame:
+def _select_printed_columns(differences: pl.DataFrame, *, per_iteration: bool) -> pl.DataFrame:
     """Return the columns of the differences to print, titled. ``per_iteration`` selects times per iteration."""
     import polars as pl
 
     significant = pl.col("evidence").cast(pl.String).replace_strict(_MARKS).alias("significant")
-    rows = rows.with_columns(significant, pl.col("status").cast(pl.String))
+    differences = differences.with_columns(significant, pl.col("status").cast(pl.String))
     titles = _TITLES
     if per_iteration:
         before, after = (pl.col(f"iteration_{side}_ns") for side in "ab")
-        rows = rows.with_columns(time_a_ns=before, time_b_ns=after, change_ns=after - before)
+        differences = differences.with_columns(time_a_ns=before, time_b_ns=after, change_ns=after - before)
         titles = {c: t.replace("(ns)", "per iteration (ns)") for c, t in _TITLES.items()}
-    rounded = (pl.col(c).round(d) for c, d in _DECIMALS.items() if rows.schema[c].is_float())
-    whole = rows.with_columns(rounded).with_columns(pl.col("time_a_ns", "time_b_ns", "change_ns").cast(pl.Int64))
+    rounded = (pl.col(c).round(d) for c, d in _DECIMALS.items() if differences.schema[c].is_float())
+    whole = differences.with_columns(rounded).with_columns(pl.col("time_a_ns", "time_b_ns", "change_ns").cast(pl.Int64))
     return whole.select(pl.col(column).alias(title) for column, title in titles.items())

@@ -27,5 +27,5 @@ def command(*, printing: Printing) -> None:
         suffixes = " ".join(dict.fromkeys(s for p in handlers for s in p.suffixes))
         rows.append((name, *("yes" if name in p else "" for p in (read, write)), suffixes, handlers[0].doc))
     frame = pl.DataFrame(rows, schema=["format", "read", "write", "suffixes", "doc"], orient="row")
-    with printing.open_page() as page:
-        printing.print_frame(page, frame, prose=["doc"])
+    with printing.open_output_page() as page:
+        printing.print_frame(page, frame, prose_columns=["doc"])

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.options import expand_folder, from_option, load_input
-from tracekit.cli.output import open_page, print_error
+from tracekit.cli.options import expand_folder_of_captures, from_option, load_input
+from tracekit.cli.output import open_output_page, print_error
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> Non
     exit status is 1.
     """
     failed = False
-    paths = tuple(path for named in paths for path in expand_folder(named))
+    paths = tuple(path for named in paths for path in expand_folder_of_captures(named))
     for path in paths:
         try:
             with load_input(path, from_) as trace:
@@ -41,7 +41,7 @@ def command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> Non
             failed = True
             print_error(e)
             continue
-        with open_page() as page:
+        with open_output_page() as page:
             if as_json:
                 page.print_json(facts)
             else:
@@ -125,10 +125,10 @@ def fact_lines(facts: dict[str, Any]) -> Iterator[str]:
         yield from _undecoded_event_lines(facts["undecoded"])
 
 
-def _format_rank(stated: dict[str, Any]) -> str:
+def _format_rank(evidence: dict[str, Any]) -> str:
     """Format the rank of a capture according to one source, such as ``1 of 2 (MPI)``."""
-    size = "" if stated["size"] is None else f" of {stated['size']}"
-    return f"{', '.join(map(str, stated['ranks']))}{size} ({stated['source']})"
+    size = "" if evidence["size"] is None else f" of {evidence['size']}"
+    return f"{', '.join(map(str, evidence['ranks']))}{size} ({evidence['source']})"
 
 
 def _describe_ncu_results(facts: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.cells import cell_len, chop_cells
 
-from tracekit.text import printable
+from tracekit.text import to_printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -50,13 +50,13 @@ class TextColumn:
 
     def cell_lines(self, text: str, width: int) -> list[str]:
         """Return the lines of a grid cell. Prose is wrapped to ``width``, and other text is shortened to one line."""
-        return (textwrap.wrap(text, width) or [""]) if self.is_prose else [shorten(text, width)]
+        return (textwrap.wrap(text, width) or [""]) if self.is_prose else [shorten_to_width(text, width)]
 
     def block_lines(self, text: str, width: int) -> list[str]:
         """Return the lines of a value in a block. Values that are not prose are shortened to ``MOST_LINES`` lines."""
         if self.is_prose:
             return self.cell_lines(text, width)
-        return chop_cells(shorten(text, MOST_LINES * width), width) or [""]
+        return chop_cells(shorten_to_width(text, MOST_LINES * width), width) or [""]
 
     def pad(self, text: str, width: int) -> str:
         """Pad a string with spaces to a width. Numbers are padded on the left."""
@@ -65,17 +65,17 @@ class TextColumn:
 
 
 def table_lines(
-    frame: pl.DataFrame, width: int | None, *, prose: Collection[str] = (), bold: bool = False
+    frame: pl.DataFrame, width: int | None, *, prose_columns: Collection[str] = (), bold: bool = False
 ) -> Iterator[str]:
     """Return the lines of a frame as a grid with one line per row, or as one block per row if the grid does not fit.
 
     Args:
         frame: The frame to format.
         width: Width of the terminal in cells. If None, the width is unlimited and no value is shortened.
-        prose: Names of columns that contain sentences, which are wrapped between words and never shortened.
+        prose_columns: Names of columns that contain sentences, which are wrapped between words and never shortened.
         bold: Whether to print headings in bold.
     """
-    columns = _text_columns(frame, prose)
+    columns = _text_columns(frame, prose_columns)
     widths = _grid_widths(columns, width)
     return _block_lines(columns, width or 0, bold=bold) if widths is None else _grid_lines(columns, widths, bold=bold)
 
@@ -100,7 +100,7 @@ def table_lines_that_fit(frame: pl.DataFrame, width: int, *, bold: bool = False)
     return _grid_lines(columns, widths or [width], bold=bold), omitted[::-1]
 
 
-def shorten(text: str, width: int) -> str:
+def shorten_to_width(text: str, width: int) -> str:
     """Shorten a string to a width in terminal cells.
 
     The arguments of C++ templates are removed first, starting with the innermost arguments. Then the arguments of
@@ -116,10 +116,10 @@ def shorten(text: str, width: int) -> str:
     return chop_cells(text, width - 1 - tail)[0] + "…" + end
 
 
-def _text_columns(frame: pl.DataFrame, prose: Collection[str]) -> list[TextColumn]:
+def _text_columns(frame: pl.DataFrame, prose_columns: Collection[str]) -> list[TextColumn]:
     """Return the columns of a frame with their values as strings."""
     return [
-        TextColumn(printable(c.name), _format_column(c), c.dtype.is_numeric(), c.name in prose)
+        TextColumn(to_printable(c.name), _format_column(c), c.dtype.is_numeric(), c.name in prose_columns)
         for c in frame.iter_columns()
     ]
 
@@ -127,7 +127,7 @@ def _text_columns(frame: pl.DataFrame, prose: Collection[str]) -> list[TextColum
 def _collapse_arguments(text: str, width: int) -> str:
     """Replace template and function arguments with … until the string fits the width or has no more arguments."""
     for opening, closing in ("<>", "()"):
-        for level in range(_bracket_depth(text, opening, closing), 0, -1):
+        for level in range(_max_bracket_level(text, opening, closing), 0, -1):
             text = _collapse_brackets(text, opening, closing, level)
             if cell_len(text) <= width:
                 return text
@@ -147,16 +147,16 @@ def _bracket_levels(text: str, opening: str, closing: str) -> Iterator[tuple[str
         before = character
 
 
-def _bracket_depth(text: str, opening: str, closing: str) -> int:
+def _max_bracket_level(text: str, opening: str, closing: str) -> int:
     """Return the greatest bracket level in a string."""
     return max((level for _, level in _bracket_levels(text, opening, closing)), default=0)
 
 
-def _collapse_brackets(text: str, opening: str, closing: str, deepest: int) -> str:
-    """Replace everything inside brackets of level ``deepest`` with an ellipsis, but keep the brackets themselves."""
+def _collapse_brackets(text: str, opening: str, closing: str, collapsed_level: int) -> str:
+    """Replace everything inside brackets of a level with an ellipsis, but keep the brackets themselves."""
     characters, inside = [], False
     for character, level in _bracket_levels(text, opening, closing):
-        if level < deepest or (level == deepest and character in (opening, closing)):
+        if level < collapsed_level or (level == collapsed_level and character in (opening, closing)):
             inside = False
             characters.append(character)
         elif not inside:
@@ -165,10 +165,12 @@ def _collapse_brackets(text: str, opening: str, closing: str, deepest: int) -> s
     return "".join(characters)
 
 
-def _grid_widths(columns: Sequence[TextColumn], width: int | None, narrowest: int = NARROWEST_TEXT) -> list[int] | None:
+def _grid_widths(
+    columns: Sequence[TextColumn], width: int | None, min_text_width: int = NARROWEST_TEXT
+) -> list[int] | None:
     """Return a width for each column so that the grid fits a total width.
 
-    All string columns have the same maximum width. Return None if it would be less than ``narrowest``.
+    All string columns have the same maximum width. Return None if it would be less than ``min_text_width``.
     """
     widths = [c.width for c in columns]
     if width is None:
@@ -176,29 +178,29 @@ def _grid_widths(columns: Sequence[TextColumn], width: int | None, narrowest: in
     string_widths = [c.width for c in columns if not c.is_number]
     room = width - len(GAP) * (len(columns) - 1) - sum(widths) + sum(string_widths)
     cap = _max_column_width(string_widths, room)
-    if room < 0 or cap < min(narrowest, max(string_widths, default=0)):
+    if room < 0 or cap < min(min_text_width, max(string_widths, default=0)):
         return None
     return [w if c.is_number else min(w, cap) for w, c in zip(widths, columns, strict=True)]
 
 
-def _max_column_width(widths: Sequence[int], room: int) -> int:
-    """Return the largest maximum width with which the sum of all widths does not exceed ``room``.
+def _max_column_width(widths: Sequence[int], total_width: int) -> int:
+    """Return the largest maximum width with which the sum of all widths does not exceed ``total_width``.
 
     Widths above the maximum are reduced to it.
     """
     for i, width in enumerate(sorted(widths)):
-        share = room // (len(widths) - i)
+        share = total_width // (len(widths) - i)
         if width > share:
             return share
-        room -= width
+        total_width -= width
     return max(widths, default=0)
 
 
 def _grid_lines(columns: Sequence[TextColumn], widths: Sequence[int], *, bold: bool) -> Iterator[str]:
     """Yield the heading and the rows of a grid. Each cell is padded or shortened to the width of its column."""
 
-    def join_cells(texts: Sequence[str]) -> str:
-        return GAP.join(c.pad(t, w) for c, t, w in zip(columns, texts, widths, strict=True)).rstrip()
+    def join_cells(cells: Sequence[str]) -> str:
+        return GAP.join(c.pad(t, w) for c, t, w in zip(columns, cells, widths, strict=True)).rstrip()
 
     yield (
         click.style(join_cells([c.title for c in columns]), bold=True)
@@ -239,4 +241,4 @@ def _format_column(column: pl.Series) -> list[str]:
 
 def _format_value(value: Any) -> str:
     """Format a value that is not a number. Null becomes an empty string."""
-    return "" if value is None else printable(str(value))
+    return "" if value is None else to_printable(str(value))

@@ -117,11 +117,11 @@ def parse_names(text: str) -> list[str]:
 def complete_names(names: Callable[[], Iterable[str]]) -> Callable[..., list[CompletionItem]]:
     """Return a function for shell completion that completes a name, or the last name in a comma-separated list."""
 
-    def complete(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
+    def complete_typed_name(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
         before, comma, last = typed.rpartition(",")
         return [CompletionItem(before + comma + n) for n in names() if n.startswith(last)]
 
-    return complete
+    return complete_typed_name
 
 
 def _reader_names() -> Iterable[str]:
@@ -159,7 +159,7 @@ def _limit_memory(context: click.Context, _: click.Parameter, size: int | None) 
     if size is not None:
         from tracekit import memory
 
-        context.with_resource(memory.limit(size))
+        context.with_resource(memory.limit_memory(size))
 
 
 def memory_option(command: Command) -> Command:
@@ -333,7 +333,7 @@ def selection_options(command: Command) -> Command:
     )
 
     @functools.wraps(command)
-    def with_select(
+    def run_with_selection(
         *, time: Any, nvtx: str | None, devices: Any, domains: Any, min_duration_ns: int | None, **others: Any
     ) -> Any:
         values = {
@@ -346,7 +346,7 @@ def selection_options(command: Command) -> Command:
         selection = {name: value for name, value in values.items() if value is not None}
         return command(select=lambda trace: trace.select(**selection) if selection else trace, **others)
 
-    return _add_options(options, with_select)
+    return _add_options(options, run_with_selection)
 
 
 EXTENDED = "extended"
@@ -387,7 +387,7 @@ def rollup_options(command: Command) -> Command:
     )
 
     @functools.wraps(command)
-    def with_roll_up(*, key_op: Any, iterations: Any, dialect: Any, tensor_cores: Any, **others: Any) -> Any:
+    def run_with_rollup(*, key_op: Any, iterations: Any, dialect: Any, tensor_cores: Any, **others: Any) -> Any:
         values = {"key_op": key_op, "iterations": iterations, "dialect": dialect, "tensor_cores": tensor_cores}
 
         def roll_up(trace: Traces, *tables: str, required: bool = False) -> Traces:
@@ -399,7 +399,7 @@ def rollup_options(command: Command) -> Command:
 
         return command(roll_up=roll_up, **others)
 
-    return _add_options(options, with_roll_up)
+    return _add_options(options, run_with_rollup)
 
 
 def parse_iterations(text: str) -> tuple[int | None, int | None]:
@@ -466,26 +466,30 @@ class Printing:
 
         return self.style == "table" and self.out in (None, STDOUT) and sys.stdout is not None and sys.stdout.isatty()
 
-    def open_page(self, trace: HasInputs | None = None, *, limit: int | None = None) -> AbstractContextManager[Page]:
+    def open_output_page(
+        self, trace: HasInputs | None = None, *, limit: int | None = None
+    ) -> AbstractContextManager[Page]:
         """Return a context manager that opens the output of a command, to which a ``Page`` prints.
 
         Args:
             trace: The trace that is being read. The output must not replace the files of the trace.
             limit: Value of ``--limit``. If it is 0 and the output is a table on a terminal, a pager shows the output.
         """
-        from tracekit.cli.output import open_page
+        from tracekit.cli.output import open_output_page
 
-        return open_page(self.out, overwrite=self.force, trace=trace, paged=self.is_terminal_table and limit == 0)
+        return open_output_page(
+            self.out, overwrite=self.force, trace=trace, paged=self.is_terminal_table and limit == 0
+        )
 
-    def print_frame(self, page: Page, frame: pl.DataFrame, *, prose: Collection[str] = ()) -> None:
+    def print_frame(self, page: Page, frame: pl.DataFrame, *, prose_columns: Collection[str] = ()) -> None:
         """Print a frame to a page in the output format.
 
         Args:
             page: The page.
             frame: The frame to print.
-            prose: Names of columns that contain sentences, which are wrapped in tables.
+            prose_columns: Names of columns that contain sentences, which are wrapped in tables.
         """
-        page.print_frame(frame, self.style, prose=prose, spreadsheet=self.spreadsheet)
+        page.print_frame(frame, self.style, prose_columns=prose_columns, spreadsheet=self.spreadsheet)
 
 
 def printing_options(command: Command) -> Command:
@@ -510,11 +514,11 @@ def printing_options(command: Command) -> Command:
     )
 
     @functools.wraps(command)
-    def with_printing(*, style: str | None, out: Path | None, force: bool, spreadsheet: bool, **others: Any) -> Any:
+    def run_with_printing(*, style: str | None, out: Path | None, force: bool, spreadsheet: bool, **others: Any) -> Any:
         resolved_style = style or _STYLE_BY_SUFFIX.get("" if out is None else out.suffix.lower(), "table")
         return command(printing=Printing(resolved_style, out, force, spreadsheet), **others)
 
-    return _add_options(options, with_printing)
+    return _add_options(options, run_with_printing)
 
 
 def _add_options(options: Iterable[Callable[[Command], Command]], command: Callable[..., Any]) -> Command:
@@ -530,13 +534,13 @@ def load_set(paths: Sequence[Path], from_: str | None) -> TraceSet:
     """
     from tracekit import no_pandas
     from tracekit.sets import LocalEngine, load_many
-    from tracekit.sets.engines import default_jobs
+    from tracekit.sets.engines import default_process_count
     from tracekit.sets.paths import expand_paths
 
     no_pandas.hide_pandas()
     meta = click.get_current_context().meta
     files = expand_paths(paths)
-    jobs = meta.get(_JOBS, 1) or default_jobs(files)
+    jobs = meta.get(_JOBS, 1) or default_process_count(files)
     return load_many(files, from_, ranks=meta.get(_RANKS) or None, via=meta.get(_VIA), engine=LocalEngine(jobs))
 
 
@@ -560,7 +564,7 @@ def load_inputs(paths: Sequence[Path], from_: str | None) -> Traces:
     return load_set(paths, from_)
 
 
-def expand_folder(path: Path) -> list[Path]:
+def expand_folder_of_captures(path: Path) -> list[Path]:
     """Return the captures in a folder of captures. Return any other path unchanged."""
     if not _is_folder_of_captures(path):
         return [path]

@@ -19,7 +19,7 @@ import click
 from tracekit import interrupts
 from tracekit.cli.options import BINARY_STYLES
 from tracekit.errors import TracekitError, printable_path
-from tracekit.text import UNDECODED, escape_formulas, json_text, printable
+from tracekit.text import UNDECODED, escape_formulas, escape_json_text, to_printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -61,21 +61,21 @@ class Page:
 
     def print_line(self, text: str = "") -> None:
         """Print a line of text. Bytes of a path that are not valid UTF-8 are escaped only on a terminal."""
-        self._write(printable(text, keep="" if self._terminal else UNDECODED))
+        self._write_unescaped(to_printable(text, keep="" if self._terminal_stream else UNDECODED))
 
     def print_json(self, value: Any, *, indent: int | None = None) -> None:
         """Print a value as JSON."""
-        self._write(json_text(json.dumps(value, indent=indent, ensure_ascii=False)))
+        self._write_unescaped(escape_json_text(json.dumps(value, indent=indent, ensure_ascii=False)))
 
     def print_frame(
-        self, frame: pl.DataFrame, style: str, *, prose: Collection[str] = (), spreadsheet: bool = False
+        self, frame: pl.DataFrame, style: str, *, prose_columns: Collection[str] = (), spreadsheet: bool = False
     ) -> None:
         """Print a frame in an output format. Binary columns are printed as hexadecimal digits in text formats.
 
         Args:
             frame: The frame to print.
             style: Output format, one of ``options.STYLES``.
-            prose: Names of columns that contain sentences, which are wrapped in a table.
+            prose_columns: Names of columns that contain sentences, which are wrapped in a table.
             spreadsheet: Whether to put an apostrophe before strings in CSV that look like a formula.
         """
         import polars as pl
@@ -87,15 +87,15 @@ class Page:
         if style == "csv":
             (escape_formulas(frame) if spreadsheet else frame).write_csv(self.data)
         elif style == "json":
-            self._write(json_text(frame.write_json()))
+            self._write_unescaped(escape_json_text(frame.write_json()))
         elif style == "jsonl":
             for batch in frame.iter_slices(_BATCH_ROWS):
-                self._write(json_text(batch.write_ndjson()), end=b"")
+                self._write_unescaped(escape_json_text(batch.write_ndjson()), end=b"")
         else:
             from tracekit.cli.layout import table_lines
 
-            for line in table_lines(frame, self.width, prose=prose, bold=self.bold):
-                self._write(line)
+            for line in table_lines(frame, self.width, prose_columns=prose_columns, bold=self.bold):
+                self._write_unescaped(line)
 
     def print_rows(self, frame: pl.DataFrame) -> list[str]:
         """Print a table with one line per row, and return the titles of the columns that did not fit."""
@@ -103,26 +103,26 @@ class Page:
 
         lines, omitted = table_lines_that_fit(frame, self.width or sys.maxsize, bold=self.bold)
         for line in lines:
-            self._write(line)
+            self._write_unescaped(line)
         return omitted
 
     def _write_binary(self, frame: pl.DataFrame, style: str) -> None:
         """Write a frame as a Parquet file or an Arrow file."""
-        if self._terminal is not None:
+        if self._terminal_stream is not None:
             raise click.UsageError(f"{style} is binary and cannot be printed on a terminal: name a file with -o")
         content = io.BytesIO()
         frame.write_parquet(content) if style == "parquet" else frame.write_ipc(content)
         self.data.write(content.getbuffer())
 
-    def _write(self, text: str, end: bytes = b"\n") -> None:
+    def _write_unescaped(self, text: str, end: bytes = b"\n") -> None:
         """Write a string without escaping it.
 
         Surrogates, with which Python represents bytes of a path that are not valid UTF-8, are written as these bytes.
         """
-        (self._terminal or self.data).write(text.encode("utf-8", "surrogateescape") + end)
+        (self._terminal_stream or self.data).write(text.encode("utf-8", "surrogateescape") + end)
 
     @property
-    def _terminal(self) -> BinaryIO | None:
+    def _terminal_stream(self) -> BinaryIO | None:
         """The stream of the terminal, which escapes nothing. None if the output is not a terminal."""
         return self.data.terminal if isinstance(self.data, EscapingStream) else None
 
@@ -142,12 +142,12 @@ class EscapingStream(io.RawIOBase):
     def write(self, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
         """Write bytes and return their number. A character may be split between two calls."""
         content = bytes(data)
-        self.terminal.write(printable(self._decoder.decode(content), keep="\n").encode())
+        self.terminal.write(to_printable(self._decoder.decode(content), keep="\n").encode())
         return len(content)
 
 
 @contextlib.contextmanager
-def open_page(
+def open_output_page(
     out: Path | None = None, *, overwrite: bool = False, trace: HasInputs | None = None, paged: bool = False
 ) -> Iterator[Page]:
     """Open standard output or a file for the output of a command, and yield a ``Page`` that prints to it.
@@ -208,7 +208,7 @@ def _terminal_page(stream: BinaryIO) -> Page:
 
 
 @contextlib.contextmanager
-def output_file(out: Path, suffix: str) -> Iterator[Path]:
+def output_path(out: Path, suffix: str) -> Iterator[Path]:
     """Yield the path of a file to write.
 
     If ``out`` is ``-``, the path is that of a temporary file, which is then copied to standard output.
@@ -258,7 +258,7 @@ def print_error(error: Exception) -> None:
 def print_message(text: str, *, quiet: bool = False) -> None:
     """Print a message to standard error, unless ``quiet`` is true."""
     if not quiet:
-        click.echo(printable(text, keep="\n"), err=True)
+        click.echo(to_printable(text, keep="\n"), err=True)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.errors import SchemaError, choices_hint, first_line
+from tracekit.errors import SchemaError, choices_hint, first_line_of_message
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ _TIMES = ("start_ns", "end_ns")
 _ENCODED_SUFFIX = " (dictionary-encoded)"
 
 
-def query(
+def query_rows(
     trace: Traces,
     table: str,
     *,
@@ -49,7 +49,7 @@ def query(
 
     rows = _wide_ncu_metrics(trace).lazy() if wide else trace.frame(table)
     names = rows.collect_schema().names()
-    rows = _add_duration(rows, names)
+    rows = _add_duration_column(rows, names)
     known = [*names, *({DURATION} - set(names) if set(_TIMES) <= set(names) else ())]
     condition = None if where is None else _parse_condition(rows, where, known, table)
     order = [(name.removeprefix("-"), name.startswith("-")) for name in sort or ()]
@@ -71,11 +71,11 @@ def _wide_ncu_metrics(trace: Traces) -> pl.DataFrame:
     return trace.wide() if isinstance(trace, Trace) else trace.frames(Trace.wide)
 
 
-def _filter_rows(rows: pl.LazyFrame, condition: pl.Expr, encoded: Sequence[str]) -> pl.LazyFrame:
+def _filter_rows(rows: pl.LazyFrame, condition: pl.Expr, encoded_columns: Sequence[str]) -> pl.LazyFrame:
     """Return the rows that match a condition, in which dictionary-encoded columns are compared as plain strings."""
     import polars as pl
 
-    named = [name for name in condition.meta.root_names() if name in encoded]
+    named = [name for name in condition.meta.root_names() if name in encoded_columns]
     plain = rows.with_columns(
         *(pl.col(name).alias(f"{name}{_ENCODED_SUFFIX}") for name in named),
         *(pl.col(name).cast(pl.String) for name in named),
@@ -83,16 +83,16 @@ def _filter_rows(rows: pl.LazyFrame, condition: pl.Expr, encoded: Sequence[str])
     return plain.filter(condition).with_columns(pl.col(f"{name}{_ENCODED_SUFFIX}").alias(name) for name in named)
 
 
-def _add_duration(rows: pl.LazyFrame, names: Sequence[str]) -> pl.LazyFrame:
+def _add_duration_column(rows: pl.LazyFrame, column_names: Sequence[str]) -> pl.LazyFrame:
     """Add the column ``duration_ns`` to rows with a start and an end. Other rows are returned unchanged."""
     import polars as pl
 
-    if DURATION in names or not set(_TIMES) <= set(names):
+    if DURATION in column_names or not set(_TIMES) <= set(column_names):
         return rows
     return rows.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias(DURATION))
 
 
-def _parse_condition(rows: pl.LazyFrame, where: str, known: Sequence[str], table: str) -> pl.Expr:
+def _parse_condition(rows: pl.LazyFrame, where: str, known_columns: Sequence[str], table: str) -> pl.Expr:
     """Parse an SQL condition into an expression, and check that it uses only columns of the table."""
     import polars as pl
 
@@ -100,25 +100,29 @@ def _parse_condition(rows: pl.LazyFrame, where: str, known: Sequence[str], table
         condition = pl.sql_expr(where)
         named = condition.meta.root_names()
     except (pl.exceptions.PolarsError, pl.exceptions.SQLInterfaceError) as e:
-        raise click.BadParameter(f"{where!r} is not a condition: {first_line(e)}", param_hint="--where") from e
+        raise click.BadParameter(
+            f"{where!r} is not a condition: {first_line_of_message(e)}", param_hint="--where"
+        ) from e
     for name in named:
         if name in where:  # polars invents names for subqueries, which are not columns of the table
-            _check_column(name, known, table)
+            _check_column(name, known_columns, table)
     types = {n: pl.String() if kind == pl.Categorical else kind for n, kind in rows.collect_schema().items()}
     try:
         kind = pl.DataFrame(schema=types).select(condition.alias("keep")).schema["keep"]
     except pl.exceptions.PolarsError as e:
-        raise click.BadParameter(f"{where!r} cannot be computed: {first_line(e)}", param_hint="--where") from e
+        raise click.BadParameter(
+            f"{where!r} cannot be computed: {first_line_of_message(e)}", param_hint="--where"
+        ) from e
     if kind not in (pl.Boolean, pl.Null):
         raise click.BadParameter(f"{where!r} is not a condition but a value of type {kind}", param_hint="--where")
     return condition
 
 
-def _check_column(name: str, known: Sequence[str], table: str) -> None:
+def _check_column(name: str, known_columns: Sequence[str], table: str) -> None:
     """Check that a column exists.
 
     Raises:
-        SchemaError: The column is not one of ``known``.
+        SchemaError: The column is not one of ``known_columns``.
     """
-    if name not in known:
-        raise SchemaError(f"table {table!r} has no column {name!r}", hint=choices_hint("columns", known, name))
+    if name not in known_columns:
+        raise SchemaError(f"table {table!r} has no column {name!r}", hint=choices_hint("columns", known_columns, name))

@@ -178,12 +178,12 @@ def command(
     _check_table_and_style(style, out, table or main, [*(o.name for o in declared.outputs), recipes.FILES])
     traces = select(load_set(paths, from_))
     with progress_bar("computing", quiet=quiet) as progress:
-        tables = recipes.run(traces, recipe, options, progress=progress)
+        tables = recipes.run_recipe(traces, recipe, options, progress=progress)
     if tables[main].is_empty():
         print_message(f"{recipe}: the captures contain no data for this recipe", quiet=quiet)
     if out is not None:
         inputs = traces.inputs
-        recipe_files.write_folder(
+        recipe_files.write_recipe_folder(
             tables, recipe, out, style or "parquet", overwrite=force, inputs=inputs, spreadsheet=spreadsheet
         )
         return
@@ -216,7 +216,7 @@ def _print_rows(rows: pl.DataFrame, printing: Printing, limit: int | None) -> No
     """Print a table. On a terminal, each row takes one line, and by default only the first rows are printed."""
     count = (ROWS_OF_ONE if printing.is_terminal_table else 0) if limit is None else limit
     listed = rows.head(count) if count else rows
-    with printing.open_page(limit=limit) as page:
+    with printing.open_output_page(limit=limit) as page:
         if printing.style != "table" or page.width is None:
             printing.print_frame(page, listed)
         elif omitted := page.print_rows(listed):

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tracekit.cli.options import force_option, input_argument, quiet_option
-from tracekit.cli.output import STDOUT, open_page, output_file, print_message
+from tracekit.cli.output import STDOUT, open_output_page, output_path, print_message
 
 PRIVATE_VALUES_REMAIN = 3
 """Exit status of ``--check`` if the file contains private values."""
@@ -59,20 +59,20 @@ def command(
         counts = unredacted(path)
         _print_counts(counts, "remains", as_json=as_json)
         context.exit(PRIVATE_VALUES_REMAIN if any(counts.values()) else 0)
-    with output_file(out, path.suffix) as file:
+    with output_path(out, path.suffix) as file:
         counts = redact(path, file, overwrite=force, key=key_file)
     print_message(f"wrote {out}", quiet=quiet or out == STDOUT)
     if out != STDOUT:
         _print_counts(counts, "replaced", as_json=as_json)
 
 
-def _reject_extra_arguments(others: tuple[str, ...]) -> None:
+def _reject_extra_arguments(extra_arguments: tuple[str, ...]) -> None:
     """Check that there are no more arguments than IN and OUT.
 
     Raises:
         click.UsageError: There are more arguments.
     """
-    if others:
+    if extra_arguments:
         raise click.UsageError(
             "redact accepts one IN and one OUT, but there are more arguments: run it once per input, with the same "
             "--key-file if equal values must have equal pseudonyms in all outputs"
@@ -83,7 +83,7 @@ def _print_counts(counts: dict[str, int], title: str, *, as_json: bool) -> None:
     """Print the number of private values of each kind, under a title."""
     import polars as pl
 
-    with open_page() as page:
+    with open_output_page() as page:
         if as_json:
             page.print_json(counts)
         else:

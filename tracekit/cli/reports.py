@@ -27,11 +27,11 @@ ROWS_OF_ONE, ROWS_OF_SEVERAL = 30, 10
 """Default number of rows per report on a terminal, if one report is printed and if several are printed."""
 
 
-def limit_help_text(what: str) -> str:
-    """Return the help text of ``-n`` for a command that prints the rows of each ``what``, such as ``report``."""
+def limit_help_text(noun: str) -> str:
+    """Return the help text of ``-n`` for a command that prints the rows of each ``noun``, such as ``report``."""
     return (
-        f"Number of rows to print of each {what}; 0 prints all. The default is {ROWS_OF_ONE} on a terminal "
-        f"({ROWS_OF_SEVERAL} for several {what}s), and all otherwise."
+        f"Number of rows to print of each {noun}; 0 prints all. The default is {ROWS_OF_ONE} on a terminal "
+        f"({ROWS_OF_SEVERAL} for several {noun}s), and all otherwise."
     )
 
 
@@ -51,11 +51,11 @@ def list_option(
             return
         import polars as pl
 
-        from tracekit.cli.output import open_page
+        from tracekit.cli.output import open_output_page
 
         frame = pl.DataFrame(list(describe()), schema=list(columns), orient="row")
-        with open_page() as page:
-            page.print_frame(frame, "table", prose=[columns[1]])
+        with open_output_page() as page:
+            page.print_frame(frame, "table", prose_columns=[columns[1]])
         context.exit()
 
     return click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=print_list, help=help_text)
@@ -70,30 +70,30 @@ def print_reports(reports: Reports, printing: Printing, trace: Traces, *, limit:
         trace: The trace of the reports. The output must not replace its files.
         limit: Value of ``--limit``.
     """
-    rows = rows_per_report(limit, printing, len(reports))
-    with printing.open_page(trace, limit=limit) as page:
+    rows = max_rows_per_report(limit, printing, len(reports))
+    with printing.open_output_page(trace, limit=limit) as page:
         _PRINTERS[printing.style](page, [(n, _limit_rows(r, rows)) for n, r in reports], printing)
         if printing.is_terminal_table:
             _print_row_counts(page, [(n, r) for n, r in reports if r.rows > rows > 0], rows)
 
 
-def rows_per_report(limit: int | None, printing: Printing, reports: int) -> int:
+def max_rows_per_report(limit: int | None, printing: Printing, report_count: int) -> int:
     """Return the maximum number of rows to print of each report. 0 means all rows."""
     if limit is not None:
         return limit
-    return 0 if not printing.is_terminal_table else ROWS_OF_ONE if reports == 1 else ROWS_OF_SEVERAL
+    return 0 if not printing.is_terminal_table else ROWS_OF_ONE if report_count == 1 else ROWS_OF_SEVERAL
 
 
-def _limit_rows(report: Report, rows: int) -> Report:
-    """Return a report with only its first rows, at most ``rows`` per rank. If ``rows`` is 0, return all rows."""
+def _limit_rows(report: Report, max_rows: int) -> Report:
+    """Return a report with only its first rows, at most ``max_rows`` per rank. If it is 0, return all rows."""
     from tracekit.sets.reports import RankedReport
 
-    if not rows:
+    if not max_rows:
         return report
     return (
-        report.head(rows)
+        report.first_rows_of_each_rank(max_rows)
         if isinstance(report, RankedReport)
-        else dataclasses.replace(report, data=report.data.head(rows))
+        else dataclasses.replace(report, data=report.data.head(max_rows))
     )
 
 
@@ -117,17 +117,17 @@ def _print_tables(page: Page, reports: Reports, _: Printing) -> None:
             page.print_line(f"# {name}")
         frame = report.frame()
         if name in PROSE or page.width is None:
-            page.print_frame(frame, "table", prose=frame.columns if name in PROSE else ())
+            page.print_frame(frame, "table", prose_columns=frame.columns if name in PROSE else ())
         elif omitted := page.print_rows(frame):
             page.print_line(f"(omitted columns: {', '.join(omitted)}; widen the terminal or use --format csv)")
 
 
-def _print_row_counts(page: Page, limited: Reports, rows: int) -> None:
+def _print_row_counts(page: Page, shortened_reports: Reports, max_rows: int) -> None:
     """Print the total number of rows of each report of which only the first rows were printed."""
-    listed = ", ".join(f"{name} has {report.rows:,}" for name, report in limited)
+    listed = ", ".join(f"{name} has {report.rows:,}" for name, report in shortened_reports)
     if listed:
         page.print_line()
-        page.print_line(f"(first {rows:,} rows of each report; {listed}; -n 0 prints all)")
+        page.print_line(f"(first {max_rows:,} rows of each report; {listed}; -n 0 prints all)")
 
 
 def _print_json(page: Page, reports: Reports, _: Printing) -> None:

@@ -95,15 +95,15 @@ def command(
 
     Several inputs are the ranks of a job. The first column then contains the rank of each row.
     """
-    from tracekit.cli.query import query
+    from tracekit.cli.query import query_rows
 
     if wide and table != "ncu_metrics":
         raise click.UsageError(f"--wide works only with the table ncu_metrics, not with {table!r}")
     with load_inputs(paths, from_) as trace:
         selected = roll_up(select(trace.correlate() if correlated else trace), table)
-        frame = query(selected, table, columns=columns, where=where, sort=sort, wide=wide)
+        frame = query_rows(selected, table, columns=columns, where=where, sort=sort, wide=wide)
         printed = frame.head(_max_rows(limit, printing) or frame.height)
-        with printing.open_page(selected, limit=limit) as page:
+        with printing.open_output_page(selected, limit=limit) as page:
             printing.print_frame(page, printed)
     if printed.height < frame.height:
         print_message(f"{printed.height:,} of {frame.height:,} rows; -n 0 prints all", quiet=quiet)

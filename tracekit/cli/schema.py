@@ -31,29 +31,33 @@ def command(*, table: str | None, correlated: bool, ops: bool, printing: Printin
     """
     from tracekit import schemas
 
-    def lookup(name: str) -> TableSchema:
+    def find_schema(name: str) -> TableSchema:
         schema = schemas.correlated_schema(name) if correlated else schemas.table(name)
         return schemas.rolled_up_schema(schema) if ops else schema
 
     if table:
-        lookup(table)
-    with printing.open_page() as page:
+        find_schema(table)
+    with printing.open_output_page() as page:
         if printing.style == "json":
-            page.print_json(schemas.json_schema(lookup(table)) if table else _json_schemas(lookup), indent=2)
+            page.print_json(schemas.json_schema(find_schema(table)) if table else _json_schemas(find_schema), indent=2)
         else:
-            printing.print_frame(page, _column_rows(lookup(table)) if table else _table_rows(lookup), prose=["doc"])
+            printing.print_frame(
+                page,
+                _describe_columns(find_schema(table)) if table else _describe_tables(find_schema),
+                prose_columns=["doc"],
+            )
 
 
-def _json_schemas(lookup: SchemaLookup) -> dict[str, Any]:
+def _json_schemas(find_schema: SchemaLookup) -> dict[str, Any]:
     """Return one JSON Schema document that defines the rows of all tables under ``$defs``."""
     from tracekit import schemas
 
-    definitions = {name: schemas.json_schema(lookup(name)) for name in schemas.table_names()}
+    definitions = {name: schemas.json_schema(find_schema(name)) for name in schemas.table_names()}
     first = next(iter(definitions.values()))
     return {"$schema": first["$schema"], "$id": f"tracekit:tables:v{schemas.SCHEMA_VERSION}", "$defs": definitions}
 
 
-def _column_rows(schema: TableSchema) -> pl.DataFrame:
+def _describe_columns(schema: TableSchema) -> pl.DataFrame:
     """Return a frame with one row per column of a table: name, type, unit, nullability and description."""
     import polars as pl
 
@@ -61,11 +65,11 @@ def _column_rows(schema: TableSchema) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=["column", "type", "unit", "nullable", "doc"], orient="row")
 
 
-def _table_rows(lookup: SchemaLookup) -> pl.DataFrame:
+def _describe_tables(find_schema: SchemaLookup) -> pl.DataFrame:
     """Return a frame with one row per declared table."""
     import polars as pl
 
     from tracekit import schemas
 
-    rows = [(t.name, len(t.columns), t.recorded_by or "", t.doc) for t in map(lookup, schemas.table_names())]
+    rows = [(t.name, len(t.columns), t.recorded_by or "", t.doc) for t in map(find_schema, schemas.table_names())]
     return pl.DataFrame(rows, schema=["table", "columns", "recorded by", "doc"], orient="row")

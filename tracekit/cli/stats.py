@@ -126,16 +126,16 @@ def command(
             print_message(f"{name}: no rows, because {_missing_data_reason(trace, selected)}", quiet=quiet)
 
 
-def _missing_data_reason(trace: Traces, selected: Traces) -> str:
+def _missing_data_reason(trace: Traces, selected_trace: Traces) -> str:
     """Return the reason why a report has no rows, as a clause that follows "because"."""
-    if selected is trace:
+    if selected_trace is trace:
         return "the capture contains no data for this report"
     return "the selected part of the capture contains no data for this report"
 
 
-def _graph_match_summary(joined: Trace) -> str:
+def _graph_match_summary(joined_trace: Trace) -> str:
     """Return a message with the number of ops that the graph contains, by kind of match."""
-    matches = {row["match"]: row for row in joined.graph_matches().iter_rows(named=True)}
+    matches = {row["match"]: row for row in joined_trace.graph_matches().iter_rows(named=True)}
     unmatched = matches.pop(None, {"ops": 0})["ops"]
     ops, share = (sum(row[c] for row in matches.values()) for c in ("ops", "share"))
     by_kind = "".join(f", {row['ops']:,} by {kind}" for kind, row in matches.items())

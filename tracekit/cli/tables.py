@@ -31,8 +31,8 @@ def command(*, paths: tuple[Path, ...], from_: str | None, printing: Printing) -
 
     with load_inputs(paths, from_) as trace:
         frame = _list_tables(trace) if isinstance(trace, Trace) else trace.frames(_list_tables)
-        with printing.open_page(trace) as page:
-            printing.print_frame(page, frame, prose=["doc"])
+        with printing.open_output_page(trace) as page:
+            printing.print_frame(page, frame, prose_columns=["doc"])
 
 
 def _list_tables(trace: Trace) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tracekit import schemas
 from tracekit.errors import UnknownFormatError
-from tracekit.forks import check_polars
+from tracekit.forks import check_polars_can_run
 from tracekit.interface import Exporter
 from tracekit.text import escape_formulas
 
@@ -31,7 +31,7 @@ def write_table(view: View, name: str, path: Path, progress: Progress, *, spread
     """Write one table to a CSV file with a header."""
     import polars as pl
 
-    check_polars()
+    check_polars_can_run()
     table = view.chunked_table(name)
     with path.open("wb") as file:  # polars cannot open paths that are not UTF-8
         for offset in range(0, max(table.num_rows, 1), BATCH_ROWS):

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, cast
 
 from tracekit import memory, schemas
-from tracekit.forks import check_polars
+from tracekit.forks import check_polars_can_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class Tables(ABC):
         return {name: self.count(name) for name in names}
 
 
-def without_null_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def compact_if_all_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column of nulls that occupies no memory if all values are null, or else the column itself.
 
     The buffers of the column of nulls are zeros that are never written, for which the operating system provides no
@@ -63,13 +63,15 @@ def without_null_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
     values = kind.index_type if pa.types.is_dictionary(kind) else kind
     if column.null_count < rows or not rows or not (pa.types.is_integer(values) or pa.types.is_floating(values)):
         return column
-    nulls = pa.Array.from_buffers(values, rows, [_zeros(-(-rows // 8)), _zeros(rows * values.bit_width // 8)])
+    nulls = pa.Array.from_buffers(
+        values, rows, [_zero_buffer(-(-rows // 8)), _zero_buffer(rows * values.bit_width // 8)]
+    )
     if values is not kind:
         nulls = pa.DictionaryArray.from_arrays(nulls, pa.array([], kind.value_type), ordered=kind.ordered)
     return pa.chunked_array([nulls], kind)
 
 
-def _zeros(size: int) -> pa.Buffer:
+def _zero_buffer(size: int) -> pa.Buffer:
     """Return a buffer of zeros, whose memory is not allocated before it is written."""
     import numpy as np
     import pyarrow as pa
@@ -81,24 +83,24 @@ def to_frame(tables: Tables, name: str) -> pl.LazyFrame:
     """Return a table as a LazyFrame. Collecting it reads only the columns that the query uses."""
     from polars.io.plugins import register_io_source
 
-    check_polars()
+    check_polars_can_run()
     schema = schemas.polars_schema(tables.schema(name))
-    limit = memory.chosen_limit()  # polars calls the function in a thread without the context of the caller
+    limit = memory.current_memory_limit()  # polars calls the function in a thread without the context of the caller
 
     def read(with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, _: int | None):  # type: ignore[no-untyped-def]
-        check_polars()
-        with memory.limit(limit):
+        check_polars_can_run()
+        with memory.limit_memory(limit):
             table = tables.read(name, list(schema) if with_columns is None else with_columns or list(schema)[:1])
-            frame = _without_copy(table if n_rows is None else table.slice(0, n_rows))
+            frame = _to_frame_without_copy(table if n_rows is None else table.slice(0, n_rows))
         yield frame if predicate is None else frame.filter(predicate)
 
     return register_io_source(read, schema=schema)
 
 
-def _without_copy(table: pa.Table) -> pl.DataFrame:
+def _to_frame_without_copy(table: pa.Table) -> pl.DataFrame:
     """Convert a table to a frame. The chunks of a table that exceeds the memory limit are not joined."""
     import polars as pl
 
-    if table.nbytes <= memory.budget():
+    if table.nbytes <= memory.memory_budget_bytes():
         return pl.DataFrame(table)
     return cast("pl.DataFrame", pl.from_arrow(table, rechunk=False))

@@ -57,7 +57,7 @@ class FigureRows:
         """
         from tracekit.core.figures import overview
 
-        return overview.time_breakdown(self.rollup_with_data())
+        return overview.time_breakdown(self.nonempty_rollup())
 
     def kernel_time(self) -> pl.DataFrame:
         """Return the total duration and the number of the GPU activities in the aggregated iterations, by kind.
@@ -74,7 +74,7 @@ class FigureRows:
         """Return the rows of the table ``iterations``."""
         from tracekit.core.rollup import tables
 
-        return tables.iterations(self.rollup_with_data())
+        return tables.iterations(self.nonempty_rollup())
 
     def ops(self) -> pl.DataFrame:
         """Return the rows of the table ``ops``, sorted by descending GPU time.
@@ -85,7 +85,7 @@ class FigureRows:
 
         ops = tables.ops(self.rollup())
         if ops.is_empty():
-            raise self.missing_error("ops", _CUDA_AND_NVTX)
+            raise self.missing_data_error("ops", _CUDA_AND_NVTX)
         metric = "gpu_time_ns" if ops["gpu_time_ns"].sum() else "cpu_time_ns"
         return ops.sort(metric, "op_id", descending=[True, False])
 
@@ -101,8 +101,8 @@ class FigureRows:
 
         rows = totals.kernel_totals(self.view.frame)
         if rows.is_empty():
-            raise self.missing_error("kernels", _CUDA)
-        return _add_percent(rows)
+            raise self.missing_data_error("kernels", _CUDA)
+        return _add_percent_column(rows)
 
     def api_calls(self) -> pl.DataFrame:
         """Return one row per CUDA API function, sorted by descending total time.
@@ -112,8 +112,8 @@ class FigureRows:
         """
         report = self.view.report("cuda_api_sum").frame()
         if report.is_empty():
-            raise self.missing_error("API calls", _CUDA)
-        return _add_percent(report.select(name="Name", time_ns="Total Time (ns)", count="Num Calls"))
+            raise self.missing_data_error("API calls", _CUDA)
+        return _add_percent_column(report.select(name="Name", time_ns="Total Time (ns)", count="Num Calls"))
 
     def copies(self) -> pl.DataFrame:
         """Return one row per kind of memory copy and one for memory sets, sorted by descending total time.
@@ -125,17 +125,17 @@ class FigureRows:
 
         rows = totals.memory_totals(self.view.frame)
         if rows.is_empty():
-            raise self.missing_error("memory copies or sets", _CUDA)
+            raise self.missing_data_error("memory copies or sets", _CUDA)
         return rows
 
     def idle_causes(self) -> pl.DataFrame:
         """Return the idle time of each GPU by cause, as the rule ``gpu_idle_causes`` computes it."""
         rows = self.view.analyze("gpu_idle_causes").frame()
         if rows.is_empty():
-            raise self.missing_error("gaps between GPU activities", _CUDA)
+            raise self.missing_data_error("gaps between GPU activities", _CUDA)
         return rows
 
-    def groups(self, metric: str, direction: str | None, limit: int) -> pl.DataFrame:
+    def group_tree(self, metric: str, direction: str | None, limit: int) -> pl.DataFrame:
         """Return the groups and ops with the largest values of a metric, as a tree.
 
         ``core.figures.trees.group_tree`` computes the tree.
@@ -150,7 +150,7 @@ class FigureRows:
 
         nodes = trees.group_tree(self.rollup(), metric, direction, limit)
         if nodes.is_empty():
-            raise self.missing_error(f"ops with {METRIC_NAMES[metric]}", _CUDA_AND_NVTX)
+            raise self.missing_data_error(f"ops with {METRIC_NAMES[metric]}", _CUDA_AND_NVTX)
         return nodes
 
     def op_groups(self) -> pl.DataFrame:
@@ -173,7 +173,7 @@ class FigureRows:
         devices = max(activities["device_id"].n_unique(), 1)
         rows = timeline.busy_times(activities, max(1, min(bins, limit // devices)))
         if rows.is_empty():
-            raise self.missing_error("GPU activities" if device is None else f"activities on GPU {device}", _CUDA)
+            raise self.missing_data_error("GPU activities" if device is None else f"activities on GPU {device}", _CUDA)
         return rows
 
     def memory_changes(self, limit: int) -> pl.DataFrame:
@@ -185,10 +185,10 @@ class FigureRows:
         from tracekit.core.figures import timeline
 
         plan = self.view.plan
-        frames = functools.partial(to_frame, tables_of(plan.without_time()))
+        frames = functools.partial(to_frame, tables_of(plan.without_time_window()))
         rows = timeline.memory_changes(frames, limit, plan.window)
         if rows.is_empty():
-            raise self.missing_error("allocations", self.view.schema("memory_events").recorded_by)
+            raise self.missing_data_error("allocations", self.view.schema("memory_events").recorded_by)
         return rows
 
     def metric_names(self) -> list[str]:
@@ -197,16 +197,16 @@ class FigureRows:
 
         names = timeline.metric_names(self.view.frame)
         if not names:
-            raise self.missing_error("GPU metrics", self.view.schema("gpu_metrics").recorded_by)
+            raise self.missing_data_error("GPU metrics", self.view.schema("gpu_metrics").recorded_by)
         return names
 
     def roofline(self) -> pl.DataFrame:
         """Return the rows of the report ``ncu_roofline``."""
         if not self.view.count("ncu_launches"):
-            raise self.missing_error("Nsight Compute results", self.view.schema("ncu_launches").recorded_by)
+            raise self.missing_data_error("Nsight Compute results", self.view.schema("ncu_launches").recorded_by)
         return self.view.report("ncu_roofline").frame()
 
-    def ranges(self, limit: int) -> tuple[str, pl.DataFrame]:
+    def range_tree(self, limit: int) -> tuple[str, pl.DataFrame]:
         """Return the name of a metric, and the tree of the NVTX range paths with the largest values of this metric.
 
         ``core.figures.trees.range_tree`` chooses the metric, ``gpu_time_ns`` or ``duration_ns``, and computes the tree.
@@ -219,7 +219,7 @@ class FigureRows:
         correlated = tables_of(self.view.plan.with_steps(Correlate()))
         metric, nodes = trees.range_tree(to_frame(correlated, "nvtx_ranges"), limit)
         if nodes.is_empty():
-            raise self.missing_error("push/pop ranges", self.view.schema("nvtx_ranges").recorded_by)
+            raise self.missing_data_error("push/pop ranges", self.view.schema("nvtx_ranges").recorded_by)
         return metric, nodes
 
     def stack_events(self) -> list[str]:
@@ -229,7 +229,7 @@ class FigureRows:
 
         return [name for name in EVENTS if has_stacks(self.view, name)]
 
-    def calls(self, options: Options) -> Calls:
+    def call_tree(self, options: Options) -> Calls:
         """Return the call tree of the events that ``options`` selects, with the weight of each node."""
         import numpy as np
         import polars as pl
@@ -238,7 +238,7 @@ class FigureRows:
         from tracekit.exporters.stacks.profile import read_profile
 
         if options.events is None and not self.stack_events():
-            raise self.missing_error("call stacks", self.view.schema("stacks").recorded_by)
+            raise self.missing_data_error("call stacks", self.view.schema("stacks").recorded_by)
         profile = read_profile(self.view, options)
         own = np.zeros(len(profile.parents), np.int64)
         own[profile.weights["node"].to_numpy()] = profile.weights["weight"].to_numpy()
@@ -249,24 +249,24 @@ class FigureRows:
         """Return the roll-up of the trace. If the trace is not rolled up, the default parameters are used."""
         return rollup_of(self.view.plan)
 
-    def rollup_with_data(self) -> Rollup:
+    def nonempty_rollup(self) -> Rollup:
         """Return the roll-up of the trace, or raise an error if it has neither ops nor GPU activities."""
         from tracekit.core.figures import overview
 
         rollup = self.rollup()
         if not overview.has_data(rollup):
-            raise self.missing_error("ops or GPU activities", _CUDA_AND_NVTX)
+            raise self.missing_data_error("ops or GPU activities", _CUDA_AND_NVTX)
         return rollup
 
-    def missing_error(self, what: str, recorded_by: str | None) -> MissingTableError:
+    def missing_data_error(self, plural_noun: str, recorded_by: str | None) -> MissingTableError:
         """Return the error for a capture that lacks the data of a figure.
 
         Args:
-            what: The missing data in the plural, such as ``kernels``.
+            plural_noun: The missing data in the plural, such as ``kernels``.
             recorded_by: Command that records the data, for the hint. If None, the error has no hint.
         """
         hint = None if recorded_by is None else f"record them with {recorded_by}"
-        return MissingTableError(f"the capture has no {what}", path=self.view.path, hint=hint)
+        return MissingTableError(f"the capture has no {plural_noun}", path=self.view.path, hint=hint)
 
     def _require_gpu_activities(self) -> None:
         """Check that the capture has GPU activities.
@@ -275,10 +275,10 @@ class FigureRows:
             MissingTableError: The capture has no GPU activities.
         """
         if not any(self.view.count(table) for table in _GPU_TABLES):
-            raise self.missing_error("GPU activities", _CUDA)
+            raise self.missing_data_error("GPU activities", _CUDA)
 
 
-def _add_percent(rows: pl.DataFrame) -> pl.DataFrame:
+def _add_percent_column(rows: pl.DataFrame) -> pl.DataFrame:
     """Add the column ``percent``, the share of each row in the sum of ``time_ns``."""
     import polars as pl
 

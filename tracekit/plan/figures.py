@@ -150,7 +150,7 @@ class Plots:
         _check_choice("metric", "metrics", metric, trees.GROUP_METRICS)
         if direction is not None:
             _check_choice("direction", "directions", direction, trees.DIRECTIONS)
-        return icicles.draw_group_tree(self._rows.groups(metric, direction, MAX_NODES), metric, dark=dark)
+        return icicles.draw_group_tree(self._rows.group_tree(metric, direction, MAX_NODES), metric, dark=dark)
 
     def top_ops(self, n: int = 10, *, dark: bool = False) -> Figure:
         """Draw the ops with the longest GPU time, or with the longest CPU time if none ran on a GPU.
@@ -166,7 +166,7 @@ class Plots:
 
         ops = self._rows.ops()
         metric = "gpu_time_ns" if ops["gpu_time_ns"].sum() else "cpu_time_ns"
-        return bars.draw_top_ops(ops.head(_clip_limit(n)), metric, dark=dark)
+        return bars.draw_top_ops(ops.head(_clip_bar_count(n)), metric, dark=dark)
 
     def top_kernels(self, n: int = 10, *, dark: bool = False) -> Figure:
         """Draw the kernel names with the longest total duration.
@@ -182,7 +182,7 @@ class Plots:
         """
         from tracekit.plots import bars
 
-        return bars.draw_top_kernels(self._rows.kernels().head(_clip_limit(n)), dark=dark)
+        return bars.draw_top_kernels(self._rows.kernels().head(_clip_bar_count(n)), dark=dark)
 
     def api(self, n: int = 10, *, dark: bool = False) -> Figure:
         """Draw the CUDA API functions with the longest total duration, as the report ``cuda_api_sum`` computes it.
@@ -196,7 +196,7 @@ class Plots:
         """
         from tracekit.plots import bars
 
-        return bars.draw_api_calls(self._rows.api_calls().head(_clip_limit(n)), dark=dark)
+        return bars.draw_api_calls(self._rows.api_calls().head(_clip_bar_count(n)), dark=dark)
 
     def copies(self, *, dark: bool = False) -> Figure:
         """Draw the bytes and the time of memory copies by kind, and of memory sets.
@@ -309,7 +309,7 @@ class Plots:
         """
         from tracekit.plots import icicles
 
-        metric, nodes = self._rows.ranges(MAX_NODES)
+        metric, nodes = self._rows.range_tree(MAX_NODES)
         return icicles.draw_nvtx_tree(nodes, metric, dark=dark)
 
     def stacks(
@@ -340,9 +340,9 @@ class Plots:
         from tracekit.plots import icicles
 
         options = _stack_options(events, weight, process, thread)
-        nodes = stacks.call_tree(self._rows.calls(options), MAX_NODES)
+        nodes = stacks.call_tree(self._rows.call_tree(options), MAX_NODES)
         if nodes.is_empty():
-            raise self._rows.missing_error("call stacks of the selected events", None)
+            raise self._rows.missing_data_error("call stacks of the selected events", None)
         return icicles.draw_call_stacks(nodes, weight, dark=dark)
 
     def functions(
@@ -371,7 +371,7 @@ class Plots:
         """
         from tracekit.core.figures import stacks
 
-        return stacks.function_totals(self._rows.calls(_stack_options(events, weight, process, thread)))
+        return stacks.function_totals(self._rows.call_tree(_stack_options(events, weight, process, thread)))
 
     def stack_events(self) -> list[str]:
         """Return the names of the events that have call stacks. By default, ``stacks`` draws the first of them.
@@ -392,14 +392,14 @@ FIGURES = tuple(
 """Names of the figures."""
 
 
-def _check_choice(what: str, plural: str, name: str, known: Sequence[str]) -> None:
+def _check_choice(noun: str, plural_noun: str, name: str, known_names: Sequence[str]) -> None:
     """Check that a metric, direction, event or weight exists.
 
     Raises:
         UnknownFormatError: The name is unknown.
     """
-    if name not in known:
-        raise UnknownFormatError(f"there is no {what} {name!r}", hint=choices_hint(plural, known, name))
+    if name not in known_names:
+        raise UnknownFormatError(f"there is no {noun} {name!r}", hint=choices_hint(plural_noun, known_names, name))
 
 
 def _stack_options(events: str | None, weight: str, process: int | None, thread: int | None) -> Options:
@@ -412,6 +412,6 @@ def _stack_options(events: str | None, weight: str, process: int | None, thread:
     return Options(events=events, weight=weight, process=process, thread=thread)
 
 
-def _clip_limit(n: int) -> int:
+def _clip_bar_count(n: int) -> int:
     """Return a requested number of bars, clipped to the range from 1 to ``MAX_BARS``."""
     return max(1, min(n, MAX_BARS))

@@ -160,7 +160,7 @@ class Plan:
         highs = [high for _, high in times if high is not None]
         return max(lows, default=None), min(highs, default=None)
 
-    def without_time(self) -> Plan:
+    def without_time_window(self) -> Plan:
         """Return this plan without its restriction to a time window."""
         rows = frozenset(replace(s, time=None) for s in self.rows)
         return replace(self, rows=rows - {Selection()})

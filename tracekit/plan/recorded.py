@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit import memory, schemas
 from tracekit.errors import SchemaError, TracekitError, warn
 from tracekit.interface import Undecoded
-from tracekit.plan.base import Tables, without_null_values
+from tracekit.plan.base import Tables, compact_if_all_null
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -192,17 +192,17 @@ class RecordedTables(Tables):
         if cached and checked.num_rows != (rows := len(next(iter(cached.values())))):
             message = f"table {name!r} had {rows} rows when it was first read, but now it has {checked.num_rows}"
             raise SchemaError(message, path=self.path)
-        cached.update(zip(columns, map(without_null_values, checked.columns), strict=True))
+        cached.update(zip(columns, map(compact_if_all_null, checked.columns), strict=True))
         self._warn_of_negative_durations(name, cached)
-        memory.release_pages()
+        memory.drop_mapped_pages()
 
-    def _warn_of_negative_durations(self, name: str, cached: dict[str, pa.ChunkedArray]) -> None:
+    def _warn_of_negative_durations(self, name: str, cached_columns: dict[str, pa.ChunkedArray]) -> None:
         """Warn about rows that end before they start, once both time columns of a table are cached."""
         import pyarrow.compute as pc
 
-        if name in self._checked or not {"start_ns", "end_ns"} <= cached.keys():
+        if name in self._checked or not {"start_ns", "end_ns"} <= cached_columns.keys():
             return
         self._checked.add(name)
-        negative = pc.sum(pc.less(cached["end_ns"], cached["start_ns"])).as_py()
+        negative = pc.sum(pc.less(cached_columns["end_ns"], cached_columns["start_ns"])).as_py()
         if negative:
             warn(f"{negative} rows of {name} end before they start; they are kept as recorded", path=self.path)

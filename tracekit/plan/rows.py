@@ -101,13 +101,13 @@ class SelectedRows(Filtered):
             return self._masks[name]
 
     def _compute_row_mask(self, name: str) -> pa.ChunkedArray | None:
-        condition = self._condition_expr(name)
+        condition = self._selected_rows_expr(name)
         if condition is None:
             return None
         mask = to_frame(self._base, name).select(condition.alias("selected")).collect()["selected"]
         return mask.fill_null(value=False).to_arrow()
 
-    def _condition_expr(self, name: str) -> pl.Expr | None:
+    def _selected_rows_expr(self, name: str) -> pl.Expr | None:
         """Return an expression that is true for the selected rows of a table, or None if all rows are selected.
 
         Metrics, rules and ranges of an Nsight Compute result are selected only if the result is selected.

@@ -104,7 +104,7 @@ class OpenedFile:
             UnknownFormatError: The reader or the program of ``via`` is unknown.
             TracekitError: The program of ``via`` does not export files of this format.
         """
-        return reader_via(self.via, registry.reader(self.format), source)
+        return reader_through_program(self.via, registry.reader(self.format), source)
 
     def open_with(self, reader: Reader, source: Source) -> Capture:
         """Open a source with a reader, without checking whether the file has changed.
@@ -189,21 +189,21 @@ class LiveCapture:
         raise TracekitError("the trace cannot be pickled, because its capture cannot be opened again", hint=hint)
 
 
-def reader_via(via: str | None, reader: Reader, source: Source) -> Reader:
+def reader_through_program(program: str | None, reader: Reader, source: Source) -> Reader:
     """Return a reader that runs another program to export a source, and reads the export.
 
-    If ``via`` is None, ``reader`` is returned.
+    If ``program`` is None, ``reader`` is returned.
 
     Raises:
-        UnknownFormatError: ``via`` is not the name of a supported program.
+        UnknownFormatError: ``program`` is not the name of a supported program.
         TracekitError: The program does not export files of this format.
     """
-    if via is None:
+    if program is None:
         return reader
     from tracekit.readers import by_nsys, nsys_rep, nsys_sqlite
 
-    if via != by_nsys.TOOL:
-        message = f"files cannot be exported with the program {via!r}"
+    if program != by_nsys.TOOL:
+        message = f"files cannot be exported with the program {program!r}"
         raise UnknownFormatError(message, hint=f"use {by_nsys.TOOL}, the only supported program")
     if reader.format != nsys_rep.READER.format:
         message = f"nsys can export only its own reports (nsys-rep), but the format of this file is {reader.format}"

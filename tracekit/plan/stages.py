@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from tracekit import memory, schemas
 from tracekit.errors import SchemaError
-from tracekit.forks import check_polars
-from tracekit.plan.base import Tables, to_frame, without_null_values
+from tracekit.forks import check_polars_can_run
+from tracekit.plan.base import Tables, compact_if_all_null, to_frame
 from tracekit.plan.rows import NCU_PREFIX, RESULTS
 
 if TYPE_CHECKING:
@@ -100,10 +100,10 @@ class Stage(Tables):
         with self._lock:
             cached = self._columns.setdefault(name, {})
             if missing := [c for c in added if c not in cached]:
-                check_polars()
+                check_polars_can_run()
                 self.prefetch({name: columns})
                 cached.update(self._conform(name, self.compute(name, missing)))
-                memory.release_pages()
+                memory.drop_mapped_pages()
             arrays = {c: cached[c] for c in added}
         if len(arrays) < len(set(columns)):
             below = self.base_of(name).read(name, [c for c in dict.fromkeys(columns) if c not in arrays])
@@ -137,9 +137,9 @@ class Stage(Tables):
     def _conform(self, name: str, computed: pa.Table) -> dict[str, pa.ChunkedArray]:
         """Check computed columns against the schema, and return them by name."""
         conformed = schemas.conform(computed, self.schema(name), computed.column_names)
-        if memory.is_large(conformed.nbytes):
-            conformed = memory.spill(conformed)
-        return dict(zip(conformed.column_names, map(without_null_values, conformed.columns), strict=True))
+        if memory.should_spill(conformed.nbytes):
+            conformed = memory.spill_to_temporary_file(conformed)
+        return dict(zip(conformed.column_names, map(compact_if_all_null, conformed.columns), strict=True))
 
     def _group_by_base(self, names: Sequence[str]) -> list[tuple[Tables, list[str]]]:
         """Group table names by the underlying ``Tables`` object that provides their rows."""
@@ -216,7 +216,7 @@ def correlation_required_columns(name: str, columns: tuple[str, ...]) -> Mapping
         columns: Names of the added columns. Empty for the table ``nvtx_projections``, all columns of which are
             computed.
     """
-    reads = schemas.correlation_reads()[name]
+    reads = schemas.columns_read_by_correlation()[name]
     needed: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for column in columns or (schemas.ALL_COLUMNS,):
         for table, names in reads[column].items():
@@ -288,7 +288,7 @@ class NcuJoined(Stage):
             )
             for name, dtype in self._wide_metrics.drop("launch_id").schema.items()
         )
-        return schemas.joined_schema(self._base.schema(KERNELS), metrics)
+        return schemas.ncu_joined_schema(self._base.schema(KERNELS), metrics)
 
 
 class SharedRollup:
@@ -315,7 +315,7 @@ class SharedRollup:
 
     def rollup(self) -> Rollup:
         """Return the roll-up, which is computed on the first call."""
-        check_polars()
+        check_polars_can_run()
         with self._lock:
             if self._rollup is None:
                 self._rollup = self._compute_rollup()

@@ -19,7 +19,7 @@ def tables_of(plan: Plan) -> Tables:
     stages = plan.source.stages
     tables = stages.get(plan)
     if tables is None:
-        tables = _build_last_stage(plan)
+        tables = _build_tables(plan)
         if tables is not plan.source:
             stages[plan] = tables
     return tables
@@ -30,18 +30,18 @@ def rollup_of(plan: Plan) -> Rollup:
     return _shared_rollup(plan).rollup()
 
 
-def _build_last_stage(plan: Plan) -> Tables:
+def _build_tables(plan: Plan) -> Tables:
     """Return the tables of a plan, computed by applying its last step to the tables of the plan without this step."""
     if plan.graph is not None:
         ops = tables_of(Plan(plan.source, rows=plan.rows, rollup=plan.rollup))
         return _select_tables(plan, GraphJoined(tables_of(replace(plan, graph=None)), tables_of(plan.graph), ops))
     if plan.rollup is not None:
         return _select_tables(plan, RolledUp(tables_of(replace(plan, rollup=None)), _shared_rollup(plan)))
-    return _build_without_rollup(plan)
+    return _build_tables_without_rollup(plan)
 
 
-def _build_without_rollup(plan: Plan) -> Tables:
-    """Return the tables of a plan that has neither a roll-up nor a graph, computed as in ``_build_last_stage``."""
+def _build_tables_without_rollup(plan: Plan) -> Tables:
+    """Return the tables of a plan that has neither a roll-up nor a graph."""
     if plan.rows:
         return SelectedRows(tables_of(replace(plan, rows=frozenset())), plan.rows)
     if plan.ncu is not None:
@@ -75,6 +75,6 @@ def _shared_rollup(plan: Plan) -> SharedRollup:
     return rollup
 
 
-def _have_same_ops(one: Aggregation, other: Aggregation) -> bool:
+def _have_same_ops(first: Aggregation, second: Aggregation) -> bool:
     """Return whether two roll-ups of the same events have the same ops, according to their parameters."""
-    return (one.dialect, one.tensor_cores) == (other.dialect, other.tensor_cores)
+    return (first.dialect, first.tensor_cores) == (second.dialect, second.tensor_cores)

@@ -141,7 +141,9 @@ class TraceView:
                 raise reports.unknown_report_error(name, REPORTS)
             return run_report(rollup_of(self.plan), name)
         window = self.plan.window
-        unlimited = None if window == (None, None) else functools.partial(to_frame, tables_of(self.plan.without_time()))
+        unlimited = (
+            None if window == (None, None) else functools.partial(to_frame, tables_of(self.plan.without_time_window()))
+        )
         return reports.compute_report(self.frame, name, self._prefetch_used_columns, window=window, unlimited=unlimited)
 
     def analyze(self, rule: str) -> ReportTable:
@@ -223,7 +225,7 @@ class TraceView:
         """Read the columns that a function is going to use, in one pass over the file if its format allows."""
         from tracekit.core.reads import find_read_columns
 
-        self.prefetch(find_read_columns(compute, lambda table: schemas.example(self.schema(table)), key=key))
+        self.prefetch(find_read_columns(compute, lambda table: schemas.example_frame(self.schema(table)), key=key))
 
     def _column_names(self, name: str, columns: Sequence[str] | None) -> list[str]:
         schema = self.schema(name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.text import printable
+from tracekit.text import to_printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +24,7 @@ _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")
 
 def escape_markup(text: str) -> str:
     """Escape control characters, and characters that plotly would interpret as markup."""
-    return printable(text).translate(_ESCAPES)
+    return to_printable(text).translate(_ESCAPES)
 
 
 def shorten_middle(text: str, max_length: int = LABEL_LENGTH) -> str:
@@ -37,7 +37,7 @@ def shorten_middle(text: str, max_length: int = LABEL_LENGTH) -> str:
 
 def short_label(name: str | None, max_length: int = LABEL_LENGTH) -> str:
     """Return a shortened and escaped name for a label, or "unknown" if the name is missing."""
-    return escape_markup(shorten_middle(printable(name), max_length)) if name else "unknown"
+    return escape_markup(shorten_middle(to_printable(name), max_length)) if name else "unknown"
 
 
 def kernel_label(name: str | None) -> str:
@@ -61,7 +61,7 @@ def hover_name(name: str | None) -> str:
     """Return a name for a hover text, escaped and with line breaks. Names of over 1,200 characters are shortened."""
     if not name:
         return "unknown"
-    text = shorten_middle(printable(name), HOVER_LENGTH)
+    text = shorten_middle(to_printable(name), HOVER_LENGTH)
     return "<br>".join(escape_markup(text[i : i + HOVER_WIDTH]) for i in range(0, len(text), HOVER_WIDTH))
 
 

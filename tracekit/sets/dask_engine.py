@@ -82,12 +82,12 @@ class DaskEngine:
             for done, (member, future, check) in enumerate(self._submit_tasks(client, task, members, check=True), 1):
                 failure = _result_or_error(check, member)
                 if failure is None:
-                    tree.add(future)
+                    tree.add_task(future)
                 else:
                     errors.append((member, failure))
                 progress(done)
-            root = tree.root()
-            return None if root is None else _merged_result(root), errors
+            root = tree.submit_root_task()
+            return None if root is None else _wait_for_merged_result(root), errors
 
     def _submit_tasks(
         self, client: Any, task: Callable[[Member], Any], members: Sequence[Member], *, check: bool = False
@@ -110,7 +110,7 @@ class DaskEngine:
         while True:
             while len(pending) < _AHEAD * threads and (member := next(left, None)) is not None:
                 future = client.submit(task, member, pure=False, retries=self.retries)
-                pending.append((member, future, client.submit(_without_result, future, pure=False) if check else None))
+                pending.append((member, future, client.submit(_drop_result, future, pure=False) if check else None))
             if not pending:
                 return
             yield pending.popleft()
@@ -144,16 +144,16 @@ class _MergeTree:
         self._merge = merge
         self._levels: list[list[Any]] = []
 
-    def add(self, task: Any, level: int = 0) -> None:
+    def add_task(self, task: Any, level: int = 0) -> None:
         """Append the future of a task to a level of the tree. Results are merged in the order of addition."""
         if level == len(self._levels):
             self._levels.append([])
         self._levels[level].append(task)
         if len(self._levels[level]) == _MERGED:
             tasks, self._levels[level] = self._levels[level], []
-            self.add(self._merge(tasks), level + 1)
+            self.add_task(self._merge(tasks), level + 1)
 
-    def root(self) -> Any:
+    def submit_root_task(self) -> Any:
         """Submit a task that merges all results, and return its future. Return None if there are no tasks."""
         left = [task for level in reversed(self._levels) for task in level]  # higher levels contain earlier results
         return self._merge(left) if left else None
@@ -185,9 +185,9 @@ def _process_member(function: Callable[[Member], Result], member: Member) -> Mem
     return result
 
 
-def _without_result(result: MemberResult[Any]) -> MemberResult[Any]:
+def _drop_result(member_result: MemberResult[Any]) -> MemberResult[Any]:
     """Return a copy of a ``MemberResult`` without its result and warnings. If it has an error, return it unchanged."""
-    return result if isinstance(result.outcome, Exception) else MemberResult(None)
+    return member_result if isinstance(member_result.outcome, Exception) else MemberResult(None)
 
 
 def _merge_results(
@@ -212,7 +212,7 @@ def _result_or_error(future: Any, member: Member) -> Any:
         )
 
 
-def _merged_result(root: Any) -> Any:
+def _wait_for_merged_result(root_task: Any) -> Any:
     """Wait for the task that merges all results, and return its result.
 
     Raises:
@@ -221,7 +221,7 @@ def _merged_result(root: Any) -> Any:
     from distributed.scheduler import KilledWorker
 
     try:
-        return root.result().reissue_warnings()
+        return root_task.result().reissue_warnings()
     except KilledWorker as e:
         raise TracekitError(
             "several workers died while they merged results", hint="start workers with more memory"

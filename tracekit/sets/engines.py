@@ -154,7 +154,7 @@ class LocalEngine:
         return self._pool.executor
 
 
-def find_engine(engine: Any) -> Engine:
+def engine_from_argument(engine: Any) -> Engine:
     """Return the engine for the argument ``engine`` of ``load_many``.
 
     Args:
@@ -176,7 +176,7 @@ def find_engine(engine: Any) -> Engine:
     return DaskEngine(None if engine == "dask" else engine)
 
 
-def default_jobs(paths: Sequence[Path]) -> int:
+def default_process_count(paths: Sequence[Path]) -> int:
     """Return a suitable number of processes for reading captures, given their sizes, the CPU cores and the memory."""
     sizes = [path.stat().st_size for path in paths if path.is_file()] or [0]
     memory = _MEMORY_PER_JOB + _MEMORY_PER_BYTE * max(sizes)
@@ -207,4 +207,6 @@ def _new_process_pool(jobs: int) -> ProcessPoolExecutor:
 
     threads = max(1, available_cores() // jobs)
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(jobs, context, initializer=initialize_worker, initargs=(threads, no_pandas.is_hidden()))
+    return ProcessPoolExecutor(
+        jobs, context, initializer=initialize_worker, initargs=(threads, no_pandas.is_pandas_hidden())
+    )

@@ -16,7 +16,7 @@ from tracekit import exporting, registry, targets
 from tracekit.errors import ExportError
 from tracekit.sets import frames
 from tracekit.sets.page import render_ranks_page
-from tracekit.sets.timeline import traces_to_export
+from tracekit.sets.timeline import traces_on_shared_clock
 
 if TYPE_CHECKING:
     import os
@@ -59,7 +59,7 @@ def export(
         ExportError: The format cannot hold several ranks, or the output exists or cannot be written.
     """
     if exporter.write_many is not None:
-        many = traces_to_export(traces)
+        many = traces_on_shared_clock(traces)
         with targets.atomic_output(path, overwrite=overwrite, inputs=traces.inputs) as new:
             exporter.write_many(many, new, progress or _ignore_progress)
         return Path(path)

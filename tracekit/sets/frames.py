@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracekit import schemas
-from tracekit.forks import check_polars
+from tracekit.forks import check_polars_can_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -58,13 +58,13 @@ def scan_table(
     """
     from polars.io.plugins import register_io_source
 
-    check_polars()
+    check_polars_can_run()
     columns = schemas.polars_schema(schema)
 
     def read_batches(
         with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, _: int | None
     ) -> Iterator[pl.DataFrame]:
-        check_polars()
+        check_polars_can_run()
         names = list(columns) if with_columns is None else with_columns or [RANK]
         left = n_rows
         for member in _members_matching_filter(members, predicate):

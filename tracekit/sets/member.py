@@ -123,7 +123,7 @@ def read_leading_facts(source: Source, reader: Reader) -> RecordedFacts | None:
     """
     if reader.leading_info is None:
         return None
-    evidence = tuple(_profiler_evidence(reader.leading_info(source)))
+    evidence = tuple(_ranks_from_profiler(reader.leading_info(source)))
     return RecordedFacts(source.path.absolute(), reader.format, evidence, is_read=False) if evidence else None
 
 
@@ -141,10 +141,10 @@ def read_recorded_facts(trace: Trace, path: Path) -> RecordedFacts:
     )
     launch = launch_facts(trace)
     evidence = (
-        *_mpi_evidence(trace),
-        *_nccl_evidence(trace),
-        *_profiler_evidence(info),
-        *_environment_evidence(launch.variables),
+        *_ranks_from_mpi(trace),
+        *_ranks_from_nccl(trace),
+        *_ranks_from_profiler(info),
+        *_ranks_from_environment(launch.variables),
     )
     return RecordedFacts(
         path.absolute(),
@@ -158,7 +158,7 @@ def read_recorded_facts(trace: Trace, path: Path) -> RecordedFacts:
     )
 
 
-def _environment_evidence(variables: Mapping[str, int]) -> Iterator[Evidence]:
+def _ranks_from_environment(variables: Mapping[str, int]) -> Iterator[Evidence]:
     """Yield the rank and the number of ranks according to each environment variable of a launcher.
 
     ``SLURM_PROCID`` is used only if no other variable is recorded, because programs of other launchers inherit it.
@@ -184,7 +184,7 @@ def _read_non_null_values(trace: Trace, table: str, column: str) -> pl.Series:
     return pl.Series(trace.table(table, [column])[column]).drop_nulls()
 
 
-def _mpi_evidence(trace: Trace) -> Iterator[Evidence]:
+def _ranks_from_mpi(trace: Trace) -> Iterator[Evidence]:
     """Yield the MPI ranks of the processes, and the size of the largest communicator."""
     ranks = _read_non_null_values(trace, "mpi_ranks", "rank")
     if len(ranks):
@@ -192,7 +192,7 @@ def _mpi_evidence(trace: Trace) -> Iterator[Evidence]:
         yield Evidence("MPI", _valid_ranks(ranks.to_list()), size)
 
 
-def _nccl_evidence(trace: Trace) -> Iterator[Evidence]:
+def _ranks_from_nccl(trace: Trace) -> Iterator[Evidence]:
     """Yield the ranks of the processes in the largest NCCL communicator whose creation was recorded."""
     by_size: dict[int, set[int]] = defaultdict(set)
     for payload in _communicator_payloads(trace).unique():
@@ -244,7 +244,7 @@ def _parse_nccl_payload(payload: str) -> tuple[int | None, int | None]:
     return (rank, size) if rank < size else (None, None)
 
 
-def _profiler_evidence(info: Mapping[str, str]) -> Iterator[Evidence]:
+def _ranks_from_profiler(info: Mapping[str, str]) -> Iterator[Evidence]:
     """Yield the rank and the number of ranks that the PyTorch profiler recorded."""
     rank = _parse_int(info.get("distributed_rank"))
     if rank is not None:

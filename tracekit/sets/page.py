@@ -109,7 +109,7 @@ def render_ranks_page(traces: TraceSet, progress: Progress | None = None) -> str
     options: dict[str, dict[str, Any]] = {name: {} for name in _RECIPES}
     if any(member.origin_utc_ns is None for member in traces.members) and len(traces) > 1:
         options |= {name: {"align": "no"} for name in MAPS}
-    tables = recipes.run_all(traces, options, progress=progress)
+    tables = recipes.run_recipes(traces, options, progress=progress)
     sections = [
         *_gpu_time_section(tables),
         *_iterations_section(tables),
@@ -120,7 +120,7 @@ def render_ranks_page(traces: TraceSet, progress: Progress | None = None) -> str
     return html_page.render_page(Contents(f"GPU profiles of {len(traces)} ranks", sections, []))
 
 
-def figures(tables: Mapping[str, pl.DataFrame], prefix: str = "") -> dict[str, Any]:
+def recipe_figures_as_json(tables: Mapping[str, pl.DataFrame], prefix: str = "") -> dict[str, Any]:
     """Return the figures of a recipe as JSON objects for plotly, by name. The page adds the template of the figures.
 
     Args:
@@ -143,7 +143,7 @@ def _gpu_time_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
     )
     shown = _table_unless_empty("GPUs of all ranks", rows, _GPU_TIME)
     if shown:
-        yield Section("Ranks", "ranks", notes=[note], figures=figures(recipe_tables), tables=shown)
+        yield Section("Ranks", "ranks", notes=[note], figures=recipe_figures_as_json(recipe_tables), tables=shown)
 
 
 def _iterations_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
@@ -154,7 +154,7 @@ def _iterations_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
     )
     shown += _table_unless_empty("Iterations over all ranks", recipe_tables["iterations"], _ITERATIONS)
     if shown:
-        yield Section("Iterations", "iterations", figures=figures(recipe_tables), tables=shown)
+        yield Section("Iterations", "iterations", figures=recipe_figures_as_json(recipe_tables), tables=shown)
 
 
 def _communication_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
@@ -164,14 +164,16 @@ def _communication_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
     shown += _table_unless_empty("Collectives and messages", tables["comm_sum"]["summary"], _SUMMARY)
     if shown:
         shown += _table_unless_empty("Clocks of the ranks", recipe_tables["clocks"], _CLOCKS)
-        yield Section("Communication", "communication", figures=figures(recipe_tables), tables=shown)
+        yield Section("Communication", "communication", figures=recipe_figures_as_json(recipe_tables), tables=shown)
 
 
 def _utilization_section(tables: Mapping[str, Tables]) -> Iterator[Section]:
     """Yield the section with heat maps of the utilization of GPUs over time, unless it would be empty."""
     kernels, nccl, *others = MAPS
     shown = [kernels if tables[nccl]["analysis"].is_empty() else nccl, *others]  # that of NCCL shows all kernels, too
-    drawn = {name: drawn for recipe in shown for name, drawn in figures(tables[recipe], f"{recipe}_").items()}
+    drawn = {
+        name: drawn for recipe in shown for name, drawn in recipe_figures_as_json(tables[recipe], f"{recipe}_").items()
+    }
     if drawn:
         yield Section("Utilization over time", "maps", figures=drawn)
 
@@ -183,9 +185,9 @@ def _pace_section(traces: TraceSet, tables: Mapping[str, Tables]) -> Iterator[Se
         return
     name, total = kernels["Name", "Sum"].row(0)
     align = "no" if any(member.origin_utc_ns is None for member in traces.members) and len(traces) > 1 else "yes"
-    pace = recipes.run(traces, "cuda_gpu_kern_pace", {"name": name, "align": align})
+    pace = recipes.run_recipe(traces, "cuda_gpu_kern_pace", {"name": name, "align": align})
     note = f"Occurrences of the kernel with the longest total time, {format_nanoseconds(int(total))}: {name}"
-    yield Section("Pace", "pace", notes=[note], figures=figures(pace))
+    yield Section("Pace", "pace", notes=[note], figures=recipe_figures_as_json(pace))
 
 
 def _table_unless_empty(caption: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> list[Table]:

@@ -59,7 +59,7 @@ def locate_captures(paths: PathLike | Iterable[PathLike]) -> dict[Path, str | No
         TracekitError: No capture matches, a capture is listed twice, or a remote storage cannot be read.
         FileNotFoundError: A path does not exist.
     """
-    listed = [remote.local_path(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    listed = [remote.file_url_to_path(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     urls = [path for path in listed if isinstance(path, str) and remote.is_url(path)]
     local = [path for path in listed if path not in urls]
     located: dict[Path, str | None] = dict.fromkeys(expand_paths(local) if local or not urls else ())
@@ -75,7 +75,7 @@ def locate_captures(paths: PathLike | Iterable[PathLike]) -> dict[Path, str | No
 def is_folder_of_captures(path: Path) -> bool:
     """Return whether a path is a folder that contains captures and is not itself a capture."""
     source = Source(path)
-    return path.is_dir() and not _is_capture(source) and bool(detection.captures_in(source))
+    return path.is_dir() and not _is_capture(source) and bool(detection.formats_of_captures(source))
 
 
 def natural_sort_key(name: str) -> list[tuple[int, int, str]]:
@@ -101,9 +101,9 @@ def _captures_of_folder(folder: Path) -> list[Path]:
     source = Source(folder)
     if _is_capture(source):
         return [folder]
-    formats = detection.captures_in(source, MAX_FILES)
+    formats = detection.formats_of_captures(source, MAX_FILES)
     if not formats:
-        what, hint = detection.describe(source)
+        what, hint = detection.describe_unrecognized(source)
         raise UnknownFormatError(what, path=folder, hint=hint)
     return [folder / name for name in sorted(_without_exports_of_reports(folder, formats), key=natural_sort_key)]
 

@@ -24,32 +24,34 @@ _IN_NAME = re.compile(
 _DOTTED = re.compile(r"\.([0-9]{1,7})(?=\.|$)")
 
 
-def ranks_in_name(name: str) -> set[int]:
+def ranks_in_file_name(file_name: str) -> set[int]:
     """Return the ranks in a file name such as ``rank0``, ``rank_0`` or ``run_r12``."""
-    stem = _name_without_suffix(name)
+    stem = _name_without_suffix(file_name)
     return {int(m["rank"]) for m in _IN_NAME.finditer(stem) if not m["local"]}
 
 
-def distinguishing_numbers(names: Sequence[str]) -> dict[str, int]:
+def distinguishing_numbers(file_names: Sequence[str]) -> dict[str, int]:
     """Map each file name to the number in which it differs from the other names.
 
     The result is empty if the names differ in anything other than exactly one number. For a single name, the result
     contains its only number between dots, such as 3 in ``report.3.nsys-rep``.
     """
-    stems = [_name_without_suffix(name) for name in names]
-    if len(names) == 1:
+    stems = [_name_without_suffix(name) for name in file_names]
+    if len(file_names) == 1:
         dotted = _DOTTED.findall(stems[0])
-        return {names[0]: int(dotted[0])} if len(dotted) == 1 else {}
+        return {file_names[0]: int(dotted[0])} if len(dotted) == 1 else {}
     split = [re.split(r"([0-9]+)", stem) for stem in stems]
     if len({(len(s), *s[::2]) for s in split}) != 1:
         return {}
     varying = [i for i in range(1, len(split[0]), 2) if len({int(s[i]) for s in split}) > 1]
     if len(varying) != 1 or any(len(s[varying[0]]) > 7 for s in split):  # noqa: PLR2004 - such as a time
         return {}
-    return {name: int(s[varying[0]]) for name, s in zip(names, split, strict=True)}
+    return {name: int(s[varying[0]]) for name, s in zip(file_names, split, strict=True)}
 
 
-def assign_ranks(captures: Sequence[RecordedFacts], specified: Mapping[str, int] | None = None) -> tuple[Member, ...]:
+def assign_ranks(
+    captures: Sequence[RecordedFacts], specified_ranks: Mapping[str, int] | None = None
+) -> tuple[Member, ...]:
     """Determine the rank of each capture, and return the members of the set, sorted by rank.
 
     A rank that the user specifies overrides all other sources. Otherwise, the recorded ranks and the rank in the file
@@ -58,13 +60,13 @@ def assign_ranks(captures: Sequence[RecordedFacts], specified: Mapping[str, int]
 
     Args:
         captures: The facts that each capture records.
-        specified: Ranks that the user specifies, by file name, stem of a file name, or path.
+        specified_ranks: Ranks that the user specifies, by file name, stem of a file name, or path.
 
     Raises:
         TracekitError: The sources of a rank contradict each other, two captures have the same rank, the rank of some
             captures is unknown, or a name matches no capture.
     """
-    chosen = _specified_ranks(captures, specified or {})
+    chosen = _find_specified_ranks(captures, specified_ranks or {})
     size = _min_world_size(captures, chosen)
     weak = distinguishing_numbers([c.path.name for c in captures])
     members, unknown = [], []
@@ -92,14 +94,14 @@ def assign_ranks(captures: Sequence[RecordedFacts], specified: Mapping[str, int]
     return tuple(sorted(members, key=lambda m: m.rank))
 
 
-def _specified_ranks(captures: Sequence[RecordedFacts], specified: Mapping[str, int]) -> dict[Path, int]:
+def _find_specified_ranks(captures: Sequence[RecordedFacts], ranks_by_name: Mapping[str, int]) -> dict[Path, int]:
     """Return the ranks that the user specified, by path of the capture.
 
     Raises:
         TracekitError: A name matches no capture or several captures, or a number is not a rank.
     """
     ranks: dict[Path, int] = {}
-    for name, rank in specified.items():
+    for name, rank in ranks_by_name.items():
         matches = [c.path for c in captures if name in (c.path.name, c.path.stem, str(c.path))]
         matches = matches or [c.path for c in captures if str(c.path).endswith(f"/{name}")]
         if len(matches) != 1:
@@ -114,20 +116,20 @@ def _specified_ranks(captures: Sequence[RecordedFacts], specified: Mapping[str, 
     return ranks
 
 
-def _min_world_size(captures: Sequence[RecordedFacts], chosen: Mapping[Path, int]) -> int:
+def _min_world_size(captures: Sequence[RecordedFacts], specified_ranks: Mapping[Path, int]) -> int:
     """Return the smallest number of ranks that the job can have, given its captures and their recorded facts.
 
     Ranks from NCCL are ignored, because they may be those of a communicator with only some ranks of the job.
     """
-    known = [len(captures), *(rank + 1 for rank in chosen.values())]
+    known = [len(captures), *(rank + 1 for rank in specified_ranks.values())]
     for capture in captures:
-        known += [rank + 1 for rank in ranks_in_name(capture.path.name)]
+        known += [rank + 1 for rank in ranks_in_file_name(capture.path.name)]
         known += [e.size or 0 for e in capture.evidence]
         known += [rank + 1 for e in capture.evidence if e.source != NCCL for rank in e.ranks]
     return max(known)
 
 
-def _agreed_rank(capture: RecordedFacts, size: int) -> tuple[int, str] | None:
+def _agreed_rank(capture: RecordedFacts, min_world_size: int) -> tuple[int, str] | None:
     """Return the rank on which all sources agree, and the name of the first source.
 
     Return None if no source states a rank.
@@ -137,9 +139,9 @@ def _agreed_rank(capture: RecordedFacts, size: int) -> tuple[int, str] | None:
     Raises:
         TracekitError: The sources contradict each other.
     """
-    in_name = ranks_in_name(capture.path.name)
+    in_name = ranks_in_file_name(capture.path.name)
     evidence = [*capture.evidence, *([Evidence(FILE_NAME, tuple(in_name))] if len(in_name) == 1 else [])]
-    evidence = [e for e in evidence if e.ranks and (e.source != NCCL or (e.size or 0) >= size)]
+    evidence = [e for e in evidence if e.ranks and (e.source != NCCL or (e.size or 0) >= min_world_size)]
     single = [e for e in evidence if len(e.ranks) == 1]
     if not single:
         return None
@@ -156,29 +158,31 @@ def _agreed_rank(capture: RecordedFacts, size: int) -> tuple[int, str] | None:
     return first.ranks[0], first.source
 
 
-def are_all_ranks_specified(paths: Sequence[Path], specified: Mapping[str, int], remote: Container[Path] = ()) -> bool:
+def are_all_ranks_specified(
+    paths: Sequence[Path], specified_ranks: Mapping[str, int], remote_paths: Container[Path] = ()
+) -> bool:
     """Return whether the user specified the ranks of all files, so that no file has to be read to determine them.
 
     Args:
         paths: The captures.
-        specified: Ranks by file name, stem of a file name, or path.
-        remote: The captures that are not on this machine.
+        specified_ranks: Ranks by file name, stem of a file name, or path.
+        remote_paths: The captures that are not on this machine.
     """
     return all(
-        (path in remote or path.is_file())
-        and (path.name in specified or path.stem in specified or str(path) in specified)
+        (path in remote_paths or path.is_file())
+        and (path.name in specified_ranks or path.stem in specified_ranks or str(path) in specified_ranks)
         for path in paths
     )
 
 
-def make_member(capture: RecordedFacts, rank: int, source: str) -> Member:
+def make_member(capture: RecordedFacts, rank: int, rank_source: str) -> Member:
     """Create a member from its rank and the recorded facts of its capture."""
     several = [e.ranks for e in capture.evidence if len(e.ranks) > 1]
     return Member(
         path=capture.path,
         rank=rank,
         format=capture.format,
-        source=source,
+        source=rank_source,
         world_size=max((e.size for e in capture.evidence if e.size), default=None),
         devices=capture.devices,
         origin_utc_ns=capture.origin_utc_ns,
@@ -232,7 +236,7 @@ def _rank_option_hint(path: Path) -> str:
     return f"specify the rank with ranks={{{name!r}: N}} or --rank {name}=N"
 
 
-def _name_without_suffix(name: str) -> str:
+def _name_without_suffix(file_name: str) -> str:
     """Return a file name without the suffix of its format."""
-    stem, dot, suffix = name.rpartition(".")
-    return stem if dot and not suffix.isdecimal() else name
+    stem, dot, suffix = file_name.rpartition(".")
+    return stem if dot and not suffix.isdecimal() else file_name

@@ -54,7 +54,7 @@ _MAX_FILE_BYTES, _MAX_CELLS, _MAX_TEXT_BYTES = 1 << 26, 1 << 24, 1 << 28
 """Limits for files of statistics, above which a file is rejected as damaged."""
 
 
-def write_folder(
+def write_recipe_folder(
     tables: Mapping[str, pl.DataFrame],
     recipe: str,
     folder: str | os.PathLike[str],
@@ -88,7 +88,7 @@ def write_folder(
     with targets.atomic_output(folder, is_exported_file=is_recipe_file, overwrite=overwrite, inputs=inputs) as new:
         new.mkdir()
         if format == "html":
-            _write_page(tables, recipe, new / f"{recipe}.html")
+            _write_recipe_page(tables, recipe, new / f"{recipe}.html")
             return
         for name, table in tables.items():
             index = index_columns(recipe, name, table)
@@ -103,15 +103,15 @@ def is_folder_of_statistics(path: str | os.PathLike[str]) -> bool:
     """Return whether a folder contains the statistics that a recipe wrote, as Parquet files."""
     from tracekit.core.compare import recipe as recipe_diff
 
-    return any(_statistics_file(path, name).is_file() for name in recipe_diff.TABLES)
+    return any(_statistics_path(path, name).is_file() for name in recipe_diff.TABLES)
 
 
-def diff_statistics(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> dict[str, pl.DataFrame]:
+def diff_statistics(folder_a: str | os.PathLike[str], folder_b: str | os.PathLike[str]) -> dict[str, pl.DataFrame]:
     """Return the differences between the statistics of two jobs, as the recipe ``diff`` of nsys does.
 
     Args:
-        a: Folder that a recipe of nsys or tracekit wrote as Parquet files.
-        b: Folder that the same recipe wrote for another job.
+        folder_a: Folder that a recipe of nsys or tracekit wrote as Parquet files.
+        folder_b: Folder that the same recipe wrote for another job.
 
     Returns:
         The tables ``rank_stats`` and ``all_stats`` with the numbers of the first job minus those of the second one, and
@@ -124,10 +124,10 @@ def diff_statistics(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> dic
     """
     from tracekit.core.compare import recipe as recipe_diff
 
-    return recipe_diff.diff_tables(_read_statistics(a), _read_statistics(b))
+    return recipe_diff.diff_tables(_read_statistics(folder_a), _read_statistics(folder_b))
 
 
-def _statistics_file(folder: str | os.PathLike[str], name: str) -> Path:
+def _statistics_path(folder: str | os.PathLike[str], name: str) -> Path:
     return Path(folder) / f"{name}.parquet"
 
 
@@ -135,7 +135,7 @@ def _read_statistics(folder: str | os.PathLike[str]) -> dict[str, pl.DataFrame]:
     """Return the tables of statistics in a folder, and the table with the names of the captures, by table name."""
     from tracekit.core.compare import recipe as recipe_diff
 
-    files = {name: _statistics_file(folder, name) for name in (*recipe_diff.TABLES, recipe_diff.FILES)}
+    files = {name: _statistics_path(folder, name) for name in (*recipe_diff.TABLES, recipe_diff.FILES)}
     tables = {name: _read_table(path) for name, path in files.items() if path.is_file()}
     if not tables.keys() & set(recipe_diff.TABLES):
         hint = "write the tables of a recipe such as cuda_gpu_kern_sum to it with -o"
@@ -236,7 +236,7 @@ def _is_page_of_recipe(path: Path) -> bool:
     return is_recipe_page(path)
 
 
-def _write_page(tables: Mapping[str, pl.DataFrame], recipe: str, path: Path) -> None:
+def _write_recipe_page(tables: Mapping[str, pl.DataFrame], recipe: str, path: Path) -> None:
     from tracekit.sets.recipe_page import render_recipe_page
 
     def format_rows(name: str) -> pl.DataFrame:

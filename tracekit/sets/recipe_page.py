@@ -9,7 +9,7 @@ from tracekit.core.recipes import RECIPES, find_recipe
 from tracekit.exporters.html import page as html_page
 from tracekit.exporters.html.markup import Section, Table
 from tracekit.exporters.html.sections import Contents
-from tracekit.sets.page import figures
+from tracekit.sets.page import recipe_figures_as_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,7 +36,9 @@ def render_recipe_page(
         TracekitError: plotly is not installed.
     """
     shown = [_html_table(name, format_rows(name)) for name, rows in tables.items() if not rows.is_empty()]
-    section = Section(recipe, recipe, notes=[find_recipe(recipe).doc], figures=figures(tables), tables=shown)
+    section = Section(
+        recipe, recipe, notes=[find_recipe(recipe).doc], figures=recipe_figures_as_json(tables), tables=shown
+    )
     return html_page.render_page(Contents(f"Recipe {recipe}", [section], []))
 
 

@@ -27,7 +27,9 @@ _MERGED = 16
 """Number of results that are merged at once, so that aggregated rows do not take more memory with more ranks."""
 
 
-def run(traces: TraceSet, name: str, options: Mapping[str, Value], *, progress: Progress | None = None) -> Tables:
+def run_recipe(
+    traces: TraceSet, name: str, options: Mapping[str, Value], *, progress: Progress | None = None
+) -> Tables:
     """Run a recipe on the profiles of a set, and return its tables.
 
     Args:
@@ -43,45 +45,47 @@ def run(traces: TraceSet, name: str, options: Mapping[str, Value], *, progress: 
         UnknownFormatError: The recipe or an option does not exist, or the value of an option is not allowed.
         MissingTableError: The option ``align`` is ``yes``, but the start of a profile is not recorded.
     """
-    return run_all(traces, {name: options}, progress=progress)[name]
+    return run_recipes(traces, {name: options}, progress=progress)[name]
 
 
-def run_all(
-    traces: TraceSet, requests: Mapping[str, Mapping[str, Value]], *, progress: Progress | None = None
+def run_recipes(
+    traces: TraceSet, options_by_recipe: Mapping[str, Mapping[str, Value]], *, progress: Progress | None = None
 ) -> dict[str, Tables]:
     """Run several recipes in one pass over the profiles of a set, and return their tables by recipe name.
 
     Args:
         traces: The set.
-        requests: The options of each recipe, by its name.
-        progress: Callback, as for ``run``.
+        options_by_recipe: The options of each recipe, by its name.
+        progress: Callback, as for ``run_recipe``.
 
     Raises:
         UnknownFormatError: A recipe or an option does not exist, or the value of an option is not allowed.
         MissingTableError: The option ``align`` is ``yes``, but the start of a profile is not recorded.
     """
-    recipes = {name: find_recipe(name) for name in requests}
-    values = {name: option_values(recipes[name], options) for name, options in requests.items()}
-    times = _starts_and_durations(traces) if any(recipe.aligned for recipe in recipes.values()) else {}
+    recipes = {name: find_recipe(name) for name in options_by_recipe}
+    values = {name: option_values(recipes[name], options) for name, options in options_by_recipe.items()}
+    times = _start_times_and_durations(traces) if any(recipe.aligned for recipe in recipes.values()) else {}
     axes = {n: _common_time_axis(traces, times, values[n]) if r.aligned else (None, 0) for n, r in recipes.items()}
-    functions = {name: functools.partial(_rank_tables, name, values[name], *axes[name]) for name in recipes}
+    functions = {name: functools.partial(_compute_rank_tables, name, values[name], *axes[name]) for name in recipes}
     if len(recipes) == 1:
         merged = {name: _merged_tables(recipe, traces, functions[name], progress) for name, recipe in recipes.items()}
     else:
         merged = _merged_tables_by_recipe(recipes, traces, functions, progress)
-    tables_by_recipe = {name: _final_tables(recipe, merged[name], values[name]) for name, recipe in recipes.items()}
+    tables_by_recipe = {
+        name: _compute_final_tables(recipe, merged[name], values[name]) for name, recipe in recipes.items()
+    }
     clocks = next((tables[CLOCKS] for tables in tables_by_recipe.values() if CLOCKS in tables), None)
     if clocks is not None:
         from tracekit.sets.communication import warn_about_unaligned_clocks
 
         warn_about_unaligned_clocks(clocks)
-    files = _file_table(traces)
+    files = _file_name_table(traces)
     return {name: {**tables, FILES: files} for name, tables in tables_by_recipe.items()}
 
 
-def _final_tables(recipe: Recipe, tables: Tables, values: Mapping[str, Value]) -> Tables:
+def _compute_final_tables(recipe: Recipe, merged_tables: Tables, option_values: Mapping[str, Value]) -> Tables:
     """Compute the final tables of a recipe from the merged tables of all ranks."""
-    combined = recipe.combine(tables, values)
+    combined = recipe.combine(merged_tables, option_values)
     return {output.name: combined[output.name] for output in recipe.outputs}
 
 
@@ -154,53 +158,55 @@ def _tables_merged_by_engine(
     return cast("Tables", tables)
 
 
-def _tables_with_rank(name: str, function: Callable[[Member], Tables], member: Member) -> Tables:
+def _tables_with_rank(recipe_name: str, function: Callable[[Member], Tables], member: Member) -> Tables:
     """Return the tables of a recipe for one member, with columns for its rank."""
-    return find_recipe(name).with_rank_column(function(member), member.rank)
+    return find_recipe(recipe_name).with_rank_column(function(member), member.rank)
 
 
-def _merge_tables(name: str, results: list[Tables]) -> Tables:
+def _merge_tables(recipe_name: str, results: list[Tables]) -> Tables:
     """Merge the tables of a recipe for several ranks."""
-    return find_recipe(name).merge_ranks(results)
+    return find_recipe(recipe_name).merge_ranks(results)
 
 
-def _rank_tables(name: str, values: Mapping[str, Value], origin_ns: int | None, end_ns: int, trace: Trace) -> Tables:
+def _compute_rank_tables(
+    recipe_name: str, option_values: Mapping[str, Value], origin_ns: int | None, end_ns: int, trace: Trace
+) -> Tables:
     """Compute the tables of a recipe for one rank.
 
     Args:
-        name: Name of the recipe.
-        values: Values of all options of the recipe.
+        recipe_name: Name of the recipe.
+        option_values: Values of all options of the recipe.
         origin_ns: UTC time at which the common time axis begins. None if the ranks are not aligned.
         end_ns: End of the last profile on the common time axis.
         trace: The trace of the rank.
     """
-    recipe = find_recipe(name)
+    recipe = find_recipe(recipe_name)
     start, duration = _start_and_duration(trace) if recipe.aligned else (None, 0)
     offset = 0 if origin_ns is None or start is None else start - origin_ns
     clock = Clock(offset, duration, end_ns)
 
     def compute_tables(frames: Frames) -> Tables:
-        return recipe.per_rank(RankRequest(frames, values, clock))
+        return recipe.per_rank(RankRequest(frames, option_values, clock))
 
-    return compute(trace, compute_tables, key=(name, *sorted(values.items())))
+    return compute(trace, compute_tables, key=(recipe_name, *sorted(option_values.items())))
 
 
 def _common_time_axis(
-    traces: TraceSet, times: Mapping[Member, tuple[int | None, int]], values: Mapping[str, Value]
+    traces: TraceSet, times: Mapping[Member, tuple[int | None, int]], option_values: Mapping[str, Value]
 ) -> tuple[int | None, int]:
     """Return the UTC start and the length of the time axis that all ranks share, in ns.
 
     The start is None if the ranks are not aligned. The times of each rank then begin at 0.
     """
     durations = [duration for _, duration in times.values()]
-    if values["align"] != "yes" or len(traces) == 1 or not times:
+    if option_values["align"] != "yes" or len(traces) == 1 or not times:
         return None, max(durations, default=0)
     starts = [_check_start_is_recorded(member, start) for member, (start, _) in times.items()]
     origin = min(starts)
     return origin, max(start - origin + duration for start, duration in zip(starts, durations, strict=True))
 
 
-def _starts_and_durations(traces: TraceSet) -> dict[Member, tuple[int | None, int]]:
+def _start_times_and_durations(traces: TraceSet) -> dict[Member, tuple[int | None, int]]:
     """Return the UTC start and the duration of each profile in ns. The start is None if it is not recorded.
 
     Profiles are opened only if the members do not state the duration of every profile. Profiles that cannot be read
@@ -237,7 +243,7 @@ def _check_start_is_recorded(member: Member, start: int | None) -> int:
     return start
 
 
-def _file_table(traces: TraceSet) -> pl.DataFrame:
+def _file_name_table(traces: TraceSet) -> pl.DataFrame:
     """Return a table of the file names without suffixes, with a column of ranks unless these are 0, 1, 2 and so on."""
     import polars as pl
 

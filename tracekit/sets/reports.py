@@ -46,9 +46,11 @@ class RankedReport:
         """The number of rows of all ranks."""
         return sum(report.rows for _, report in self.parts)
 
-    def head(self, rows: int) -> RankedReport:
+    def first_rows_of_each_rank(self, rows_per_rank: int) -> RankedReport:
         """Return a report with only the first rows of each rank."""
-        parts = ((rank, dataclasses.replace(report, data=report.data.head(rows))) for rank, report in self.parts)
+        parts = (
+            (rank, dataclasses.replace(report, data=report.data.head(rows_per_rank))) for rank, report in self.parts
+        )
         return RankedReport(self.name, tuple(parts))
 
     def frame(self) -> pl.DataFrame:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from tracekit import detection, registry, schemas
-from tracekit.errors import TracekitError, first_line, warn
+from tracekit.errors import TracekitError, first_line_of_message, warn
 from tracekit.sets import frames
 from tracekit.sets import member as members_module
 from tracekit.sets import paths as path_lists
 from tracekit.sets import ranks as rank_sources
-from tracekit.sets.engines import LocalEngine, find_engine
+from tracekit.sets.engines import LocalEngine, engine_from_argument
 from tracekit.sets.frames import RANK
 from tracekit.sets.member import Member, RecordedFacts
 from tracekit.source import Source
@@ -81,7 +81,7 @@ def load_many(
         >>> ranks.frame("kernels").group_by("rank").len().sort("rank").collect().rows()
         [(0, 15), (1, 15)]
     """
-    chosen = find_engine(engine)
+    chosen = engine_from_argument(engine)
     located = path_lists.locate_captures(paths)
     files, urls = list(located), {path: url for path, url in located.items() if url is not None}
     specified = ranks or {}
@@ -136,7 +136,7 @@ def skip_unreadable(
             yield member, result
         elif engine.skips_errors:
             errors.append((member, result))
-            what = result.message if isinstance(result, TracekitError) else first_line(result)
+            what = result.message if isinstance(result, TracekitError) else first_line_of_message(result)
             warn(f"the capture was skipped, because it cannot be read: {what}", path=member.path)
         else:
             raise result
@@ -445,7 +445,7 @@ class TraceSet:
             "delay": delay,
             "steps": steps,
         }
-        return recipes.run(self, recipe, {n: value for n, value in options.items() if value is not None})
+        return recipes.run_recipe(self, recipe, {n: value for n, value in options.items() if value is not None})
 
     @property
     def plot(self) -> SetPlots:

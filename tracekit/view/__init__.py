@@ -47,7 +47,7 @@ def open_viewer(
     from tracekit.view.captures import open_captures
     from tracekit.view.server import Viewer
 
-    memory.hold_less_free_memory()
+    memory.make_malloc_return_large_blocks()
     captures = open_captures(paths, from_, cache=cache)
     ports = range(DEFAULT_PORT, DEFAULT_PORT + TRIED_PORTS) if port is None else [port]
     for each in ports:

@@ -147,7 +147,7 @@ def recipe(captures: Captures, capture: Capture, name: str, options: Mapping[str
 def _run_recipe(ranks: OpenSet, name: str, options: Mapping[str, Value]) -> Tables:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TracekitWarning)  # the table of clocks says how each rank is aligned
-        return recipes.run(ranks, name, options)
+        return recipes.run_recipe(ranks, name, options)
 
 
 def communication(captures: Captures, capture: Capture) -> Communication:

@@ -6,7 +6,7 @@ import html
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tracekit.text import printable
+from tracekit.text import to_printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -110,7 +110,7 @@ class Section:
 
 def escape_text(value: str) -> str:
     """Escape markup, control characters, and characters that change the direction of text."""
-    return html.escape(printable(value))
+    return html.escape(to_printable(value))
 
 
 def format_cell(value: Any) -> str:

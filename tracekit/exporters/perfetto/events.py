@@ -121,7 +121,7 @@ class Events(NamedTuple):
         for column in self.rows:
             columns.append(column[chosen])
             if order is not None:
-                memory.release_pages()
+                memory.drop_mapped_pages()
         return self._replace(
             rows=pl.DataFrame(columns),
             times=EventTimes(None, self.times.deltas[start:stop]),

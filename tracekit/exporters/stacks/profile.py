@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from tracekit.callstacks import BATCH_FRAMES, batches_of_frames
 from tracekit.errors import MissingTableError
 from tracekit.exporters.stacks.options import EVENTS
-from tracekit.forks import check_polars
+from tracekit.forks import check_polars_can_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,7 +90,7 @@ def read_profile(view: View, options: Options) -> Profile:
     Raises:
         MissingTableError: The trace has no call stacks.
     """
-    check_polars()
+    check_polars_can_run()
     name = options.events or next((n for n in EVENTS if has_stacks(view, n)), None)
     if name is None or not has_stacks(view, name):
         raise MissingTableError(

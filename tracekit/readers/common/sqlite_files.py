@@ -7,9 +7,9 @@ import os
 import struct
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from tracekit.detection import describe
+from tracekit.detection import describe_unrecognized
 from tracekit.errors import CorruptTraceError, TracekitError
-from tracekit.files import LONGEST_SQLITE_PATH, PERMISSIONS_HINT, open_regular, special_file_kind
+from tracekit.files import LONGEST_SQLITE_PATH, PERMISSIONS_HINT, open_regular_file, special_file_kind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +76,7 @@ def check_complete(source: Source, *, hint: str = EXPORT_AGAIN) -> None:
         TracekitError: The path is too long for SQLite, or a journal cannot be read.
     """
     if not source.head.startswith(MAGIC):
-        what, advice = describe(source)
+        what, advice = describe_unrecognized(source)
         raise CorruptTraceError(f"not a SQLite database: {what}", path=source.path, hint=advice)
     if len(source.head) < HEADER_BYTES:
         raise CorruptTraceError(
@@ -132,7 +132,7 @@ def _read_journal_head(journal: Path, path: Path) -> bytes:
     try:
         if (kind := special_file_kind(journal.stat().st_mode)) is not None:
             raise TracekitError(f"{name} is {kind}, not a regular file", path=path, hint="move or delete that file")
-        with os.fdopen(open_regular(journal), "rb", buffering=0) as f:
+        with os.fdopen(open_regular_file(journal), "rb", buffering=0) as f:
             return f.read(len(JOURNAL_MAGIC)) or b""
     except FileNotFoundError:
         return b""

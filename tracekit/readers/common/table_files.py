@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import schemas
-from tracekit.detection import describe
-from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, first_line
+from tracekit.detection import describe_unrecognized
+from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, first_line_of_message
 from tracekit.files import PERMISSIONS_HINT, InputFile, file_state
 from tracekit.interface import Capture
 from tracekit.readers.common.budget import CELL_BYTES, Ledger
@@ -122,7 +122,7 @@ class TableFiles(Capture):
         try:
             return schemas.conform(data, declared, columns)
         except SchemaError as e:
-            raise CorruptTraceError(first_line(e), path=path, table=name, hint=_WRITE_AGAIN) from e
+            raise CorruptTraceError(first_line_of_message(e), path=path, table=name, hint=_WRITE_AGAIN) from e
 
     def _read_metadata(self, name: str, file: InputFile) -> TableFile:
         if name not in self._described:
@@ -154,11 +154,13 @@ def single_table_file(source: Source, describe_file: Callable[[InputFile], Table
         TracekitError: The file cannot be read, or it changed after it was listed.
     """
     if not source.path.is_file():
-        what, hint = describe(source)
+        what, hint = describe_unrecognized(source)
         raise CorruptTraceError(what, path=source.path, hint=hint)
     with open_table_file(source.path, source.state, None) as file:
         schema = describe_file(file).schema
-    name = next((n for n in (schemas.table_name_of(schema), source.path.stem) if n in schemas.table_names()), None)
+    name = next(
+        (n for n in (schemas.table_name_in_metadata(schema), source.path.stem) if n in schemas.table_names()), None
+    )
     if name is None:
         by_nsys = b"table_name" in (schema.metadata or {})
         hint = "pass the folder that nsys exported" if by_nsys else "pass a file that tracekit wrote"
@@ -194,7 +196,7 @@ def open_table_file(
     except PermissionError as e:
         raise TracekitError("cannot be read: permission denied", path=path, hint=PERMISSIONS_HINT) from e
     except (Damage, pa.ArrowException, OSError, LookupError, ValueError, TypeError) as e:
-        raise CorruptTraceError(f"cannot be read: {first_line(e)}", path=path, table=table, hint=hint) from e
+        raise CorruptTraceError(f"cannot be read: {first_line_of_message(e)}", path=path, table=table, hint=hint) from e
 
 
 def is_string_type(arrow_type: pa.DataType) -> bool:

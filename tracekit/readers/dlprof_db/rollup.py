@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.forks import check_polars
+from tracekit.forks import check_polars_can_run
 from tracekit.readers.dlprof_db.database import ID, strings_by_id
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ _INSTANCE_KEY = ["read_only_ops_id", "op_instance"]
 
 def build_table(database: DlprofDatabase, name: str) -> pa.Table:
     """Build the declared table with the given name, one of ``TABLES``. It is empty if its source table is missing."""
-    check_polars()
+    check_polars_can_run()
     return pa.table(_TABLE_BUILDERS[name](database))
 
 

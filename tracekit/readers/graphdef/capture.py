@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tracekit.detection import UNKNOWN, describe
+from tracekit.detection import UNKNOWN, describe_unrecognized
 from tracekit.errors import CorruptTraceError, TracekitError, UnknownFormatError, warn
 from tracekit.interface import Capture
 from tracekit.readers.common.damage import Damage
@@ -88,7 +88,7 @@ def _unsupported_error(source: Source, file_form: FileForm | None) -> UnknownFor
         return UnknownFormatError(
             "the file contains run metadata (times of a step), but no graph", path=source.path, hint=hint
         )
-    what, hint = describe(source)
+    what, hint = describe_unrecognized(source)
     if what == UNKNOWN:
         what, hint = "this is not a TensorFlow graph", "read a GraphDef, MetaGraphDef or SavedModel, binary or text"
     return UnknownFormatError(what, path=source.path, hint=hint)

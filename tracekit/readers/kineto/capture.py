@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, MissingTableError, warn
-from tracekit.forks import check_polars
+from tracekit.forks import check_polars_can_run
 from tracekit.interface import Capture
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage, damage_as_error
@@ -186,7 +186,7 @@ class KinetoCapture(Capture):
     def _non_event_table(self, name: str) -> pa.Table:
         """Return a table that is not a table of events, such as ``devices``. It is built once and cached."""
         if name not in self._non_event_tables:
-            check_polars()
+            check_polars_can_run()
             self._non_event_tables[name] = machine.build_table(name, _NON_EVENT_TABLES[name](self))
         return self._non_event_tables[name]
 

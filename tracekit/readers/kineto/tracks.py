@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.forks import check_polars
+from tracekit.forks import check_polars_can_run
 from tracekit.readers.common import columns as col
 from tracekit.readers.kineto.keys import Slot
 
@@ -103,7 +103,7 @@ class Tracks:
         if len(processes) <= 1 or "api_calls" not in self.members:
             only = processes[0] if len(processes) == 1 else None
             return pa.array([only], pa.int64()).take(pa.array(np.zeros(len(correlation), np.int64)))
-        check_polars()
+        check_polars_can_run()
         calls = pl.DataFrame(
             {
                 "correlation": pl.Series(col.single_array(self.members["api_calls"][Slot.CORRELATION.name])),
@@ -140,7 +140,7 @@ class Tracks:
             One row per named thread: its pid, tid and label, and the process, thread, device, stream or NVTX domain
             that its track represents.
         """
-        check_polars()
+        check_polars_can_run()
         columns = {"pid": Slot.PID, "tid": Slot.TID, "label": Slot.NAME, **_TRACK}
         if not self.track_names:
             types = {n: pl.String if n in ("kind", "label") else pl.Int64 for n in columns}

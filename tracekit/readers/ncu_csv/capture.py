@@ -9,7 +9,7 @@ import polars as pl
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnsupportedVersionError, warn
-from tracekit.forks import check_polars
+from tracekit.forks import check_polars_can_run
 from tracekit.readers.ncu import nvtx
 from tracekit.readers.ncu.labels import DURATION, section_name
 from tracekit.readers.ncu_csv import about, frame, launches
@@ -39,7 +39,7 @@ def read_tables(source: Source) -> dict[str, pa.Table]:
         UnsupportedVersionError: The file has only pages that are not supported.
         CorruptTraceError: No row matches its header.
     """
-    check_polars()
+    check_polars_can_run()
     rows, session, messages = RowCollector(source.path), SessionPage(), frame.NcuMessages()
     pages: dict[str, None] = {}
     for page, text in frame.iter_table_rows(source.path, messages):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tracekit import schemas
-from tracekit.detection import describe
+from tracekit.detection import describe_unrecognized
 from tracekit.errors import CorruptTraceError, warn
 from tracekit.readers.common.damage import Damage, damage_as_error
 from tracekit.readers.common.protobuf.messages import parse
@@ -100,7 +100,7 @@ class ReportFile:
     def __init__(self, source: Source) -> None:
         self.path = source.path
         if not source.head.startswith(MAGIC):
-            label, hint = describe(source)
+            label, hint = describe_unrecognized(source)
             raise CorruptTraceError(f"the file is not an Nsight Compute report: {label}", path=self.path, hint=hint)
         self.file = source.open()
         self.results: list[MessageLocation] = []

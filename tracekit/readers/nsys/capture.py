@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import memory, schemas
-from tracekit.errors import CorruptTraceError, SchemaError, first_line
+from tracekit.errors import CorruptTraceError, SchemaError, first_line_of_message
 from tracekit.interface import Capture
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.builders import Builder, ChunkBuilder, RowCounter, concatenate
@@ -131,7 +131,7 @@ class NsysCapture(Lookups, Capture):
         for name, table in sources:
             data = stacks.resolve_stacks(call_stacks, name, self._replace_keys_with_names(name, results.pop(0)))
             parts[name].append(self.cast_to_declared_types(name, data, table))
-            memory.release_pages()
+            memory.drop_mapped_pages()
         tables = {
             name: self.machine_table(name).select(list(names))
             for name, names in columns.items()
@@ -252,7 +252,7 @@ class NsysCapture(Lookups, Capture):
         try:
             return schemas.conform(table, schemas.table(table_name), table.column_names)
         except SchemaError as e:
-            raise self._invalid_value_error(table_name, source_table, table, first_line(e)) from e
+            raise self._invalid_value_error(table_name, source_table, table, first_line_of_message(e)) from e
 
     def close(self) -> None:
         """Close the file."""

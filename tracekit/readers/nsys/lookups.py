@@ -126,7 +126,7 @@ class Lookups:
         chosen = [*builders, *(None for _ in requests[len(builders) :])]
         rows = [self.tables.max_rows(r.table) for r in requests]
         largest = max((n * estimated_row_bytes(r) for n, r in zip(rows, requests, strict=True)), default=0)
-        use_files = largest > memory.budget()
+        use_files = largest > memory.memory_budget_bytes()
         used = [b or _table_builder(n, use_files=use_files) for b, n in zip(chosen, rows, strict=True)]
         targets: list[Builder | Collector] = [*used, *collectors]
         for index, batch in self.tables.read_batches([*requests, *(c.request for c in collectors)]):

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.detection import UNKNOWN, describe
-from tracekit.errors import CorruptTraceError, TracekitError, first_line, warn
+from tracekit.detection import UNKNOWN, describe_unrecognized
+from tracekit.errors import CorruptTraceError, TracekitError, first_line_of_message, warn
 from tracekit.files import file_state
 from tracekit.readers.common.budget import BYTES_PER_BYTE, OBJECT_ROW_BYTES, Ledger
 from tracekit.readers.common.damage import Damage
@@ -59,7 +59,7 @@ class FolderTables:
         self._paths = sniffing.table_paths(source, suffix)
         if not self._paths:
             is_table = source.head.startswith(kind.magics)
-            what, hint = _SINGLE_FILE if is_table else describe(source)
+            what, hint = _SINGLE_FILE if is_table else describe_unrecognized(source)
             raise CorruptTraceError(f"not a folder of {kind.kind} files: {what}", path=source.path, hint=hint)
         self._states = {table: file_state(path) for table, path in self._paths.items()}
         self._ledger = Ledger(sum(map(self._file_size, self._paths)))
@@ -201,7 +201,7 @@ class FolderTables:
         except TracekitError:
             raise
         except (Damage, pa.ArrowException, ValueError) as e:
-            raise self._table_error(table, f"cannot be read: {first_line(e)}") from e
+            raise self._table_error(table, f"cannot be read: {first_line_of_message(e)}") from e
 
     def _file_size(self, table: str) -> int:
         state = self._states[table]
@@ -267,7 +267,7 @@ class FolderTables:
         source = Source(path)
         if source.head.startswith(self._kind.magics):
             return
-        what, hint = describe(source)
+        what, hint = describe_unrecognized(source)
         message = f"not a file in {self._kind.kind} format: {what}"
         raise CorruptTraceError(message, path=path, table=table, hint=self.hint if what == UNKNOWN else hint)
 

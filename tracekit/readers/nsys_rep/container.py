@@ -10,7 +10,7 @@ import re
 import struct
 from typing import TYPE_CHECKING
 
-from tracekit.detection import describe
+from tracekit.detection import describe_unrecognized
 from tracekit.errors import CorruptTraceError, warn
 from tracekit.files import Region
 from tracekit.readers.common.damage import Damage, damage_as_error
@@ -47,7 +47,7 @@ class Container:
     def __init__(self, source: Source) -> None:
         self.path = source.path
         if not source.head.startswith(MAGIC):
-            what, hint = describe(source)
+            what, hint = describe_unrecognized(source)
             raise CorruptTraceError(f"not an Nsight Systems report: {what}", path=self.path, hint=hint)
         self.file = source.open()
         self.offsets: dict[str, int] = {}

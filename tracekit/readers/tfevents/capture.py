@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import schemas
-from tracekit.detection import UNKNOWN, describe
+from tracekit.detection import UNKNOWN, describe_unrecognized
 from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnknownFormatError, warn
 from tracekit.files import REMOVED_HINT
 from tracekit.interface import Capture
@@ -88,7 +88,7 @@ def _read_file(path: Path, pool: BufferPool) -> FileEvents | SkippedFile:
         raise TracekitError("the file was removed while it was being read", path=path, hint=REMOVED_HINT) from e
     if file_events.records or not file_events.damage:
         return file_events
-    message, hint = describe(Source(path))
+    message, hint = describe_unrecognized(Source(path))
     if message == UNKNOWN:
         message, hint = "this is not an event file, because it does not begin with a valid record", _COPY_AGAIN
     return SkippedFile(CorruptTraceError, message, hint)

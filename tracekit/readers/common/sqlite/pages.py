@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from tracekit.errors import TracekitError
-from tracekit.files import FileState, open_regular
+from tracekit.files import FileState, open_regular_file
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.sqlite_files import HEADER_BYTES, Header
 
@@ -67,7 +67,7 @@ class PageFile:
         """
         self.path = path.absolute()
         self.state = FileState.read(self.path)
-        with os.fdopen(open_regular(self.path), "rb", buffering=0) as f:
+        with os.fdopen(open_regular_file(self.path), "rb", buffering=0) as f:
             self.head = f.read(HEADER_BYTES) or b""
         self.header = Header.parse(self.head)
         self.page_size, self.usable = self.header.page_size, self.header.page_size - self.header.reserved
@@ -100,7 +100,7 @@ class PageFile:
         data = np.empty(len(page_numbers) * size + PAD, np.uint8)
         data[-PAD:] = 0
         try:
-            with os.fdopen(open_regular(self.path), "rb", buffering=0) as f:
+            with os.fdopen(open_regular_file(self.path), "rb", buffering=0) as f:
                 complete = all(
                     f.seek((int(page_numbers[a]) - 1) * size) >= 0
                     and _read_until_full(f, data.data[a * size : b * size])
