@@ -15,7 +15,7 @@ Int64Array: TypeAlias = npt.NDArray[np.int64]
 BATCH_FRAMES = 1 << 20
 
 
-def batches_of_frames(
+def batches_of_call_stack_frames(
     parents: Int64Array, depths: Int64Array, nodes: Int64Array, max_frames: int = BATCH_FRAMES
 ) -> Iterator[tuple[slice, Int64Array, Int64Array]]:
     """Yield the frames of call stacks in batches.
@@ -44,10 +44,16 @@ def batches_of_frames(
         first = last
 
 
-def _outermost_to_innermost_nodes(parents: Int64Array, nodes: Int64Array, edges: Int64Array) -> Int64Array:
-    """Return the frames of the call stacks that end at ``nodes``, concatenated. Stacks are delimited by ``edges``."""
-    frames = np.zeros(int(edges[-1]), np.int64)
-    starts, at = edges[:-1], edges[1:] - 1
+def _outermost_to_innermost_nodes(parents: Int64Array, nodes: Int64Array, offsets: Int64Array) -> Int64Array:
+    """Return the frames of several call stacks in one array, each stack from the outermost to the innermost frame.
+
+    Args:
+        parents: Node of the caller of each node.
+        nodes: Node of the innermost frame of each stack.
+        offsets: Where each stack begins in the result, followed by the size of the result.
+    """
+    frames = np.zeros(int(offsets[-1]), np.int64)
+    starts, at = offsets[:-1], offsets[1:] - 1
     while len(nodes):
         inside = (nodes > 0) & (at >= starts)
         nodes, at, starts = nodes[inside], at[inside], starts[inside]

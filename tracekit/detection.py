@@ -67,7 +67,7 @@ def detect_reader(source: Source) -> Reader:
 
 
 def describe_unrecognized(source: Source) -> tuple[str, str]:
-    """Return a description of a source that no reader recognizes, and a hint on what to do with it."""
+    """Return a description of a file or folder that no reader recognizes, and a hint on what to do with it."""
     if source.path.is_dir():
         return _describe_unrecognized_folder(source)
     if not source.path.is_file():

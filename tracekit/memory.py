@@ -46,7 +46,7 @@ def limit_memory(size_bytes: int | None) -> Iterator[None]:
 
 
 def current_memory_limit() -> int | None:
-    """Return the limit of the current context in bytes. None means half of the free memory."""
+    """Return the limit that ``limit_memory`` set for columns, in bytes. None means half of the free memory."""
     return _limit.get()
 
 
@@ -87,7 +87,7 @@ def return_free_memory_to_system() -> None:
 
 
 def _call_glibc(function_name: str, *arguments: int) -> None:
-    """Call a function of glibc. Other C libraries do not have it."""
+    """Call a function of glibc by its name. Do nothing on systems with another C library."""
     import ctypes
 
     with contextlib.suppress(AttributeError, OSError, TypeError):

@@ -35,7 +35,7 @@ _SHOWN = 20
 
 
 class SelectableTrace(Protocol):
-    """The properties and methods of a trace that the functions of this module use."""
+    """Interface of a trace that is checked against a selection: its path, facts, row counts and tables."""
 
     path: Path | None
 

@@ -99,4 +99,4 @@ class RunningTotals:
 
 
 class EarlierJobError(Exception):
-    """A job cannot get its totals because an earlier job failed. The error of the earlier job is raised first."""
+    """A job cannot get the totals of the earlier jobs, because one of them failed. Its error is raised first."""

@@ -573,7 +573,10 @@ class Trace:
             warn(message, path=self.path)
 
     def _selection_of_range(self, nvtx: str) -> Selection:
-        """Return the selection for an NVTX range, which is looked up among all recorded ranges, selected or not."""
+        """Find an NVTX range, and return the selection of the events that overlap it in its process and thread.
+
+        The range is found even if an earlier selection excludes it.
+        """
         from tracekit.core.nvtx_instance import find_instance
 
         recorded = TraceView(Plan(self._plan.source), self.path)

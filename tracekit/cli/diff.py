@@ -285,7 +285,12 @@ def _differences_heading(diff: Diff, kind: str) -> str:
 
 
 def _select_printed_columns(differences: pl.DataFrame, *, per_iteration: bool) -> pl.DataFrame:
-    """Return the columns of the differences to print, titled. ``per_iteration`` selects times per iteration."""
+    """Return the columns of differences that are printed, under their titles.
+
+    Args:
+        differences: The differences of one kind, such as kernels.
+        per_iteration: Whether the times are those per iteration instead of total times.
+    """
     import polars as pl
 
     significant = pl.col("evidence").cast(pl.String).replace_strict(_MARKS).alias("significant")

@@ -184,9 +184,9 @@ def _grid_widths(
 
 
 def _max_column_width(widths: Sequence[int], total_width: int) -> int:
-    """Return the largest maximum width with which the sum of all widths does not exceed ``total_width``.
+    """Return the largest width to which wider columns can be reduced so that all columns fit ``total_width``.
 
-    Widths above the maximum are reduced to it.
+    Columns that are not wider keep their widths.
     """
     for i, width in enumerate(sorted(widths)):
         share = total_width // (len(widths) - i)

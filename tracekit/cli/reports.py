@@ -28,7 +28,11 @@ ROWS_OF_ONE, ROWS_OF_SEVERAL = 30, 10
 
 
 def limit_help_text(noun: str) -> str:
-    """Return the help text of ``-n`` for a command that prints the rows of each ``noun``, such as ``report``."""
+    """Return the help text of ``-n`` for a command that prints rows of one or several items, such as reports.
+
+    Args:
+        noun: What the command prints, in the singular, such as ``report``.
+    """
     return (
         f"Number of rows to print of each {noun}; 0 prints all. The default is {ROWS_OF_ONE} on a terminal "
         f"({ROWS_OF_SEVERAL} for several {noun}s), and all otherwise."

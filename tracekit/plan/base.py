@@ -52,9 +52,9 @@ class Tables(ABC):
 
 
 def compact_if_all_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of nulls that occupies no memory if all values are null, or else the column itself.
+    """Return a column unchanged or, if all its values are null, an equal column that occupies no memory.
 
-    The buffers of the column of nulls are zeros that are never written, for which the operating system provides no
+    The buffers of this column are zeros that are never written, for which the operating system provides no
     memory.
     """
     import pyarrow as pa

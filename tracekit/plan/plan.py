@@ -119,7 +119,7 @@ Step: TypeAlias = SelectTables | SelectRows | Correlate | JoinNcu | RollUp | Joi
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The source of a trace and the operations that are applied to it, in canonical form.
+    """The source of a trace and the operations that are applied to it, regardless of the order of the method calls.
 
     Attributes:
         source: The recorded tables.
@@ -140,7 +140,7 @@ class Plan:
     graph: Plan | None = None
 
     def with_steps(self, *steps: Step) -> Plan:
-        """Return this plan with additional steps, in canonical form."""
+        """Return this plan with additional steps, each combined with or replacing an earlier step of its kind."""
         plan = self
         for step in steps:
             plan = _with_step(plan, step)
@@ -173,7 +173,7 @@ class Plan:
 
 
 def _with_step(plan: Plan, step: Step) -> Plan:
-    """Return a plan with one additional step, in canonical form."""
+    """Return a plan with one additional step, which is combined with or replaces an earlier step of its kind."""
     match step:
         case SelectTables(names):
             return replace(plan, tables=names if plan.tables is None else plan.tables & names)

@@ -75,7 +75,7 @@ class OpenedFile:
 
     @classmethod
     def from_source(cls, source: Source, reader: Reader, via: str | None, *, cache: bool = False) -> Self:
-        """Return the data with which the file of a source can be opened again."""
+        """Return the path, format and state of a file that a reader opened, so that it can be opened again."""
         return cls(source.path.absolute(), reader.format, via, Stamp.from_path(source.path), cache)
 
     @property

@@ -241,7 +241,7 @@ class NcuJoined(Stage):
         return self._kernels_schema if name == KERNELS else super().schema(name)
 
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Compute added columns of the kernels: the id of the matched result, the kind of match, or metrics."""
+        """Compute columns of the kernels: the id of the matched Nsight Compute result, the kind of match, or metrics."""
         import polars as pl
 
         values = self._wide_metrics.select("launch_id", *(c for c in columns if c in self._wide_metrics.columns))
@@ -258,14 +258,14 @@ class NcuJoined(Stage):
 
     @functools.cached_property
     def _ncu_matches(self) -> pl.DataFrame:
-        """One row per kernel, with the id of the matched result and the kind of match."""
+        """One row per kernel, with the id of the matched Nsight Compute result and the kind of match."""
         from tracekit.core.ncu import join
 
         return join.match_kernels(to_frame(self._base, KERNELS), to_frame(self._results, RESULTS))
 
     @functools.cached_property
     def _wide_metrics(self) -> pl.DataFrame:
-        """The metrics of the results, with one row per result and one column per metric."""
+        """The metrics of the Nsight Compute results, with one row per result and one column per metric."""
         from tracekit.core.ncu import wide_metrics
 
         launches = to_frame(self._results, RESULTS).select("launch_id")

@@ -186,7 +186,7 @@ def _process_member(function: Callable[[Member], Result], member: Member) -> Mem
 
 
 def _drop_result(member_result: MemberResult[Any]) -> MemberResult[Any]:
-    """Return a copy of a ``MemberResult`` without its result and warnings. If it has an error, return it unchanged."""
+    """Return an empty ``MemberResult`` for one with a result, so that only errors are sent. Return errors unchanged."""
     return member_result if isinstance(member_result.outcome, Exception) else MemberResult(None)
 
 

@@ -244,7 +244,7 @@ def _check_start_is_recorded(member: Member, start: int | None) -> int:
 
 
 def _file_name_table(traces: TraceSet) -> pl.DataFrame:
-    """Return a table of the file names without suffixes, with a column of ranks unless these are 0, 1, 2 and so on."""
+    """Return one row per rank with its file name without suffix, and its number unless ranks are 0, 1, 2 and so on."""
     import polars as pl
 
     files = pl.DataFrame({FILE: [m.path.stem for m in traces.captures]}, schema={FILE: pl.String})

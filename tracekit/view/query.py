@@ -128,7 +128,7 @@ def _compute_matching_order(frame: pl.DataFrame, query: Query) -> pl.Series:
 
 
 def _describe_selection(query: Query) -> str:
-    """Return the names of what selects and sorts the rows of a query, as the subject of an error message."""
+    """Return which inputs of a query select or sort rows, such as "the search text", to begin an error message."""
     filtered = ", ".join(map(repr, parse_json(query.filter, dict)))
     subjects = {
         f"the filter of {filtered}": filtered,

@@ -165,11 +165,12 @@ def table(name: str, share: str | None = None) -> Callable[[Scope], Rows]:
 
     Args:
         name: Name of the table.
-        share: Column after which its values in per cent of its sum are inserted. If None, no column is inserted.
+        share: Name of a column. A column with its values in per cent of their sum is inserted after it. If None, no
+            column is inserted.
     """
 
     def rows(scope: Scope) -> Rows:
-        """Return the rows of the declared table, with the percentages of the column ``share`` unless it is None."""
+        """Return the rows of a declared table, with the percentages of the column ``share`` unless it is None."""
         table = table_rows(scope.trace, name)
         return with_share(table, share) if share else table
 
@@ -376,7 +377,7 @@ def group_ops(scope: Scope) -> Rows:
 
 
 def comparison(scope: Scope) -> Rows:
-    """Return the differences between this trace and the trace that the arguments select."""
+    """Return the differences between the trace of the page and another one, which the arguments of the table select."""
     from tracekit.core.compare import KINDS
     from tracekit.view import comparison
 

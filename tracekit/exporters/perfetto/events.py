@@ -373,7 +373,7 @@ def _annotation_tag(name: int, value: InternedValue) -> bytes:
 
 
 def _counter_value(value: InternedValue, numbers: Numbers, present: Mask | None) -> Slots:
-    """Return the encoded values of a counter, in slots of 16 bytes (see ``slots``). Missing values are omitted."""
+    """Encode the counter value of each event of a batch as an integer or float field, empty for events without one."""
     if value.form == kinds.INTEGER:
         return VarintSlots(field_tag("TrackEvent", "counter_value"), numbers, present)
     floats = numbers.astype(np.float64).view(np.uint64) if value.form == kinds.UNSIGNED else numbers
