@@ -78,7 +78,7 @@ def make_malloc_return_large_blocks() -> None:
         _call_glibc("mallopt", option, value)
 
 
-def return_free_memory_to_system() -> None:
+def return_free_memory() -> None:
     """Return memory that was freed, but that the allocators of Arrow and of the C library still hold, to the system."""
     import pyarrow as pa
 
@@ -94,7 +94,7 @@ def _call_glibc(function_name: str, *arguments: int) -> None:
         getattr(ctypes.CDLL(None), function_name)(*arguments)
 
 
-def drop_mapped_pages() -> None:
+def release_pages() -> None:
     """Drop the pages of all mapped files from memory, and return unused memory to the system if there are such files.
 
     The pages are read again when they are used.
@@ -105,10 +105,10 @@ def drop_mapped_pages() -> None:
         for mapped in maps:
             mapped.madvise(mmap.MADV_DONTNEED)
     if maps:
-        return_free_memory_to_system()
+        return_free_memory()
 
 
-def map_file(file: IO[bytes]) -> pa.Buffer:
+def map_file_into_memory(file: IO[bytes]) -> pa.Buffer:
     """Map the content of a completely written temporary file into memory, close the file, and return the content.
 
     The content stays mapped until the last reference to the buffer is deleted.
@@ -123,9 +123,9 @@ def map_file(file: IO[bytes]) -> pa.Buffer:
     return pa.py_buffer(mapped)
 
 
-def should_spill(size_bytes: int) -> bool:
-    """Return whether columns of ``size_bytes`` bytes are large enough to be moved from memory to a temporary file."""
-    return size_bytes > memory_budget_bytes() // SPILLED_SHARE
+def is_large(size: int) -> bool:
+    """Return whether columns of ``size`` bytes are large enough to be moved from memory to a temporary file."""
+    return size > memory_budget_bytes() // SPILLED_SHARE
 
 
 def spill_to_temporary_file(table: pa.Table) -> pa.Table:
@@ -134,7 +134,7 @@ def spill_to_temporary_file(table: pa.Table) -> pa.Table:
     for batch in table.to_batches():
         stream.write(batch)
     spilled = table.from_batches(stream.finish_writing(), table.schema)
-    drop_mapped_pages()
+    release_pages()
     return spilled
 
 
@@ -167,7 +167,7 @@ class TemporaryStream:
 
         with _convert_disk_errors():
             self._writer.close()
-            return list(ipc.open_stream(map_file(self._file)))
+            return list(ipc.open_stream(map_file_into_memory(self._file)))
 
 
 def _close_ignoring_errors(file: IO[bytes]) -> None:

@@ -92,7 +92,7 @@ def load(
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
     opened = OpenedFile.from_source(source, reader, via, cache=uses_cache(cache))
     reader = opened.reader(source)
-    recorded = RecordedTables(opened, opened=opened.open_with(reader, source), path=source.path)
+    recorded = RecordedTables(opened, opened=opened.open_unchecked(reader, source), path=source.path)
     return Trace(Plan(recorded), path=source.path, format=reader.format)
 
 
@@ -634,7 +634,7 @@ class Trace:
     @property
     def inputs(self) -> tuple[Input, ...]:
         """Files and folders from which this trace is read. An output must not replace any of them."""
-        return exporting.trace_inputs(self._view)
+        return exporting.input_files_of_trace(self._view)
 
     def close(self) -> None:
         """Close the file, and free the cached columns of this trace and of all traces derived from it."""
@@ -829,7 +829,7 @@ def prefetch(trace: Trace, columns: Mapping[str, Sequence[str] | None]) -> None:
     trace_view(trace).prefetch(columns)
 
 
-def compute(
+def call_with_tables(
     trace: Trace, function: Callable[[Callable[[str], pl.LazyFrame]], Result], *, key: Hashable = None
 ) -> Result:
     """Call a function with access to the tables of a trace, and return its result.
@@ -845,10 +845,10 @@ def compute(
     return trace._view.compute(function, key)  # noqa: SLF001 - the view is for exporters and functions of this package
 
 
-def _missing_rows_error(what: str, path: Path | None, recorded_by: str | None) -> MissingTableError:
+def _missing_rows_error(plural_noun: str, path: Path | None, recorded_by: str | None) -> MissingTableError:
     """Return the error for a join with a trace that lacks the rows to join."""
     hint = None if recorded_by is None else f"record them with {recorded_by}"
-    return MissingTableError(f"there are no {what} to join", path=path, hint=hint)
+    return MissingTableError(f"there are no {plural_noun} to join", path=path, hint=hint)
 
 
 def _trace_from_plan(plan: Plan, format: str) -> Trace:  # noqa: A002

@@ -97,7 +97,7 @@ def test_tables_are_those_in_memory(capture: str, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with tk.load(FIXTURES / capture) as kept, memory.limit_memory(0), tk.load(FIXTURES / capture) as spilled:
         for name in kept.tables:
-            memory.drop_mapped_pages()
+            memory.release_pages()
             assert spilled[name].equals(kept[name]), name
         linked = [t.correlate().frame("kernels").collect() for t in (kept, spilled)]
         assert linked[0].equals(linked[1])
@@ -170,4 +170,4 @@ def test_a_full_disk_is_an_error_that_names_it(tmp_path: Path, monkeypatch: pyte
 
 def test_other_c_libraries_do_not_have_the_functions_of_glibc() -> None:
     memory._call_glibc("tracekit_has_no_such_function", 1)
-    memory.return_free_memory_to_system()
+    memory.return_free_memory()

@@ -250,7 +250,7 @@ def _write_columns(columns: pa.Table, path: Path) -> None:
             stream.write_batch(batch)
             written += batch.nbytes
             if written >= _RELEASE_BYTES:
-                memory.drop_mapped_pages()
+                memory.release_pages()
                 written = 0
 
 
@@ -258,7 +258,7 @@ def _map_columns(path: Path, columns: Sequence[str]) -> pa.Table:
     """Memory-map a file and return the requested columns that it contains, without copying them."""
     import pyarrow as pa
 
-    with pa.ipc.open_stream(memory.map_file(path.open("rb"))) as stream:
+    with pa.ipc.open_stream(memory.map_file_into_memory(path.open("rb"))) as stream:
         names = [name for name in columns if name in stream.schema.names]
         return (stream.read_all() if names else stream.schema.empty_table()).select(names)
 

@@ -51,10 +51,7 @@ class FileStatus:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the file was last changed more than two seconds ago.
-
-        Any later change then has another timestamp, so that the status of a changed file differs from this one.
-        """
+        """Whether the last change is old enough that any later change would change this status."""
         return 0 <= max(self.modified_ns, self.changed_ns) < time.time_ns() - SETTLED_NS
 
     def to_list(self) -> list[int]:

@@ -40,13 +40,13 @@ def limit_help_text(noun: str) -> str:
 
 
 def list_option(
-    columns: Sequence[str], describe: Callable[[], Iterable[Sequence[str]]], help_text: str
+    columns: Sequence[str], list_rows: Callable[[], Iterable[Sequence[str]]], help_text: str
 ) -> Callable[[FC], FC]:
     """Return the option ``--list``, which prints a table and exits.
 
     Args:
         columns: Names of the columns. The second column contains sentences.
-        describe: Function that returns the rows. It is called only if the option is given.
+        list_rows: Function that returns the rows. It is called only if the option is given.
         help_text: Help text of the option.
     """
 
@@ -57,7 +57,7 @@ def list_option(
 
         from tracekit.cli.output import open_output_page
 
-        frame = pl.DataFrame(list(describe()), schema=list(columns), orient="row")
+        frame = pl.DataFrame(list(list_rows()), schema=list(columns), orient="row")
         with open_output_page() as page:
             page.print_frame(frame, "table", prose_columns=[columns[1]])
         context.exit()

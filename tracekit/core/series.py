@@ -31,7 +31,7 @@ def spill_frame(frame: pl.DataFrame) -> pl.DataFrame:
     Each column of the result has a single chunk. Otherwise, polars would copy all columns of a frame whose columns have
     different chunks.
     """
-    if not memory.should_spill(int(frame.estimated_size())):
+    if not memory.is_large(int(frame.estimated_size())):
         return frame
     return pl.DataFrame([_spill_column(column) for column in frame.iter_columns()])
 

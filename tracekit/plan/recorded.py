@@ -194,7 +194,7 @@ class RecordedTables(Tables):
             raise SchemaError(message, path=self.path)
         cached.update(zip(columns, map(compact_if_all_null, checked.columns), strict=True))
         self._warn_of_negative_durations(name, cached)
-        memory.drop_mapped_pages()
+        memory.release_pages()
 
     def _warn_of_negative_durations(self, name: str, cached_columns: dict[str, pa.ChunkedArray]) -> None:
         """Warn about rows that end before they start, once both time columns of a table are cached."""

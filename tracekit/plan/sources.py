@@ -95,7 +95,7 @@ class OpenedFile:
             raise FileNotFoundError(2, os.strerror(2), str(self.path))
         if Stamp.from_path(self.path) != self.stamp:
             raise TracekitError("the file has changed since the trace was loaded", path=self.path, hint="load it again")
-        return self.open_with(self.reader(source), source)
+        return self.open_unchecked(self.reader(source), source)
 
     def reader(self, source: Source) -> Reader:
         """Return the reader that opens the file.
@@ -106,7 +106,7 @@ class OpenedFile:
         """
         return reader_through_program(self.via, registry.reader(self.format), source)
 
-    def open_with(self, reader: Reader, source: Source) -> Capture:
+    def open_unchecked(self, reader: Reader, source: Source) -> Capture:
         """Open a source with a reader, without checking whether the file has changed.
 
         If the origin uses the cache, columns are read from the cache and stored in it.

@@ -103,7 +103,7 @@ class Stage(Tables):
                 check_polars_can_run()
                 self.prefetch({name: columns})
                 cached.update(self._conform(name, self.compute(name, missing)))
-                memory.drop_mapped_pages()
+                memory.release_pages()
             arrays = {c: cached[c] for c in added}
         if len(arrays) < len(set(columns)):
             below = self.base_of(name).read(name, [c for c in dict.fromkeys(columns) if c not in arrays])
@@ -137,7 +137,7 @@ class Stage(Tables):
     def _conform(self, name: str, computed: pa.Table) -> dict[str, pa.ChunkedArray]:
         """Check computed columns against the schema, and return them by name."""
         conformed = schemas.conform(computed, self.schema(name), computed.column_names)
-        if memory.should_spill(conformed.nbytes):
+        if memory.is_large(conformed.nbytes):
             conformed = memory.spill_to_temporary_file(conformed)
         return dict(zip(conformed.column_names, map(compact_if_all_null, conformed.columns), strict=True))
 
@@ -241,7 +241,7 @@ class NcuJoined(Stage):
         return self._kernels_schema if name == KERNELS else super().schema(name)
 
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Compute columns of the kernels: the id of the matched Nsight Compute result, the kind of match, or metrics."""
+        """Compute columns of kernels: the id of the matched Nsight Compute result, the kind of match, or metrics."""
         import polars as pl
 
         values = self._wide_metrics.select("launch_id", *(c for c in columns if c in self._wide_metrics.columns))

@@ -7,7 +7,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitWarning
-from tracekit.trace import Trace, compute
+from tracekit.trace import Trace, call_with_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -64,7 +64,7 @@ def _tables_of_empty_trace(function: Compute) -> Iterable[tuple[str, pl.DataFram
 
 def _compute_tables(function: Compute, trace: Trace) -> Tables:
     """Return the tables that a function computes for a trace."""
-    return compute(trace, function, key=function)
+    return call_with_tables(trace, function, key=function)
 
 
 def warn_about_unaligned_clocks(clocks: pl.DataFrame) -> None:

@@ -72,7 +72,7 @@ def export(
             _write_sqlite(traces, new, progress or _ignore_progress)
         return Path(path)
     if exporter.write_table is None:
-        known = ", ".join(e.format for e in registry.exporters().values() if _can_write_sets(e))
+        known = ", ".join(e.format for e in registry.exporters().values() if _can_write_several_ranks(e))
         raise ExportError(
             f"{exporter.format} cannot hold the profiles of several ranks",
             path=path,
@@ -141,7 +141,7 @@ class SetView:
         return self._traces.frame(name)
 
 
-def _open_views(traces: TraceSet, progress: Progress) -> Iterator[tuple[RankedView, int]]:
+def _iterate_open_views(traces: TraceSet, progress: Progress) -> Iterator[tuple[RankedView, int]]:
     """Open each member in turn, and yield its view and its index. Each view is closed before the next one is opened."""
     from tracekit.trace import trace_view
 
@@ -161,7 +161,7 @@ def _write_whole_tables(traces: TraceSet, exporter: Exporter, files: Mapping[str
         progress(number + 1, len(files))
 
 
-def _can_write_sets(exporter: Exporter) -> bool:
+def _can_write_several_ranks(exporter: Exporter) -> bool:
     """Return whether an exporter can write a set of several ranks."""
     return bool(exporter.write_table or exporter.write_many) or exporter.format in (SQLITE, HTML)
 
@@ -175,7 +175,7 @@ def _write_sqlite(traces: TraceSet, path: Path, progress: Progress) -> None:
     from tracekit.exporters.sqlite.export import write_database
     from tracekit.exporters.sqlite.keys import common_keys, valid_keys
 
-    views = (view for view, _ in _open_views(traces, _ignore_progress))
+    views = (view for view, _ in _iterate_open_views(traces, _ignore_progress))
     names: list[str] = []
     keys, rows = [], 0
     for ranked in views:
@@ -183,7 +183,9 @@ def _write_sqlite(traces: TraceSet, path: Path, progress: Progress) -> None:
         schemas = {name: ranked.view.schema(name) for name in names}
         keys.append(valid_keys(ranked.view, schemas))
         rows += sum(map(ranked.view.count, names))
-    tables = ((name, view.chunked_table(name)) for view, _ in _open_views(traces, _ignore_progress) for name in names)
+    tables = (
+        (name, view.chunked_table(name)) for view, _ in _iterate_open_views(traces, _ignore_progress) for name in names
+    )
     ranked_schemas = {name: traces.schema(name) for name in names}
     write_database(
         path, ranked_schemas, common_keys(keys).with_leading_column(frames.RANK), tables, progress, rows=rows
@@ -193,7 +195,7 @@ def _write_sqlite(traces: TraceSet, path: Path, progress: Progress) -> None:
 def _write_csv(traces: TraceSet, exporter: Exporter, files: Mapping[str, Path], progress: Progress) -> None:
     """Write each table as CSV, by appending the rows of each member in turn."""
     write: Any = exporter.write_table
-    for view, number in _open_views(traces, progress):
+    for view, number in _iterate_open_views(traces, progress):
         for name, file in files.items():
             if not number:
                 write(view, name, file, _ignore_progress)
@@ -212,7 +214,7 @@ def _write_parquet(traces: TraceSet, _: Exporter, files: Mapping[str, Path], pro
 
     with contextlib.ExitStack() as stack:
         writers: dict[str, TableWriter] = {}
-        for view, _number in _open_views(traces, progress):
+        for view, _number in _iterate_open_views(traces, progress):
             for name, file in files.items():
                 table = view.chunked_table(name)
                 if name not in writers:

@@ -156,13 +156,13 @@ class SetPlots:
 
         return recipes.draw_recipe_figures(tables, dark=dark)
 
-    def _draw_single_figure(self, recipe: str, name: str, what: str, *, dark: bool) -> Figure:
+    def _draw_single_figure(self, recipe: str, figure_name: str, missing_data: str, *, dark: bool) -> Figure:
         """Run a recipe and return one of its figures.
 
         Raises:
             MissingTableError: The ranks have no data for the figure.
         """
         drawn = self.recipe(self._traces.recipe(recipe), dark=dark)
-        if name not in drawn:
-            raise MissingTableError(f"the ranks have no {what}", hint=f"choose captures with {what}")
-        return drawn[name]
+        if figure_name not in drawn:
+            raise MissingTableError(f"the ranks have no {missing_data}", hint=f"choose captures with {missing_data}")
+        return drawn[figure_name]

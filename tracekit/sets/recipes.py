@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from tracekit.core.recipes import Clock, RankRequest, find_recipe, option_values
 from tracekit.errors import MissingTableError
 from tracekit.sets.engines import MergingEngine
-from tracekit.trace import compute
+from tracekit.trace import call_with_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -158,14 +158,14 @@ def _tables_merged_by_engine(
     return cast("Tables", tables)
 
 
-def _tables_with_rank(recipe_name: str, function: Callable[[Member], Tables], member: Member) -> Tables:
+def _tables_with_rank(name: str, function: Callable[[Member], Tables], member: Member) -> Tables:
     """Return the tables of a recipe for one member, with columns for its rank."""
-    return find_recipe(recipe_name).with_rank_column(function(member), member.rank)
+    return find_recipe(name).with_rank_column(function(member), member.rank)
 
 
-def _merge_tables(recipe_name: str, results: list[Tables]) -> Tables:
+def _merge_tables(name: str, results: list[Tables]) -> Tables:
     """Merge the tables of a recipe for several ranks."""
-    return find_recipe(recipe_name).merge_ranks(results)
+    return find_recipe(name).merge_ranks(results)
 
 
 def _compute_rank_tables(
@@ -188,7 +188,7 @@ def _compute_rank_tables(
     def compute_tables(frames: Frames) -> Tables:
         return recipe.per_rank(RankRequest(frames, option_values, clock))
 
-    return compute(trace, compute_tables, key=(recipe_name, *sorted(option_values.items())))
+    return call_with_tables(trace, compute_tables, key=(recipe_name, *sorted(option_values.items())))
 
 
 def _common_time_axis(

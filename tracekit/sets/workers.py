@@ -69,19 +69,19 @@ def check_picklable(function: Callable[..., Any]) -> None:
         raise TracekitError(message, hint="use a function of a module, or functools.partial of one") from e
 
 
-def initialize_worker(polars_threads: int, hides_pandas: bool) -> None:  # noqa: FBT001 - initializers take positions
+def initialize_worker(polars_threads: int, hide_pandas: bool) -> None:  # noqa: FBT001 - initializers take positions
     """Initialize a worker process. It exits when its parent process ends.
 
     Args:
         polars_threads: Number of threads of polars, so that the workers do not use more threads than there are cores.
-        hides_pandas: Whether to prevent pyarrow from importing pandas.
+        hide_pandas: Whether to prevent pyarrow from importing pandas.
     """
     import multiprocessing
     import signal
 
     os.environ.setdefault("POLARS_MAX_THREADS", str(polars_threads))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hides_pandas:
+    if hide_pandas:
         no_pandas.hide_pandas()
     parent = multiprocessing.parent_process()
     if parent is not None:

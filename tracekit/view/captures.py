@@ -187,7 +187,7 @@ class Captures:
         """Free the data from which tables were computed, and return free memory to the system. Caches are kept."""
         for capture in self.all:
             trace_view(capture.trace).free_working_data()
-        memory.return_free_memory_to_system()
+        memory.return_free_memory()
 
     def close(self) -> None:
         """Close the files of all captures."""

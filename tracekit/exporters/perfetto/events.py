@@ -121,7 +121,7 @@ class Events(NamedTuple):
         for column in self.rows:
             columns.append(column[chosen])
             if order is not None:
-                memory.drop_mapped_pages()
+                memory.release_pages()
         return self._replace(
             rows=pl.DataFrame(columns),
             times=EventTimes(None, self.times.deltas[start:stop]),
@@ -373,7 +373,7 @@ def _annotation_tag(name: int, value: InternedValue) -> bytes:
 
 
 def _counter_value(value: InternedValue, numbers: Numbers, present: Mask | None) -> Slots:
-    """Encode the counter value of each event of a batch as an integer or float field, empty for events without one."""
+    """Return slots with the value of a counter as an integer or float. Events without a value have empty slots."""
     if value.form == kinds.INTEGER:
         return VarintSlots(field_tag("TrackEvent", "counter_value"), numbers, present)
     floats = numbers.astype(np.float64).view(np.uint64) if value.form == kinds.UNSIGNED else numbers

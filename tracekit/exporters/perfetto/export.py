@@ -87,7 +87,7 @@ class TraceWriter:
         empty = pl.concat([_NO_ENDS, *(_select_ends(rows, pl.col("duration") == 0) for rows in slices)])
         ends = [_select_ends(rows, pl.col("duration") > 0) for rows in slices]
         del slices
-        memory.drop_mapped_pages()
+        memory.release_pages()
         self._write_ends(pl.concat([_NO_ENDS, *ends]), lane_uuids)
         del ends
         for kind in stage:
@@ -101,7 +101,7 @@ class TraceWriter:
     ) -> None:
         """Write the events of one kind, ordered by time. A slice precedes the slices that are nested in it."""
         times, drawn = _order_by_time(kind, rows, layout), with_lane_ids(rows, layout.lane_ids[kind])
-        memory.drop_mapped_pages()
+        memory.release_pages()
         event_flows = flows.flows(kind, times.order, rows.height)
         sequence = self._begin_stream()
         if kind.phase == kinds.COUNTER:
@@ -109,12 +109,12 @@ class TraceWriter:
             self._file.write(tracks)
         else:
             events = prepare_events(kind, drawn, times, sequence, lane_uuids, flows=event_flows)
-        memory.drop_mapped_pages()
+        memory.release_pages()
         self._file.write_jobs(sequence.string_jobs())
         for start in range(0, rows.height, BLOCK_ROWS):
             stop = min(start + BLOCK_ROWS, rows.height)
             self._file.write_jobs(_batch_jobs(events.block(start, stop).encode, stop - start))
-            memory.drop_mapped_pages()
+            memory.release_pages()
 
     def _write_ends(self, ends: pl.DataFrame, lane_uuids: Numbers) -> None:
         """Write the packets that end slices, ordered by time."""

@@ -63,7 +63,7 @@ def compute_layout(view: View, stages: Stages) -> Layout:
             if not clock.end_ns and kind.phase == kinds.SLICE and rows.select(kind.end.is_null().any()).item():
                 clock = Clock(end_ns=_last_time(view, stages))
         lane_ids |= _assign_lanes_of_stage(tables, registry, clock)
-        memory.drop_mapped_pages()
+        memory.release_pages()
     return Layout(registry, lane_ids, clock._replace(shift_ns=-first))
 
 
@@ -149,7 +149,7 @@ def assign_lane_ids(intervals: pl.DataFrame, placement: Placement, registry: Lan
         lane = _lanes_of_track(intervals.select(pl.col("start", "end").gather(rows)), placement)
         ids = pl.Series(registry.lane_ids(track, lane.n_unique() if lane.len() else 1), dtype=pl.Int32)
         lane_ids = lane_ids.scatter(rows, ids.gather(lane) if lane.len() else ids.new_from_index(0, len(rows)))
-        memory.drop_mapped_pages()
+        memory.release_pages()
     return lane_ids
 
 

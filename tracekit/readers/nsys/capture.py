@@ -131,7 +131,7 @@ class NsysCapture(Lookups, Capture):
         for name, table in sources:
             data = stacks.resolve_stacks(call_stacks, name, self._replace_keys_with_names(name, results.pop(0)))
             parts[name].append(self.cast_to_declared_types(name, data, table))
-            memory.drop_mapped_pages()
+            memory.release_pages()
         tables = {
             name: self.machine_table(name).select(list(names))
             for name, names in columns.items()
