@@ -151,10 +151,14 @@ class View(Protocol):
         """
         ...
 
-    def chunked_table(self, name: str) -> pa.Table:
-        """Return a table with its declared columns, without unifying the dictionaries of its string columns.
+    def chunked_table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return columns of a table, without unifying the dictionaries of its string columns.
 
         Each chunk of a string column may have its own dictionary.
+
+        Args:
+            name: Name of the table.
+            columns: Names of the columns, or None for all declared columns.
         """
         ...
 

@@ -19,7 +19,9 @@ from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
+    import numpy.typing as npt
     import pyarrow as pa
 
 SPILLED_SHARE = 16
@@ -99,13 +101,18 @@ def release_pages() -> None:
 
     The pages are read again when they are used.
     """
+    if drop_mapped_pages():
+        return_free_memory()
+
+
+def drop_mapped_pages() -> bool:
+    """Drop the pages of all mapped files from memory, and return whether there are such files."""
     with _lock:
         maps = list(_maps)
     if hasattr(mmap, "MADV_DONTNEED"):
         for mapped in maps:
             mapped.madvise(mmap.MADV_DONTNEED)
-    if maps:
-        return_free_memory()
+    return bool(maps)
 
 
 def map_file_into_memory(file: IO[bytes]) -> pa.Buffer:
@@ -136,6 +143,34 @@ def spill_to_temporary_file(table: pa.Table) -> pa.Table:
     spilled = table.from_batches(stream.finish_writing(), table.schema)
     release_pages()
     return spilled
+
+
+def zeros(rows: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return a new array of zeros, which is mapped from a temporary file if it is large."""
+    import numpy as np
+
+    size = rows * np.dtype(dtype).itemsize
+    if not size or not is_large(size):
+        return np.zeros(rows, dtype)
+    import tempfile
+
+    with _convert_disk_errors(), tempfile.TemporaryFile(prefix="tracekit-") as file:
+        _reserve_space(file, size)
+        mapped = mmap.mmap(file.fileno(), size)
+    with _lock:
+        _maps.add(mapped)
+    return np.frombuffer(mapped, dtype)
+
+
+def _reserve_space(file: IO[bytes], size: int) -> None:
+    """Extend an empty file to ``size`` bytes of zeros.
+
+    If the disk is full, this function raises an error. Otherwise, writing to the mapped file would end the process.
+    """
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+    else:
+        file.truncate(size)
 
 
 class TemporaryStream:

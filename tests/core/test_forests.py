@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.blocks import small_blocks
 from tracekit.core import forests
 
 pointers = st.integers(0, 12).flatmap(
@@ -38,6 +39,18 @@ def test_values_of_ancestors(parents: list[int | None], data: st.DataObject) -> 
     flagged = forests.any_ancestor(parent, pl.Series(flags, dtype=pl.Boolean))
     assert flagged.to_list() == [None if w is None else any(flags[i] for i in w) for w in ways]
     assert forests.roots(parent).to_list() == [None if w is None else w[-1] for w in ways]
+
+
+@given(pointers, st.data())
+def test_numbers_of_ancestors_in_blocks(parents: list[int | None], data: st.DataObject) -> None:
+    numbers = data.draw(st.lists(st.integers(-5, 5), min_size=len(parents), max_size=len(parents)))
+    parent, values = pl.Series(parents, dtype=pl.Int64), pl.Series(numbers, dtype=pl.Int64)
+    with small_blocks(3):
+        sums, roots, depths = forests.ancestor_sums(parent, values), forests.roots(parent), forests.depths(parent)
+    assert sums.equals(forests.ancestor_sums(parent, values))
+    assert roots.equals(forests.roots(parent))
+    assert depths.equals(forests.depths(parent))
+    assert depths.dtype == pl.Int32
 
 
 @given(pointers, st.data())

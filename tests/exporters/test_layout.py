@@ -1,22 +1,63 @@
-"""Numbering of tracks, against a dictionary."""
+"""Assignment of events to tracks, against a dictionary."""
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.blocks import small_blocks
 from tracekit.exporters.timeline import layout
+from tracekit.exporters.timeline.blocks import FrameRows, JoinedRows, TableRows, WithColumn, map_rows
+from tracekit.exporters.timeline.tracks import LaneRegistry, Placement, Track, TrackGroup, TrackNames
 
 SMALL = st.none() | st.integers(-3, 3)
 LARGE = st.none() | st.integers(-(2**63), 2**63 - 1)
 MIDDLE = st.none() | st.integers(0, 2**30)
 TEXT = st.none() | st.sampled_from(["", "a", "NCCL"])
+TYPES = [pl.Int32, pl.Int64, pl.Categorical, pl.Int64, pl.UInt32, pl.Int64]
 
 
-@given(st.lists(st.tuples(SMALL, LARGE, TEXT, MIDDLE, MIDDLE, MIDDLE), max_size=20))
-def test_equal_keys_get_equal_numbers_and_others_others(rows: list[tuple[int | str | None, ...]]) -> None:
-    types = [pl.Int32, pl.Int64, pl.Categorical, pl.Int64, pl.UInt32, pl.Int64]
-    keys = pl.DataFrame(rows, schema=[(f"key_{n}", t) for n, t in enumerate(types)], orient="row")
-    numbers = layout._combination_codes(keys).to_list()
-    assert len(numbers) == len(rows)
-    assert len(set(zip(rows, numbers, strict=True))) == len(set(rows)) == len(set(numbers))
+@given(st.lists(st.tuples(SMALL, LARGE, TEXT, MIDDLE, MIDDLE, MIDDLE), min_size=1, max_size=20), st.integers(1, 9))
+def test_events_with_equal_keys_are_on_one_track(rows: list[tuple[int | str | None, ...]], size: int) -> None:
+    keys = pl.DataFrame(rows, schema=[(f"key_{n}", t) for n, t in enumerate(TYPES)], orient="row")
+    registry = LaneRegistry(TrackNames({}, {}, {}, {}, {}))
+    made: list[tuple[object, ...]] = []
+
+    def make_track(_: TrackNames, *key: object) -> Track:
+        made.append(key)
+        return Track(TrackGroup(len(made), "", ()), "")
+
+    times = np.arange(len(rows))
+    with small_blocks(size):
+        placement = Placement(tuple(keys.columns), make_track)
+        numbers = layout.assign_lane_ids(FrameRows(keys), (times, times + 1), placement, registry).tolist()
+    assert [made[n] for n in numbers] == rows
+    assert len(made) == len(set(rows))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), TEXT, st.none() | st.booleans()), max_size=30),
+    st.integers(1, 9),
+    st.integers(0, 30),
+)
+def test_blocks_of_a_table_are_those_of_its_frame(
+    rows: list[tuple[int, str | None, bool | None]], size: int, cut: int
+) -> None:
+    schema = {"n": pl.Int64, "text": pl.Categorical, "chosen": pl.Boolean}
+    frame = pl.DataFrame(rows, schema=schema, orient="row")
+    halves = [frame[:cut].to_arrow(), frame[cut:].to_arrow()]
+    table = pa.concat_tables([h.set_column(1, "text", h["text"].cast(pa.string()).dictionary_encode()) for h in halves])
+    for where, kept in ((None, frame), (pl.col("chosen"), frame.filter("chosen"))):
+        with small_blocks(size):
+            part = TableRows(table, where)
+            joined = JoinedRows([part, part])
+            added = WithColumn(part, "more", kept["n"] * 2)
+            doubled = map_rows(added, pl.col("n") + pl.col("more"), np.int64)
+            assert [part.is_null(n) for n in schema] == [kept[n].null_count() == kept.height for n in schema]
+        assert (part.height, joined.height) == (kept.height, 2 * kept.height)
+        assert part.block(slice(0, kept.height), ["text", "n"]).equals(kept.select("text", "n"))
+        middle = slice(kept.height // 2, kept.height + kept.height // 2)
+        assert joined.block(middle, list(schema)).equals(pl.concat([kept, kept])[middle])
+        assert doubled.tolist() == (kept["n"] * 3).to_list()

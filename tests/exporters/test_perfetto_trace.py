@@ -20,13 +20,15 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.blocks import small_blocks
 from tests.conftest import FIXTURES
 from tests.core.test_mpi import two_ranks
 from tests.exporters.test_chrome_trace import QUEUE, THREAD, call, kernel, push, trace
-from tracekit import schemas
+from tracekit import schemas, sorting
 from tracekit.errors import ExportError
 from tracekit.exporters.perfetto import export, flows, packets, slots, strings, wire
 from tracekit.exporters.timeline import combinations, kinds
+from tracekit.exporters.timeline.blocks import FrameRows, TableRows
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 TABLES = ("event_names", "debug_annotation_names", "debug_annotation_string_values")
@@ -280,7 +282,7 @@ def test_packets_are_those_of_the_runtime(rows: list[tuple[int, bool, int, int]]
         ),
         slots.Fixed64Slots(wire.field_tag("TrackEvent", "double_counter_value"), ids, mask),
     ]
-    own = flows.Flows(np.cumsum([0, *arrows]), np.arange(sum(arrows), dtype=np.uint64))
+    own = flows.FlowBlock(np.cumsum([0, *arrows]), np.arange(sum(arrows), dtype=np.uint64))
     number = wire.field_tag("TracePacket", "trusted_packet_sequence_id") + wire.varint(300)
     made = slots.encode_packets(number, event, np.array(deltas, np.uint64), own.sizes)
     own.write(made.data, made.gaps)
@@ -344,6 +346,47 @@ def test_batches_are_compressed_packets(tmp_path: Path) -> None:
     assert not any(packet.HasField("compressed_packets") for packet in whole.packet)
 
 
+@given(st.integers(1, 9), st.data())
+def test_flows_follow_the_order_of_their_events(count: int, data: st.DataObject) -> None:
+    ends = data.draw(st.lists(st.lists(st.integers(0, count - 1), max_size=9), min_size=1, max_size=3))
+    order = data.draw(st.none() | st.permutations(range(count)))
+    start, stop = sorted(data.draw(st.tuples(st.integers(0, count), st.integers(0, count))))
+    table, first = flows.FlowTable(), 1
+    for rows in ends:
+        ids = np.arange(first, first + len(rows), dtype=np.uint64)
+        table._ends[kinds.KERNELS].append(flows._FlowEnds(np.array(rows, np.uint32), ids))
+        first += len(rows)
+    with small_blocks(3):
+        chosen = table.flows(kinds.KERNELS, None if order is None else np.array(order), count)
+    assert chosen is not None
+    block = chosen.batch(start, stop)
+    listed = [row for rows in ends for row in rows]
+    expected = [[n for n, row in enumerate(listed, 1) if row == event] for event in (order or range(count))]
+    assert [block.batch(n, n + 1).ids.tolist() for n in range(stop - start)] == expected[start:stop]
+    assert table.flows(kinds.KERNELS, None, count) is None
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.integers(0, 5)), min_size=1, max_size=9, unique_by=lambda c: c[0]),
+    st.lists(st.tuples(st.none() | st.integers(-1, 13), st.integers(0, 5)), max_size=12),
+)
+def test_flows_lead_from_calls_to_their_activities(
+    calls: list[tuple[int, int]], activities: list[tuple[int | None, int]]
+) -> None:
+    ids, starts = (np.array([c[n] for c in calls], np.int64) for n in (0, 1))
+    frame = pl.DataFrame(activities, schema={"api_call_id": pl.Int64, "start_ns": pl.Int64}, orient="row")
+    with small_blocks(4):
+        order, (ordered,) = sorting.sort_rows(ids)
+        ends = flows.Calls(order, ordered, starts).launches(TableRows(frame.to_arrow()))
+    row_of = {call: row for row, (call, _) in enumerate(calls)}
+    expected = [
+        (row_of[call], row)
+        for row, (call, start) in enumerate(activities)
+        if call is not None and call in row_of and calls[row_of[call]][1] <= start
+    ]
+    assert list(zip(*(rows.tolist() for rows in ends), strict=True)) == expected
+
+
 COLUMNS = st.fixed_dictionaries(
     {
         "a": st.sampled_from([None, 0, 1, 2**62, -(2**63), 2**63 - 1]),
@@ -356,7 +399,8 @@ COLUMNS = st.fixed_dictionaries(
 @given(st.lists(COLUMNS, min_size=1, max_size=30))
 def test_combinations_of_values_have_codes(rows: list[dict[str, Any]]) -> None:
     frame = pl.DataFrame(rows, schema={"a": pl.Int64, "b": pl.Categorical, "c": pl.Float64})
-    codes, examples = combinations.distinct_combinations(frame, ["a", "b", "c", "a"])
+    with small_blocks(7):
+        codes, examples = combinations.distinct_combinations(FrameRows(frame), ["a", "b", "c", "a"])
     assert examples[codes].equals(frame)
     assert examples.height == len(set(map(tuple, frame.rows())))
 
@@ -364,9 +408,9 @@ def test_combinations_of_values_have_codes(rows: list[dict[str, Any]]) -> None:
 @given(st.lists(COLUMNS, min_size=1, max_size=30), st.integers(0, 9))
 def test_groups_that_rarely_repeat_have_no_codes(rows: list[dict[str, Any]], limit: int) -> None:
     frame = pl.DataFrame(rows, schema={"a": pl.Int64, "b": pl.Categorical, "c": pl.Float64})
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, small_blocks(7):
         patch.setattr(combinations, "_MIN_COMBINATIONS", limit)
-        codes, examples, used = combinations.repeated_combinations(frame, [["b"], ["a", "b"], ["c"]])
+        codes, examples, used = combinations.repeated_combinations(FrameRows(frame), [["b"], ["a", "b"], ["c"]])
     names = ["b", *(["a"] if 1 in used else []), *(["c"] if 2 in used else [])]
     assert examples.columns == names
     assert examples[codes].equals(frame.select(names))
@@ -379,7 +423,7 @@ def test_groups_that_rarely_repeat_have_no_codes(rows: list[dict[str, Any]], lim
 def test_codes_of_sparse_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(combinations, "_TABLE_SIZE", 2)
     frame = pl.DataFrame({"n": [10**15, 5, None, 5]})
-    codes, examples = combinations.distinct_combinations(frame, ["n"])
+    codes, examples = combinations.distinct_combinations(FrameRows(frame), ["n"])
     assert (examples[codes]["n"].to_list(), examples.height) == ([10**15, 5, None, 5], 3)
 
 

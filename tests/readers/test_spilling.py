@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import tracekit as tk
-from tracekit import memory
+from tracekit import memory, sorting
 from tracekit.exporters.perfetto import export
 from tracekit.readers.common import spilling
 from tracekit.readers.common.builders import TableBuilder
@@ -132,6 +132,7 @@ def test_timelines_are_those_of_tables_in_memory(
     paths = [tmp_path / "kept", tmp_path / "spilled"]
     for path, size, rows in zip(paths, (None, 0), (1 << 20, 64), strict=True):
         monkeypatch.setattr(export, "BLOCK_ROWS", rows)
+        monkeypatch.setattr(sorting, "BLOCK_ROWS", rows)
         with memory.limit_memory(size), tk.load(FIXTURES / capture) as trace:
             trace.export(path, format=format)
     assert paths[0].read_bytes() == paths[1].read_bytes()

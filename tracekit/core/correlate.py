@@ -21,11 +21,14 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from tracekit.core import forests, intervals, memory, mpi, scheduling, stacks, trees
 from tracekit.core.intervals.containment import latest_enclosing, slice_minima
 from tracekit.core.series import spill_frame, spill_series
+from tracekit.memory import drop_mapped_pages, zeros
+from tracekit.sorting import row_blocks, series_from_array, sort_rows, take
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,6 +43,7 @@ WITH_STACKS = ("cpu_samples", "osrt_calls", "api_calls", "python_samples")
 """Tables whose rows have a call stack."""
 MAX_PATH_LEVELS = trees.MAX_LEVELS
 _SLOTS_PER_ROW, _BATCH_ROWS, _PROJECTED_ROWS = 8, 1 << 16, 1 << 21
+_LOW, _HIGH = pl.col(CALL[1]).min().alias("low"), pl.col(CALL[1]).max().alias("high")
 _DURATION = pl.col("end_ns") - pl.col("start_ns")
 _RANGE_PROPERTIES = {"range_id": "range_id", "range_name": "name", "range_depth": "depth"}
 _API_CALL_COLUMNS = {
@@ -171,7 +175,7 @@ class Ranges:
     @functools.cached_property
     def parent(self) -> pl.Series:
         """Row number, in ``push_pop_ranges``, of the parent of each push/pop range, null for an outermost range."""
-        return spill_series(self.nesting.parents())
+        return self.nesting.parents()
 
     @property
     def range_id(self) -> pl.Series:
@@ -197,8 +201,7 @@ class Ranges:
     @functools.cached_property
     def tree_and_nodes(self) -> tuple[trees.Tree, pl.Series]:
         """The tree of the names of push/pop ranges, and the node of each push/pop range in it."""
-        tree, nodes = trees.range_tree(self.parent, self.depth, self.name)
-        return tree, spill_series(nodes)
+        return trees.range_tree(self.parent, self.depth, self.name)
 
     @property
     def name(self) -> pl.Series:
@@ -264,8 +267,9 @@ class Ranges:
             ``start_ns`` (first start), ``end_ns`` (last end), ``gpu_op_count``, ``gpu_time_ns``.
         """
         nearest = forests.nearest_ancestors(self.parent, self.depth <= MAX_PATH_LEVELS)
-        inside = launches.drop_nulls("range_row").with_columns(row=nearest.gather(launches["range_row"].drop_nulls()))
-        direct = _sum_by_stream(inside.with_columns(gpu_op_count=pl.lit(1, pl.Int64), gpu_time_ns=_DURATION))
+        inside = launches.select(*STREAM, "start_ns", "end_ns", row="range_row").drop_nulls("row")
+        inside = inside.with_columns(row=nearest.gather(inside["row"]))
+        direct = _sum_by_stream(inside, pl.len().cast(pl.Int64), _DURATION.sum())
         levels = direct.with_columns(depth=self.depth.gather(direct["row"])).partition_by("depth", as_dict=True)
         by_level = [direct.clear()]
         for level in range(_deepest_level(self.depth), 0, -1):
@@ -342,7 +346,9 @@ class Activities:
     def call_column(self, name: str) -> pl.Series:
         """Return a column copied from the API call of each activity, such as ``api_start_ns``."""
         (column,) = _API_CALL_COLUMNS[name]
-        return self.frames("api_calls").select(column).collect().to_series().gather(self.call_row)
+        values = self.frames("api_calls").select(column).collect().to_series().gather(self.call_row)
+        drop_mapped_pages()
+        return values
 
     @functools.cached_property
     def range_row(self) -> pl.Series:
@@ -420,9 +426,10 @@ def find_first_rows(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
     """
     if not table.height:
         return pl.repeat(None, keys.height, dtype=pl.Int64, eager=True)
-    process, number = CALL
-    low, high = pl.col(number).min(), pl.col(number).max()
-    id_ranges = table.drop_nulls().group_by(process).agg(low=low, size=high - low + 1)
+    process = CALL[0]
+    blocks = [table[block].drop_nulls().group_by(process).agg(_LOW, _HIGH) for block in row_blocks(table.height)]
+    bounds = pl.concat(blocks).group_by(process).agg(pl.col("low").min(), pl.col("high").max())
+    id_ranges = bounds.select(process, "low", size=pl.col("high") - pl.col("low") + 1)
     size = int(id_ranges["size"].cast(pl.Int128).sum() or 0)
     if size > _SLOTS_PER_ROW * (table.height + keys.height):
         numbered = table.with_columns(row=pl.int_range(pl.len())).unique(CALL, keep="first")
@@ -430,6 +437,7 @@ def find_first_rows(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
     id_ranges = id_ranges.with_columns(offset=pl.col("size").cum_sum() - pl.col("size"))
     row_of_slot = pl.repeat(None, size, dtype=pl.UInt32, eager=True)
     for start in range(0, table.height, _BATCH_ROWS)[::-1]:
+        drop_mapped_pages()
         slots = _lookup_indices(table.slice(start, _BATCH_ROWS), id_ranges).to_frame()
         backwards = slots.with_row_index("row", start).drop_nulls().reverse()
         row_of_slot = row_of_slot.scatter(backwards["slot"], backwards["row"])
@@ -467,9 +475,37 @@ def project_onto_gpu(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[
         ``gpu_op_count``, ``gpu_time_ns`` (sum of durations). All are null if nothing was launched inside the range.
     """
     axis = intervals.Axis.from_intervals(ranges, by=by)
-    ordered = launches.with_columns(at=axis.point_positions(launches, "api_start_ns")).drop_nulls("at").sort("at")
+    drop_mapped_pages()
+    ordered = _order_launches(launches, axis)
     batches = [ranges] if ranges.height <= _PROJECTED_ROWS else ranges.iter_slices(_PROJECTED_ROWS)
     return pl.concat([spill_frame(_project_batch(ordered, batch, axis)) for batch in batches], rechunk=False)
+
+
+def _order_launches(launches: pl.DataFrame, axis: intervals.Axis) -> pl.DataFrame:
+    """Return launched activities in the order of their launches.
+
+    Args:
+        launches: The launched activities, as in ``project_onto_gpu``.
+        axis: The axis of the ranges.
+
+    Returns:
+        One row per launch on a track of the axis: ``at`` (position of the launch), ``start_ns``, ``end_ns``.
+    """
+    columns = {name: zeros(launches.height, np.int64) for name in ("at", "start_ns", "end_ns")}
+    count = 0
+    for block in row_blocks(launches.height):
+        rows = launches[block]
+        placed = rows.with_columns(at=axis.point_positions(rows, "api_start_ns")).drop_nulls("at")
+        for name, column in columns.items():
+            column[count : count + placed.height] = placed[name].to_numpy()
+        count += placed.height
+    at, start, end = (column[:count] for column in columns.values())
+    order, (at,) = sort_rows(at)
+    if order is not None:
+        start, end = take(start, order), take(end, order)
+    drop_mapped_pages()
+    ordered = zip(columns, map(series_from_array, (at, start, end)), strict=True)
+    return pl.DataFrame([values.alias(name) for name, values in ordered])
 
 
 def _project_batch(launches: pl.DataFrame, ranges: pl.DataFrame, axis: intervals.Axis) -> pl.DataFrame:
@@ -513,15 +549,25 @@ def _lookup_indices(keys: pl.DataFrame, id_ranges: pl.DataFrame) -> pl.Series:
     return joined.select(slot=pl.when(inside).then(slot + pl.col("offset"))).to_series()
 
 
-def _sum_by_stream(launches: pl.DataFrame) -> pl.DataFrame:
+def _sum_by_stream(
+    launches: pl.DataFrame,
+    count: pl.Expr = pl.col("gpu_op_count").sum(),  # noqa: B008 - expressions never change
+    time: pl.Expr = pl.col("gpu_time_ns").sum(),  # noqa: B008
+) -> pl.DataFrame:
     """Sum the number and duration of activities by range and stream.
+
+    Args:
+        launches: The columns ``row`` (range), ``STREAM``, ``start_ns``, ``end_ns``, and those of ``count`` and
+            ``time``.
+        count: The number of the activities of a group.
+        time: The duration of the activities of a group.
 
     Returns:
         One row per range (``row``) and stream: ``start_ns`` (first start), ``end_ns`` (last end), ``gpu_op_count``,
         ``gpu_time_ns``.
     """
     return launches.group_by("row", *STREAM).agg(
-        pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("gpu_op_count", "gpu_time_ns").sum()
+        pl.col("start_ns").min(), pl.col("end_ns").max(), gpu_op_count=count, gpu_time_ns=time
     )
 
 
@@ -533,6 +579,8 @@ def _slice_sums(values: pl.Series, slices: pl.DataFrame) -> pl.Series:
 
 def _scatter(values: pl.Series, rows: pl.Series, count: int) -> pl.Series:
     """Return a column of ``count`` rows that has the values at the row numbers ``rows`` and nulls elsewhere."""
+    if len(rows) == count and rows.is_sorted():
+        return values
     index = pl.repeat(None, count, dtype=pl.Int64, eager=True).scatter(rows, pl.int_range(len(rows), eager=True))
     return values.gather(index)
 

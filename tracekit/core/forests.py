@@ -9,10 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
+
+from tracekit import sorting
+from tracekit.core.series import nullable_series
+from tracekit.sorting import series_from_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import numpy.typing as npt
 
     Combine = Callable[[pl.Series, pl.Series], pl.Series]
 
@@ -29,6 +36,8 @@ def combine_ancestors(parent: pl.Series, values: pl.Series, combine: Combine) ->
     Returns:
         One combined value per row, null on and below a cycle.
     """
+    if len(parent) > sorting.BLOCK_ROWS and values.dtype.is_integer() and not values.null_count():
+        return _combine_numbers(parent, values, combine)
     up = parent.cast(pl.UInt32)
     for _ in range(len(parent).bit_length()):
         if up.null_count() == len(up):
@@ -36,6 +45,31 @@ def combine_ancestors(parent: pl.Series, values: pl.Series, combine: Combine) ->
         values = combine(values.gather(up), values).zip_with(up.is_not_null(), values)
         up = up.gather(up)
     return values.zip_with(up.is_null(), pl.repeat(None, len(values), dtype=values.dtype, eager=True))
+
+
+def _combine_numbers(parent: pl.Series, values: pl.Series, combine: Combine) -> pl.Series:
+    """Return the result of ``combine_ancestors`` for numbers. Blocks of rows are replaced in place.
+
+    The value and the reference of a row always belong together: the value combines the row with its ancestors below the
+    row that it refers to. Rows may therefore use the results of the same round.
+    """
+    rows = len(parent)
+    up = sorting.map_blocks(lambda block: parent[block].fill_null(-1).to_numpy(), rows, np.int64)
+    combined = sorting.map_blocks(
+        lambda block: values[block].to_numpy(), rows, values.to_physical().head(0).to_numpy().dtype
+    )
+    for _ in range(rows.bit_length()):
+        is_done = True
+        for block in sorting.row_blocks(rows):
+            pending = np.flatnonzero(up[block] >= 0) + block.start
+            if len(pending):
+                is_done, upper = False, up[pending]
+                both = (series_from_array(combined[numbers]) for numbers in (upper, pending))
+                combined[pending] = combine(*both).to_numpy()
+                up[pending] = up[upper]
+        if is_done:
+            return series_from_array(combined)
+    return nullable_series(combined, lambda block: up[block] < 0)
 
 
 def depths(parent: pl.Series) -> pl.Series:
@@ -84,5 +118,15 @@ def nearest_ancestors(parent: pl.Series, matches: pl.Series) -> pl.Series:
     Returns:
         One row number per row (Int64). It is null if neither the row nor any of its ancestors matches.
     """
-    nearest = roots(parent.zip_with(~matches, pl.repeat(None, len(parent), dtype=parent.dtype, eager=True)))
-    return nearest.zip_with(matches.gather(nearest), pl.repeat(None, len(nearest), dtype=pl.Int64, eager=True))
+    nearest = roots(_keep_where(parent, ~matches))
+    return _keep_where(nearest, matches.gather(nearest))
+
+
+def _keep_where(rows: pl.Series, condition: pl.Series) -> pl.Series:
+    """Return row numbers that are null where a condition is not true."""
+
+    def kept(block: slice) -> npt.NDArray[np.int64]:
+        here = rows[block].cast(pl.Int64).fill_null(-1)
+        return here.zip_with(condition[block].fill_null(value=False), pl.Series([-1])).to_numpy()
+
+    return nullable_series(sorting.map_blocks(kept, len(rows), np.int64))

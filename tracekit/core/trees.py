@@ -8,18 +8,24 @@ own part, joined by "/".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
+from tracekit import memory, sorting
 from tracekit.core.forests import ancestor_sums, nearest_ancestors
+from tracekit.sorting import series_from_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy.typing as npt
+
 MAX_LEVELS = 256
 MAX_PATH_BYTES = 1 << 14
 ELLIPSIS = "…"
+_BLOCKS_PER_LEVEL = 8
 _KEY = ["up", "part"]
 _ROOT = {"up": [None], "part": [""], "level": [0]}
 _NODE = {"up": pl.Int64(), "part": pl.String(), "level": pl.Int64()}
@@ -141,33 +147,87 @@ def range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tuple[Tr
     Returns:
         The tree, and the node of each range.
     """
-    rows = pl.DataFrame({"up": parent, "depth": depth, "name": name}).with_row_index("row")
-    rows = rows.with_columns(pl.col("name").fill_null(pl.lit("", pl.Categorical)))
-    too_deep = _exceeds_limits(rows)
-    within_limits = rows.filter(~too_deep).sort("depth", maintain_order=True)
-    nodes = pl.zeros(rows.height, pl.Int64, eager=True)
+    too_deep = _exceeds_limits(parent, depth, name)
+
+    def levels(block: slice) -> npt.NDArray[np.int64]:
+        return (
+            pl.select(pl.when(~too_deep[block]).then(depth[block]).otherwise(0).cast(pl.Int64)).to_series().to_numpy()
+        )
+
+    rows = sorting.group_rows(levels, len(parent), min(_largest_number(depth), MAX_LEVELS) + 1)
+    nodes = memory.zeros(len(parent), np.int64)
     by_level, count = [pl.DataFrame(_ROOT, schema=_NODE)], 1
-    for (level,), here in within_limits.partition_by("depth", as_dict=True, maintain_order=True).items():
-        pairs = here.select(up=nodes.gather(here["up"]).fill_null(0), part="name")
-        new = pairs.unique(maintain_order=True).with_columns(node=pl.int_range(pl.len()) + count)
-        nodes = nodes.scatter(here["row"], pairs.join(new, on=_KEY, how="left", maintain_order="left")["node"])
-        count += new.height
+    for level in range(1, len(rows.starts) - 1):
+        here = rows.order[rows.starts[level] : rows.starts[level + 1]]
+        new = _number_nodes(here, parent, name, nodes, count)
         by_level.append(new.select("up", pl.col("part").cast(pl.String), level=pl.lit(level, pl.Int64)))
+        count += new.height
     tree = Tree(pl.concat(by_level))
-    if not too_deep.any():
-        return tree, nodes
-    nearest = nodes.gather(nearest_ancestors(parent, ~too_deep).filter(too_deep))
-    tree, ellipses = tree.with_children(nearest.to_frame("up").with_columns(part=pl.lit(ELLIPSIS)))
-    return tree, nodes.scatter(too_deep.arg_true(), ellipses)
+    if rows.starts[1]:
+        tree = _add_ellipses(tree, rows.order[: rows.starts[1]], nearest_ancestors(parent, ~too_deep), nodes)
+    return tree, series_from_array(nodes)
 
 
-def _exceeds_limits(rows: pl.DataFrame) -> pl.Series:
+def _number_nodes(
+    rows: npt.NDArray[Any], parent: pl.Series, name: pl.Series, nodes: npt.NDArray[np.int64], first: int
+) -> pl.DataFrame:
+    """Number the nodes of the ranges on one level, in the order of their first occurrence, and return the nodes.
+
+    Args:
+        rows: Row numbers of the ranges.
+        parent: Row number of the parent of each range.
+        name: Name of each range.
+        nodes: The node of each range, which is known on the levels above, and which is set on this level.
+        first: Number of the first node.
+    """
+    known = pl.DataFrame(schema={"up": pl.Int64, "part": pl.Categorical, "node": pl.Int64})
+    size = max(sorting.BLOCK_ROWS, len(rows) // _BLOCKS_PER_LEVEL)
+    for start in range(0, len(rows), size):
+        here = rows[start : start + size]
+        numbers = series_from_array(here)
+        above = parent.gather(numbers)
+        up = np.where(above.is_null().to_numpy(), 0, nodes[above.fill_null(0).to_numpy()])
+        part = name.gather(numbers).to_frame("part").select(pl.col("part").fill_null(pl.lit("", pl.Categorical)))
+        pairs = part.select(up=series_from_array(up), part="part")
+        new = pairs.unique(maintain_order=True).join(known, on=_KEY, how="anti", maintain_order="left")
+        known = pl.concat([known, new.with_columns(node=pl.int_range(pl.len()) + (first + known.height))])
+        nodes[here] = pairs.join(known, on=_KEY, how="left", maintain_order="left")["node"].to_numpy()
+        memory.release_pages()
+    return known
+
+
+def _add_ellipses(tree: Tree, rows: npt.NDArray[Any], nearest: pl.Series, nodes: npt.NDArray[np.int64]) -> Tree:
+    """Add a node "…" below the nodes of the nearest ancestors of some ranges, and set the nodes of these ranges."""
+
+    def above(block: slice) -> npt.NDArray[np.int64]:
+        ancestors: npt.NDArray[np.int64] = nodes[nearest.gather(series_from_array(rows[block])).to_numpy()]
+        return ancestors
+
+    is_listed, listed = np.zeros(tree.nodes.height, np.bool_), []
+    for block in sorting.row_blocks(len(rows)):
+        distinct = pl.Series(above(block)).unique(maintain_order=True).to_numpy()
+        listed.append(distinct[~is_listed[distinct]])
+        is_listed[distinct] = True
+    ups = np.concatenate(listed)
+    tree, children = tree.with_children(series_from_array(ups).to_frame("up").with_columns(part=pl.lit(ELLIPSIS)))
+    ellipses = np.zeros(len(is_listed), np.int64)
+    ellipses[ups] = children.to_numpy()
+    for block in sorting.row_blocks(len(rows)):
+        nodes[rows[block]] = ellipses[above(block)]
+    return tree
+
+
+def _exceeds_limits(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
     """Return whether the path of each range has more than ``MAX_LEVELS`` levels or ``MAX_PATH_BYTES`` bytes."""
-    size = rows["name"].cat.len_bytes().cast(pl.Int64) + 1
-    too_deep = rows["depth"] > MAX_LEVELS
-    if _largest_number(rows["depth"]) * _largest_number(size) <= MAX_PATH_BYTES:
+
+    def part_sizes(block: slice) -> npt.NDArray[np.int64]:
+        return (name[block].cat.len_bytes().cast(pl.Int64).fill_null(0) + 1).to_numpy()
+
+    sizes = sorting.map_blocks(part_sizes, len(name), np.int64)
+    too_deep = depth > MAX_LEVELS
+    if _largest_number(depth) * int(sizes.max(initial=0)) <= MAX_PATH_BYTES:
         return too_deep
-    return too_deep | ((rows["depth"] > 1) & (ancestor_sums(rows["up"], size) > MAX_PATH_BYTES))
+    return too_deep | ((depth > 1) & (ancestor_sums(parent, series_from_array(sizes)) > MAX_PATH_BYTES))
 
 
 def _largest_number(numbers: pl.Series) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import polars as pl
 
+from tracekit import memory
 from tracekit.threads import map_in_order
 
 if TYPE_CHECKING:
@@ -253,7 +254,11 @@ def map_in_threads(function: Callable[[Rows], pl.Series], rows: Rows) -> pl.Seri
     if len(rows) <= _ROWS_PER_THREAD:
         return function(rows)
     batches = [rows.slice(start, _ROWS_PER_THREAD) for start in range(0, len(rows), _ROWS_PER_THREAD)]
-    return pl.concat(map_in_order(function, batches))
+    results = []
+    for result in map_in_order(function, batches):
+        results.append(result)
+        memory.drop_mapped_pages()
+    return pl.concat(results)
 
 
 def null_unless(condition: pl.Series, values: pl.Series) -> pl.Series:

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.intervals.axis import Axis
-from tracekit.core.series import series_from_array
+from tracekit.sorting import series_from_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

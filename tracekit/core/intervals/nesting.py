@@ -17,14 +17,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
+from tracekit import memory
 from tracekit.core.intervals.axis import Axis, map_in_threads, null_unless, search_sorted
 from tracekit.core.intervals.maximum_tree import MaximumTree
-from tracekit.core.series import spill_frame, spill_series
+from tracekit.core.series import nullable_series
+from tracekit.sorting import map_blocks, row_blocks, series_from_array, sort_rows, take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy.typing as npt
 
 _STEPS = 8
 
@@ -63,17 +68,7 @@ class NestingIndex:
             by: Columns that identify the track of an interval, such as its thread or its GPU.
         """
         axis = Axis.from_intervals(intervals, by=by)
-        ordered = axis.nonempty_positions(intervals).sort("start", "end", "row", descending=[False, True, False])
-        ordered = spill_frame(ordered.with_columns(pl.col("row").cast(pl.Int64)))
-        ends = spill_series(ordered["end"].sort())
-        row = pl.int_range(ordered.height, eager=True).alias("row")
-        depth = (row - search_sorted(ends, ordered["start"], "right")).alias("depth")
-        rows_by_depth = spill_series((depth * ordered.height + row).sort())
-        parent = map_in_threads(
-            lambda batch: _last_at_depth(rows_by_depth, batch["depth"] - 1, batch["row"]), pl.DataFrame([depth, row])
-        )
-        added = spill_frame(pl.DataFrame([depth, parent.alias("parent")]))
-        frame = ordered.hstack(added)
+        frame, ends, rows_by_depth = _nesting_order(intervals, axis)
         crossing = _non_nested_tracks(frame)
         end_tree = MaximumTree.from_values(frame["end"] if len(crossing) else ends.clear())
         return cls(intervals, axis, frame, ends, rows_by_depth, crossing, end_tree)
@@ -142,9 +137,13 @@ class NestingIndex:
             One row number of ``intervals`` per interval, null for an outermost one. The parent of an empty interval is
             the innermost interval at its start.
         """
-        parents = pl.repeat(None, self.intervals.height, dtype=pl.Int64, eager=True)
-        row = self.frame["row"]
-        parents = parents.scatter(row, row.gather(self.frame["parent"]))
+        row, parent = self.frame["row"], self.frame["parent"]
+        numbers = memory.zeros(self.intervals.height, np.int64)
+        for block in row_blocks(self.intervals.height):
+            numbers[block] = -1
+        for block in row_blocks(self.frame.height):
+            numbers[row[block].to_numpy()] = row.gather(parent[block]).fill_null(-1).to_numpy()
+        parents = nullable_series(numbers)
         if self.has_crossings:
             crossing = self.frame["track"].is_in(self.crossing_tracks.implode()).arg_true().cast(pl.Int64)
             outer = self.end_tree.last_at_least(self.frame["end"].gather(crossing), before=crossing)
@@ -171,6 +170,62 @@ class NestingIndex:
         depth = started - search_sorted(self.ends, left["at"], "right") - 1
         row = row.scatter(left["point"], _last_at_depth(self.rows_by_depth, depth, started))
         return self.frame["row"].gather(row)
+
+
+def _nesting_order(intervals: pl.DataFrame, axis: Axis) -> tuple[pl.DataFrame, pl.Series, pl.Series]:
+    """Return the attributes ``frame``, ``ends`` and ``rows_by_depth`` of ``NestingIndex``."""
+    row, start, end = _nonempty_positions(intervals, axis)
+    count = len(row)
+    order, (start, end) = sort_rows(start, end)
+    if order is not None:
+        row = take(row, order)
+    end = map_blocks(lambda block: -end[block], count, np.int64)
+    ends = map_blocks(lambda block: end[block], count, np.int64)
+    ends.sort()
+    memory.release_pages()
+    depth = map_blocks(
+        lambda block: _numbers(block) - np.searchsorted(ends, start[block], side="right"), count, np.int64
+    )
+    rows_by_depth = map_blocks(lambda block: depth[block] * count + _numbers(block), count, np.int64)
+    rows_by_depth.sort()
+    memory.release_pages()
+    by_depth = series_from_array(rows_by_depth)
+
+    def parent(block: slice) -> npt.NDArray[np.int64]:
+        outer, before = (series_from_array(values) for values in (depth[block] - 1, _numbers(block)))
+        return _last_at_depth(by_depth, outer, before).fill_null(-1).to_numpy()
+
+    columns = {
+        "row": series_from_array(row),
+        "track": series_from_array(map_blocks(lambda block: start[block] // axis.width, count, np.int64)),
+        "start": series_from_array(start),
+        "end": series_from_array(end),
+        "depth": series_from_array(depth),
+        "parent": nullable_series(map_blocks(parent, count, np.int64)),
+    }
+    return pl.DataFrame(columns), series_from_array(ends), by_depth
+
+
+def _nonempty_positions(
+    intervals: pl.DataFrame, axis: Axis
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the row number, the start and the negated end of the intervals that are not empty, as positions."""
+    columns = tuple(memory.zeros(intervals.height, np.int64) for _ in range(3))
+    count = 0
+    memory.drop_mapped_pages()
+    for block in row_blocks(intervals.height):
+        positions = axis.nonempty_positions(intervals[block])
+        values = positions.select(pl.col("row").cast(pl.Int64) + block.start, "start", -pl.col("end"))
+        for column, here in zip(columns, values.iter_columns(), strict=True):
+            column[count : count + positions.height] = here.to_numpy()
+        count += positions.height
+    row, start, end = (column[:count] for column in columns)
+    return row, start, end
+
+
+def _numbers(block: slice) -> npt.NDArray[np.int64]:
+    """Return the numbers of the rows in a block."""
+    return np.arange(block.start, block.stop)
 
 
 def _last_at_depth(rows_by_depth: pl.Series, depth: pl.Series, before: pl.Series) -> pl.Series:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.core.series import series_from_array
+from tracekit.sorting import series_from_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

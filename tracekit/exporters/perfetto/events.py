@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -29,20 +28,24 @@ from tracekit.exporters.perfetto.wire import (
     varints,
 )
 from tracekit.exporters.timeline import kinds
+from tracekit.exporters.timeline.blocks import FrameRows, frames
 from tracekit.exporters.timeline.columns import available_args, column_names, exception_args, key_arg, value_exprs
 from tracekit.exporters.timeline.combinations import distinct_combinations, repeated_combinations
+from tracekit.sorting import row_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as SequenceOf
 
-    from tracekit.exporters.perfetto.flows import Flows
+    from tracekit.exporters.perfetto.flows import FlowBlock, Flows
     from tracekit.exporters.perfetto.packets import Sequence, TrackUuids
     from tracekit.exporters.perfetto.slots import Blobs, Slots
     from tracekit.exporters.perfetto.strings import InternedStrings
-    from tracekit.exporters.perfetto.wire import Column, Mask, Numbers, Sizes, Times
+    from tracekit.exporters.perfetto.wire import Column, Mask, Numbers
+    from tracekit.exporters.timeline.blocks import Rows, WithColumn
     from tracekit.exporters.timeline.combinations import Codes
     from tracekit.exporters.timeline.kinds import Arg, EventKind, Value
     from tracekit.exporters.timeline.tracks import LaneRegistry
+    from tracekit.sorting import Array
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 _TYPES = {kinds.SLICE: BEGIN, kinds.INSTANT: INSTANT, kinds.COUNTER: COUNTER}
@@ -70,9 +73,25 @@ class InternedValue(NamedTuple):
     expression: pl.Expr
     strings: InternedStrings | None
 
-    def select(self, rows: Sizes | slice) -> InternedValue:
-        """Return a copy of the value that contains only the strings of the rows with the given numbers."""
-        return self if self.strings is None else self._replace(strings=self.strings.select(rows))
+
+class RowValues(NamedTuple):
+    """One of the alternative values of an argument in some rows.
+
+    Attributes:
+        form: The type of the value.
+        numbers: The values as 64-bit words. A word has the bits of an integer or float, or is the interning id of a
+            string.
+        present: Mask of the rows in which the value is not null, or None if it is not null in any row.
+    """
+
+    form: str
+    numbers: Numbers
+    present: Mask | None
+
+    def select(self, rows: Array | slice) -> RowValues:
+        """Return the values in the rows with the given row numbers."""
+        present = None if self.present is None else self.present[rows]
+        return RowValues(self.form, self.numbers[rows], None if present is None or present.all() else present)
 
 
 class EventTimes(NamedTuple):
@@ -80,23 +99,23 @@ class EventTimes(NamedTuple):
 
     Attributes:
         order: Row numbers of the events, sorted by time, or None if the rows are sorted already.
-        deltas: Difference in ns between the start of each event and the start of the previous event, in this order.
-            The first element is the start of the first event.
+        starts: The starts in ns, in this order.
     """
 
-    order: Sizes | None
-    deltas: Numbers
+    order: Array | None
+    starts: Array
 
 
 class Events(NamedTuple):
-    """The events of one ``EventKind``, prepared so that they can be encoded in batches that are ordered by time.
+    """The events of one ``EventKind``, prepared so that they can be encoded in blocks that are ordered by time.
 
     Attributes:
         kind: The kind of the events.
         sequence: The packet sequence that the events are written to.
-        rows: The columns from which ``args`` are computed.
+        rows: The rows from which ``args`` are computed.
         times: The start times of the events, and their order.
         args: The interning id of the name and the alternative values of each argument that is not in ``blobs``.
+        row_values: The values of ``args`` in all rows, or an empty list if the rows are sorted by time.
         names: The interned names of the events. It is None for counters, and if ``blobs`` contain the names.
         blobs: The encoded fields that are equal in many events.
         codes: Index in ``blobs`` of the fields of each row.
@@ -105,48 +124,73 @@ class Events(NamedTuple):
 
     kind: EventKind
     sequence: Sequence
-    rows: pl.DataFrame
+    rows: Rows
     times: EventTimes
     args: list[tuple[int, list[InternedValue]]]
+    row_values: list[list[RowValues]]
     names: InternedStrings | None
     blobs: Blobs
     codes: Codes
     flows: Flows | None
 
-    def block(self, start: int, stop: int) -> Events:
-        """Return the events ``start`` to ``stop - 1`` in the order of time, with their columns in this order."""
-        order = self.times.order
+    def block(self, start: int, stop: int) -> EventBlock:
+        """Return the events from ``start`` to ``stop``, counted in the order of time, as rows in this order."""
+        order, starts = self.times
         chosen = slice(start, stop) if order is None else order[start:stop]
-        columns = []
-        for column in self.rows:
-            columns.append(column[chosen])
-            if order is not None:
-                memory.release_pages()
-        return self._replace(
-            rows=pl.DataFrame(columns),
-            times=EventTimes(None, self.times.deltas[start:stop]),
-            args=[(name, [value.select(chosen) for value in values]) for name, values in self.args],
-            names=None if self.names is None else self.names.select(chosen),
-            codes=self.codes[chosen],
-            flows=None if self.flows is None else self.flows.batch(start, stop),
+        values = (
+            _block_values(self.args, self.rows, slice(start, stop))
+            if order is None
+            else [[value.select(chosen) for value in alternatives] for alternatives in self.row_values]
+        )
+        return EventBlock(
+            self.kind,
+            self.sequence,
+            time_deltas(starts[start:stop], int(starts[start - 1]) if start else 0),
+            [(name, alternatives) for (name, _), alternatives in zip(self.args, values, strict=True)],
+            None if self.names is None else self.names.batch(chosen),
+            self.blobs,
+            self.codes[chosen],
+            None if self.flows is None else self.flows.batch(start, stop),
         )
 
+
+class EventBlock(NamedTuple):
+    """Consecutive events of one ``EventKind``, in the order of time.
+
+    Attributes:
+        kind: The kind of the events.
+        sequence: The packet sequence that the events are written to.
+        deltas: Difference in ns between the start of each event and the start of the previous event.
+        args: The interning id of the name and the alternative values of each argument that is not in ``blobs``.
+        names: The interning ids of the names of the events, or None.
+        blobs: The encoded fields that are equal in many events.
+        codes: Index in ``blobs`` of the fields of each event.
+        flows: The flows that begin or end at the events, or None.
+    """
+
+    kind: EventKind
+    sequence: Sequence
+    deltas: Numbers
+    args: list[tuple[int, list[RowValues]]]
+    names: Numbers | None
+    blobs: Blobs
+    codes: Codes
+    flows: FlowBlock | None
+
     def encode(self, start: int, stop: int) -> memoryview:
-        """Return the encoded packets of the rows ``start`` to ``stop - 1``, which must be in the order of time."""
+        """Return the encoded packets of the events ``start`` to ``stop - 1`` of the block."""
         chosen = slice(start, stop)
-        rows = self.rows[chosen]
         event: list[Slots] = []
         for name, values in self.args:
-            for value, numbers, present in _select_alternatives(values, rows, chosen):
+            for value in _select_alternatives([value.select(chosen) for value in values]):
                 is_counter = self.kind.phase == kinds.COUNTER
-                encode = _counter_value if is_counter else functools.partial(_annotation, name)
-                event.append(encode(value, numbers, present))
+                event.append(_counter_value(value) if is_counter else _annotation(name, value))
         if self.names is not None:
-            event.append(VarintSlots(field_tag("TrackEvent", "name_iid"), self.names.batch(chosen)))
+            event.append(VarintSlots(field_tag("TrackEvent", "name_iid"), self.names[chosen]))
         event.append(BlobSlots(self.blobs, self.codes[chosen]))
         flows = None if self.flows is None else self.flows.batch(start, stop)
         gaps = 0 if flows is None else flows.sizes
-        packets = encode_packets(self.sequence.fields, event, self.times.deltas[start:stop], gaps)
+        packets = encode_packets(self.sequence.fields, event, self.deltas[chosen], gaps)
         if flows is not None:
             flows.write(packets.data, packets.gaps)
         return memoryview(packets.data.data)
@@ -154,7 +198,7 @@ class Events(NamedTuple):
 
 def prepare_events(
     kind: EventKind,
-    rows: pl.DataFrame,
+    rows: WithColumn,
     times: EventTimes,
     sequence: Sequence,
     lane_uuids: Numbers,
@@ -181,8 +225,8 @@ def prepare_events(
     names = None if 1 in chosen else sequence.strings.intern(EVENT_NAMES, rows, kind.name)
     in_blobs = [arg for nth, arg in enumerate(repeated, 2) if nth in chosen]
     blobs = _encode_repeated(kind, examples, in_blobs, sequence, lane_uuids, has_name=names is None)
-    columns = [c for c in dict.fromkeys(column_names(*value_exprs(*row_args))) if c in rows.columns]
-    return Events(kind, sequence, rows.select(columns), times, args, names, blobs, codes, flows)
+    values = [] if times.order is None else _row_values(args, rows)
+    return Events(kind, sequence, rows, times, args, values, names, blobs, codes, flows)
 
 
 def _encode_repeated(
@@ -208,20 +252,22 @@ def _encode_repeated(
         Constant(field_tag("TrackEvent", "type") + varint(_TYPES[kind.phase]) + field_tag("TrackEvent", "track_uuid")),
         varints(lane_uuids[examples["lane_id"].to_numpy()]),
     ]
-    rows = slice(0, examples.height)
+    rows = FrameRows(examples)
     if has_name:
-        names = sequence.strings.intern(EVENT_NAMES, examples, kind.name)
-        columns += [Constant(field_tag("TrackEvent", "name_iid")), varints(names.batch(rows))]
+        names = sequence.strings.intern(EVENT_NAMES, rows, kind.name)
+        columns += [Constant(field_tag("TrackEvent", "name_iid")), varints(names.batch(slice(0, examples.height)))]
     for arg in args:
         name = sequence.strings.annotation_name(arg.key)
-        for value, numbers, present in _select_alternatives(_interned_values(arg, examples, sequence), examples, rows):
-            columns += _annotation_columns(name, value, numbers, present)
+        interned = _interned_values(arg, rows, sequence)
+        (values,) = _block_values([(name, interned)], rows, slice(0, examples.height))
+        for value in _select_alternatives(values):
+            columns += _annotation_columns(name, value)
     return encode_blobs(columns, examples.height)
 
 
 def prepare_counters(
     kind: EventKind,
-    rows: pl.DataFrame,
+    rows: WithColumn,
     times: EventTimes,
     sequence: Sequence,
     *,
@@ -254,8 +300,8 @@ def prepare_counters(
     numbers = np.array([tracks[key] for key in keys], np.uint64)
     blobs = encode_blobs([Constant(track_type), varints(numbers)], len(keys))
     args = [(0, _interned_values(key_arg(kind), rows, sequence))]
-    columns = rows.select(list(dict.fromkeys(column_names(*value_exprs(key_arg(kind))))))
-    return Events(kind, sequence, columns, times, args, None, blobs, codes, None), bytes(described)
+    values = [] if times.order is None else _row_values(args, rows)
+    return Events(kind, sequence, rows, times, args, values, None, blobs, codes, None), bytes(described)
 
 
 def encode_ends(sequence: Sequence, deltas: Numbers, tracks: Numbers) -> memoryview:
@@ -270,12 +316,17 @@ def encode_ends(sequence: Sequence, deltas: Numbers, tracks: Numbers) -> memoryv
     return memoryview(encode_packets(sequence.fields, [VarintSlots(prefix, tracks)], deltas).data.data)
 
 
-def time_deltas(times: Times) -> Numbers:
-    """Return the difference between each time and the previous time in ns. The first element is the first time."""
-    return np.diff(times, prepend=0).astype(np.uint64)
+def time_deltas(times: Array, before: int = 0) -> Numbers:
+    """Return the difference between each time and the previous time in ns.
+
+    Args:
+        times: The times.
+        before: The time before the first time.
+    """
+    return np.diff(times, prepend=before).astype(np.uint64)
 
 
-def _interned_values(arg: Arg, rows: pl.DataFrame, sequence: Sequence) -> list[InternedValue]:
+def _interned_values(arg: Arg, rows: FrameRows | WithColumn, sequence: Sequence) -> list[InternedValue]:
     """Return the alternative values of an argument that are not always null, and intern those that are strings."""
     return [
         InternedValue(
@@ -288,93 +339,110 @@ def _interned_values(arg: Arg, rows: pl.DataFrame, sequence: Sequence) -> list[I
     ]
 
 
-def _has_values(arg: Arg, rows: pl.DataFrame) -> bool:
+def _has_values(arg: Arg, rows: Rows) -> bool:
     """Return whether an argument is not null in at least one row. The argument must have only one alternative value."""
     (expression,) = value_exprs(arg)
-    columns = rows.select(list(dict.fromkeys(column_names(expression))))
-    return bool(columns.select(expression.is_not_null().any()).item())
+    names = list(dict.fromkeys(column_names(expression)))
+    return any(frame.select(expression.is_not_null().any()).item() for _, frame in frames(rows, names))
 
 
-def _is_all_null(value: Value, rows: pl.DataFrame) -> bool:
+def _is_all_null(value: Value, rows: FrameRows | WithColumn) -> bool:
     """Return whether a value is null in all rows, because it is computed from a column that is null in all rows."""
-    return any(rows[name].null_count() == rows.height for name in column_names(value.expression)) and (
-        value.form != kinds.TRUE
-    )
+    return value.form != kinds.TRUE and any(rows.is_null(name) for name in column_names(value.expression))
 
 
-def _select_alternatives(
-    values: SequenceOf[InternedValue], rows: pl.DataFrame, row_numbers: Sizes | slice
-) -> list[tuple[InternedValue, Numbers, Mask | None]]:
-    """Return the alternative values of an argument in a batch of rows, each with a mask of the rows that use it.
+def _row_values(args: SequenceOf[tuple[int, list[InternedValue]]], rows: Rows) -> list[list[RowValues]]:
+    """Return the alternative values of arguments in all rows, in arrays that may be in temporary files."""
+    results = [[RowValues(v.form, *_empty_values(rows.height)) for v in values] for _, values in args]
+    for block in row_blocks(rows.height):
+        for stored, values in zip(results, _block_values(args, rows, block), strict=True):
+            for target, value in zip(stored, values, strict=True):
+                target.numbers[block] = value.numbers
+                if target.present is not None:
+                    target.present[block] = True if value.present is None else value.present
+    return results
 
-    A row uses the first alternative that is not null. Numbers are returned as 64-bit words, and strings as interning
-    ids. The mask is None if all rows use the alternative.
 
-    Args:
-        values: The alternative values.
-        rows: The batch of rows.
-        row_numbers: Row numbers of the batch in the table of the events.
+def _empty_values(rows: int) -> tuple[Numbers, Mask]:
+    """Return arrays for the values of some rows, and for the mask of those that are not null."""
+    return memory.zeros(rows, np.uint64), memory.zeros(rows, np.bool_)
+
+
+def _block_values(args: SequenceOf[tuple[int, list[InternedValue]]], rows: Rows, block: slice) -> list[list[RowValues]]:
+    """Return the alternative values of arguments in a block of rows."""
+    names = [n for _, values in args for v in values if v.strings is None for n in column_names(v.expression)]
+    frame = rows.block(block, list(dict.fromkeys(names)))
+    return [[_values_as_uint64(value, frame, block) for value in values] for _, values in args]
+
+
+def _select_alternatives(values: SequenceOf[RowValues]) -> list[RowValues]:
+    """Return the alternative values of an argument that are used by some rows, with masks of the rows that use them.
+
+    A row uses the first alternative that is not null.
     """
-    alternatives: list[tuple[InternedValue, Numbers, Mask | None]] = []
+    alternatives: list[RowValues] = []
     taken: Mask | None = None
     for value in values:
-        numbers, present = _values_as_uint64(value, rows, row_numbers)
+        present = value.present
         if taken is not None:
             present = ~taken if present is None else present & ~taken
         if present is None or present.any():
-            alternatives.append((value, numbers, present))
+            alternatives.append(value._replace(present=present))
         if present is None:
             break
         taken = present if taken is None else taken | present
     return alternatives
 
 
-def _values_as_uint64(value: InternedValue, rows: pl.DataFrame, chosen: Sizes | slice) -> tuple[Numbers, Mask | None]:
-    """Return a value in a batch of rows as 64-bit words, and a mask of the rows in which the value is not null.
+def _values_as_uint64(value: InternedValue, rows: pl.DataFrame, chosen: slice) -> RowValues:
+    """Return a value in a block of rows.
 
-    A word has the bits of an integer or float, or is the interning id of a string. The mask is None if no value is
-    null.
+    Args:
+        value: The value.
+        rows: The columns of the rows from which numbers are computed.
+        chosen: The row numbers of the block.
     """
     if value.strings is not None:
         numbers = value.strings.batch(chosen)
-        return numbers, None if numbers.all() else numbers != 0
+        return RowValues(value.form, numbers, None if numbers.all() else numbers != 0)
     plain = value.expression.meta.is_column()
     column = rows[value.expression.meta.output_name()] if plain else rows.select(value.expression).to_series()
     present = column.is_not_null().to_numpy() if column.null_count() else None
     if value.form in (kinds.REAL, kinds.THOUSANDTHS):
         divisor = 1000 if value.form == kinds.THOUSANDTHS else 1
         floats = column.cast(pl.Float64).fill_null(0).to_numpy() / divisor
-        return floats.view(np.uint64), present
+        return RowValues(value.form, floats.view(np.uint64), present)
     if value.form == kinds.UNSIGNED:
-        return column.fill_null(0).to_numpy(), present
-    return column.cast(pl.Int64).fill_null(0).to_numpy().view(np.uint64), present
+        return RowValues(value.form, column.fill_null(0).to_numpy(), present)
+    return RowValues(value.form, column.cast(pl.Int64).fill_null(0).to_numpy().view(np.uint64), present)
 
 
-def _annotation(name: int, value: InternedValue, numbers: Numbers, present: Mask | None) -> Slots:
-    """Return the encoded debug annotations with an argument of the events, in slots of 16 bytes (see ``slots``)."""
+def _annotation(name: int, value: RowValues) -> Slots:
+    """Return slots with one debug annotation per event, which contains the value of an argument."""
     tag = _annotation_tag(name, value)
     lead = field_tag("TrackEvent", "debug_annotations")
     if value.form in _FIXED:
-        return Fixed64Slots(length_delimited(lead, tag + bytes(FIXED64_BYTES))[:-FIXED64_BYTES], numbers, present)
-    return VarintSlots(length_delimited(lead, tag), numbers, present, length_at=len(lead))
+        prefix = length_delimited(lead, tag + bytes(FIXED64_BYTES))[:-FIXED64_BYTES]
+        return Fixed64Slots(prefix, value.numbers, value.present)
+    return VarintSlots(length_delimited(lead, tag), value.numbers, value.present, length_at=len(lead))
 
 
-def _annotation_columns(name: int, value: InternedValue, numbers: Numbers, present: Mask | None) -> list[Column]:
+def _annotation_columns(name: int, value: RowValues) -> list[Column]:
     """Return columns with one debug annotation per event, which contains the value of an argument."""
-    content = Fixed64s(numbers) if value.form in _FIXED else varints(numbers)
+    content = Fixed64s(value.numbers) if value.form in _FIXED else varints(value.numbers)
     columns = [Constant(_annotation_tag(name, value)), content]
-    return submessage(field_tag("TrackEvent", "debug_annotations"), columns, present)
+    return submessage(field_tag("TrackEvent", "debug_annotations"), columns, value.present)
 
 
-def _annotation_tag(name: int, value: InternedValue) -> bytes:
+def _annotation_tag(name: int, value: RowValues) -> bytes:
     """Return the bytes of a debug annotation that precede its value."""
     tag = field_tag("DebugAnnotation", "name_iid") + varint(name)
     return tag + field_tag("DebugAnnotation", _FIELDS[value.form])
 
 
-def _counter_value(value: InternedValue, numbers: Numbers, present: Mask | None) -> Slots:
+def _counter_value(value: RowValues) -> Slots:
     """Return slots with the value of a counter as an integer or float. Events without a value have empty slots."""
     if value.form == kinds.INTEGER:
-        return VarintSlots(field_tag("TrackEvent", "counter_value"), numbers, present)
-    floats = numbers.astype(np.float64).view(np.uint64) if value.form == kinds.UNSIGNED else numbers
-    return Fixed64Slots(field_tag("TrackEvent", "double_counter_value"), floats, present)
+        return VarintSlots(field_tag("TrackEvent", "counter_value"), value.numbers, value.present)
+    floats = value.numbers.astype(np.float64).view(np.uint64) if value.form == kinds.UNSIGNED else value.numbers
+    return Fixed64Slots(field_tag("TrackEvent", "double_counter_value"), floats, value.present)

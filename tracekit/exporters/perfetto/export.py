@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from tracekit import memory
@@ -20,17 +21,21 @@ from tracekit.exporters.perfetto.flows import FlowTable
 from tracekit.exporters.perfetto.packets import PacketCompression, Sequence, TrackUuids, clock_packet, track_packets
 from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.batches import BatchFile
-from tracekit.exporters.timeline.columns import duration_expr, start_expr
-from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_events, with_lane_ids
+from tracekit.exporters.timeline.blocks import WithColumn, frames, map_rows
+from tracekit.exporters.timeline.columns import column_names, duration_expr, start_expr
+from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_rows
+from tracekit.sorting import row_blocks, sort_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
     from pathlib import Path
 
     from tracekit.exporters.perfetto.wire import Numbers
+    from tracekit.exporters.timeline.blocks import TableRows
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
     from tracekit.interface import Progress, View
+    from tracekit.sorting import Array
 
 BATCH_ROWS, BLOCK_ROWS = 1 << 14, 1 << 20
 
@@ -82,33 +87,28 @@ class TraceWriter:
         self, view: View, layout: Layout, flows: FlowTable, stage: list[EventKind], lane_uuids: Numbers
     ) -> Iterator[int]:
         """Write the events of all kinds that share tracks (a stage), and yield the number of events of each kind."""
-        tables = {kind: read_events(view, kind) for kind in stage}
-        slices = [_intervals(kind, rows, layout) for kind, rows in tables.items() if kind.phase == kinds.SLICE]
-        empty = pl.concat([_NO_ENDS, *(_select_ends(rows, pl.col("duration") == 0) for rows in slices)])
-        ends = [_select_ends(rows, pl.col("duration") > 0) for rows in slices]
-        del slices
-        memory.release_pages()
-        self._write_ends(pl.concat([_NO_ENDS, *ends]), lane_uuids)
+        tables = {kind: read_rows(view, kind) for kind in stage}
+        ends, empty = _slice_ends(tables, layout)
+        self._write_ends(ends, lane_uuids)
         del ends
         for kind in stage:
-            rows = tables.pop(kind)
+            rows = WithColumn(tables.pop(kind), "lane_id", layout.lane_ids[kind])
             self._write_events(kind, rows, layout, flows, lane_uuids)
             yield rows.height
         self._write_ends(empty, lane_uuids)
 
     def _write_events(
-        self, kind: EventKind, rows: pl.DataFrame, layout: Layout, flows: FlowTable, lane_uuids: Numbers
+        self, kind: EventKind, rows: WithColumn, layout: Layout, flows: FlowTable, lane_uuids: Numbers
     ) -> None:
         """Write the events of one kind, ordered by time. A slice precedes the slices that are nested in it."""
-        times, drawn = _order_by_time(kind, rows, layout), with_lane_ids(rows, layout.lane_ids[kind])
-        memory.release_pages()
+        times = _order_by_time(kind, rows, layout)
         event_flows = flows.flows(kind, times.order, rows.height)
         sequence = self._begin_stream()
         if kind.phase == kinds.COUNTER:
-            events, tracks = prepare_counters(kind, drawn, times, sequence, lanes=layout.lanes, uuids=self._uuids)
+            events, tracks = prepare_counters(kind, rows, times, sequence, lanes=layout.lanes, uuids=self._uuids)
             self._file.write(tracks)
         else:
-            events = prepare_events(kind, drawn, times, sequence, lane_uuids, flows=event_flows)
+            events = prepare_events(kind, rows, times, sequence, lane_uuids, flows=event_flows)
         memory.release_pages()
         self._file.write_jobs(sequence.string_jobs())
         for start in range(0, rows.height, BLOCK_ROWS):
@@ -116,18 +116,17 @@ class TraceWriter:
             self._file.write_jobs(_batch_jobs(events.block(start, stop).encode, stop - start))
             memory.release_pages()
 
-    def _write_ends(self, ends: pl.DataFrame, lane_uuids: Numbers) -> None:
-        """Write the packets that end slices, ordered by time."""
-        if not ends.height:
+    def _write_ends(self, ends: SliceEnds, lane_uuids: Numbers) -> None:
+        """Write the ends of slices, ordered by time."""
+        if not len(ends.times):
             return
-        ordered = ends.sort("end", maintain_order=True)
-        deltas, lane_ids = time_deltas(ordered["end"].to_numpy()), ordered["lane_id"].to_numpy()
+        order, (times,) = sort_rows(ends.times)
         sequence = self._begin_stream()
-
-        def encode(start: int, stop: int) -> memoryview:
-            return encode_ends(sequence, deltas[start:stop], lane_uuids[lane_ids[start:stop]])
-
-        self._file.write_jobs(_batch_jobs(encode, len(deltas)))
+        for block in row_blocks(len(times)):
+            lane_ids = ends.lane_ids[block if order is None else order[block]]
+            deltas = time_deltas(times[block], int(times[block.start - 1]) if block.start else 0)
+            encode = functools.partial(_encode_ends, sequence, deltas, lane_uuids[lane_ids])
+            self._file.write_jobs(_batch_jobs(encode, len(deltas)))
 
     def _begin_stream(self) -> Sequence:
         """Write the packets that begin a stream of events, and return the packet sequence that contains the stream."""
@@ -141,31 +140,52 @@ class TraceWriter:
         return Sequence(self._sequences)
 
 
-_NO_ENDS = pl.DataFrame(schema={"lane_id": pl.Int32, "end": pl.Int64})
+class SliceEnds(NamedTuple):
+    """The ends of slices.
+
+    Attributes:
+        times: The ends in ns, as they are written to the file.
+        lane_ids: The lane of each slice.
+    """
+
+    times: Array
+    lane_ids: Array
 
 
-def _intervals(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> pl.DataFrame:
-    """Return the lane id, the end and the duration of each slice, with times in ns as they are written to the file."""
-    start, duration = start_expr(kind, layout.clock), duration_expr(kind, layout.clock)
-    times = rows.select(end=start + duration, duration=duration)
-    return with_lane_ids(times, layout.lane_ids[kind]).select("lane_id", "end", "duration")
+def _slice_ends(tables: dict[EventKind, TableRows], layout: Layout) -> tuple[SliceEnds, SliceEnds]:
+    """Return the ends of the slices with a duration, and those of the slices without one, in the order of the rows."""
+    slices = {kind: rows for kind, rows in tables.items() if kind.phase == kinds.SLICE}
+    total = sum(rows.height for rows in slices.values())
+    ends = SliceEnds(memory.zeros(total, np.int64), memory.zeros(total, np.int32))
+    count, empty = 0, [pl.DataFrame(schema={"end": pl.Int64, "lane_id": pl.Int32})]
+    for kind, rows in slices.items():
+        start, duration = start_expr(kind, layout.clock), duration_expr(kind, layout.clock)
+        for block, frame in frames(rows, list(dict.fromkeys(column_names(start, duration)))):
+            times = frame.select(end=start + duration, duration=duration)
+            times = times.with_columns(layout.lane_ids[kind][block].alias("lane_id"))
+            lasting = times.filter(pl.col("duration") > 0)
+            here = slice(count, count + lasting.height)
+            ends.times[here], ends.lane_ids[here] = lasting["end"].to_numpy(), lasting["lane_id"].to_numpy()
+            count += lasting.height
+            empty.append(times.filter(pl.col("duration") == 0).select("end", "lane_id"))
+    instants = pl.concat(empty)
+    return SliceEnds(ends.times[:count], ends.lane_ids[:count]), SliceEnds(
+        instants["end"].to_numpy(), instants["lane_id"].to_numpy()
+    )
 
 
-def _select_ends(intervals: pl.DataFrame, where: pl.Expr) -> pl.DataFrame:
-    """Return the lane id and end of the slices that meet a condition."""
-    mask = intervals.select(where).to_series()
-    return intervals.select("lane_id", "end").filter(mask)
+def _encode_ends(sequence: Sequence, deltas: Numbers, tracks: Numbers, start: int, stop: int) -> memoryview:
+    """Return the encoded ends of some of the slices, given the time deltas and track uuids of all slices."""
+    return encode_ends(sequence, deltas[start:stop], tracks[start:stop])
 
 
-def _order_by_time(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> EventTimes:
-    """Return the order of events by time, and their starts. Of slices with the same start, the longest is the first."""
-    shorter = -duration_expr(kind, layout.clock) if kind.phase == kinds.SLICE else pl.lit(0, pl.Int64)
-    times = rows.select(start=start_expr(kind, layout.clock), shorter=shorter)
-    step, change = pl.col("start").diff(), pl.col("shorter").diff()
-    if times.select(((step > 0) | ((step == 0) & (change >= 0))).all()).item():
-        return EventTimes(None, time_deltas(times["start"].to_numpy()))
-    ordered = times.with_row_index("row").sort("start", "shorter", maintain_order=True)
-    return EventTimes(ordered["row"].to_numpy(), time_deltas(ordered["start"].to_numpy()))
+def _order_by_time(kind: EventKind, rows: WithColumn, layout: Layout) -> EventTimes:
+    """Return the order and the starts of events. Of slices with the same start, the longest is the first."""
+    keys = [start_expr(kind, layout.clock)]
+    if kind.phase == kinds.SLICE:
+        keys.append(-duration_expr(kind, layout.clock))
+    order, times = sort_rows(*(map_rows(rows, key, np.int64) for key in keys))
+    return EventTimes(order, times[0])
 
 
 def _batch_jobs(encode: Callable[[int, int], memoryview], rows: int) -> Iterable[Callable[[], memoryview]]:

@@ -11,19 +11,24 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
+from tracekit import memory
 from tracekit.exporters.perfetto.slots import byte_windows
 from tracekit.exporters.perfetto.wire import FIXED64_BYTES, field_tag
 from tracekit.exporters.timeline import flows as timeline_flows
 from tracekit.exporters.timeline import kinds
-from tracekit.exporters.timeline.layout import read_events, with_lane_ids
+from tracekit.exporters.timeline.blocks import frames, map_rows
+from tracekit.exporters.timeline.layout import read_events, read_rows, with_lane_ids
+from tracekit.sorting import map_blocks, row_blocks, row_number_type, sort_rows, take
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from tracekit.exporters.perfetto.wire import Bytes, Numbers, Sizes
+    from tracekit.exporters.perfetto.wire import Bytes, Sizes
+    from tracekit.exporters.timeline.blocks import TableRows
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.layout import Layout
     from tracekit.interface import View
+    from tracekit.sorting import Array
 
 _ENDS = ("from", "to")
 _ENTRY_BYTES = 10
@@ -34,17 +39,35 @@ class Flows(NamedTuple):
     """The flows that begin or end at the events of one kind.
 
     Attributes:
+        places: For each end of a flow, the position of the event in the order in which events are written, ascending.
+        ids: The id of the flow at each of these ends.
+    """
+
+    places: Array
+    ids: Array
+
+    def batch(self, start: int, stop: int) -> FlowBlock:
+        """Return the flows that begin or end at the events at the positions ``start`` to ``stop - 1``."""
+        first, last = np.searchsorted(self.places, [start, stop]).tolist()
+        ends = np.searchsorted(self.places[first:last], np.arange(start, stop + 1))
+        return FlowBlock(ends, self.ids[first:last])
+
+
+class FlowBlock(NamedTuple):
+    """The flows that begin or end at consecutive events.
+
+    Attributes:
         ends: Position in ``ids`` of the first id of each event, followed by the total number of ids.
         ids: The ids of the flows, ordered by event.
     """
 
     ends: Sizes
-    ids: Numbers
+    ids: Array
 
-    def batch(self, start: int, stop: int) -> Flows:
-        """Return the flows that begin or end at the events at the positions ``start`` to ``stop - 1``."""
+    def batch(self, start: int, stop: int) -> FlowBlock:
+        """Return the flows that begin or end at the events at the positions ``start`` to ``stop - 1`` of the block."""
         ends = self.ends[start : stop + 1]
-        return Flows(ends - ends[0], self.ids[ends[0] : ends[-1]])
+        return FlowBlock(ends - ends[0], self.ids[ends[0] : ends[-1]])
 
     @property
     def sizes(self) -> Sizes:
@@ -71,15 +94,16 @@ class FlowTable:
 
     def __init__(self, count: int = 0) -> None:
         self.count = count
-        self._ends: defaultdict[EventKind, list[pl.DataFrame]] = defaultdict(list)
+        self._ends: defaultdict[EventKind, list[_FlowEnds]] = defaultdict(list)
 
     def add_flows_within_trace(self, view: View, layout: Layout) -> None:
         """Add the flows from API calls to the activities that they launched, and between MPI calls."""
-        for start, end, links in _flows_within_trace(view, layout):
-            ids = pl.int_range(self.count + 1, self.count + 1 + pl.len(), dtype=pl.UInt64)
-            self._ends[start].append(links.select(row="from_row", flow=ids))
-            self._ends[end].append(links.select(row="to_row", flow=ids))
-            self.count += links.height
+        for start, end, (from_rows, to_rows) in _flows_within_trace(view, layout):
+            first = self.count + 1
+            ids = map_blocks(lambda block, n=first: np.arange(n + block.start, n + block.stop), len(to_rows), np.uint64)  # type: ignore[misc]
+            self._ends[start].append(_FlowEnds(from_rows, ids))
+            self._ends[end].append(_FlowEnds(to_rows, ids))
+            self.count += len(to_rows)
 
     def add_flows_between_traces(self, links: pl.DataFrame, part: int, kind: EventKind, view: View) -> None:
         """Add the flows between traces that begin or end at events of one kind. Flows between traces have ids from 1.
@@ -97,9 +121,10 @@ class FlowTable:
             if chosen.height:
                 rows = read_events(view, kind)
                 events = rows.select(id=pl.col(kind.key), row=pl.int_range(pl.len(), dtype=pl.UInt32))
-                self._ends[kind].append(chosen.join(events, on="id").select("row", "flow"))
+                ends = chosen.join(events, on="id")
+                self._ends[kind].append(_FlowEnds(ends["row"].to_numpy(), ends["flow"].to_numpy()))
 
-    def flows(self, kind: EventKind, order: Sizes | None, count: int) -> Flows | None:
+    def flows(self, kind: EventKind, order: Array | None, count: int) -> Flows | None:
         """Return the flows that begin or end at the events of one kind, or None if there are none.
 
         Args:
@@ -109,31 +134,95 @@ class FlowTable:
         """
         if kind not in self._ends:
             return None
-        ends = pl.concat(self._ends.pop(kind))
-        places, flows = ends["row"].to_numpy(), ends["flow"].to_numpy()
+        ends = self._ends.pop(kind)
+        rows, ids = (_concat(parts) for parts in zip(*ends, strict=True))
         if order is not None:
-            position = np.empty(count, np.int64)
-            position[order] = np.arange(count)
-            places = position[places]
-        counts = np.bincount(places, minlength=count)
-        if not (places[1:] >= places[:-1]).all():
-            flows = flows[np.argsort(places, kind="stable")]
-        return Flows(np.concatenate([[0], np.cumsum(counts)]), flows)
+            position = memory.zeros(count, np.int64)
+            for block in row_blocks(count):
+                position[order[block]] = np.arange(block.start, block.stop)
+            rows = take(position, rows)
+        by_place, (places,) = sort_rows(rows)
+        if by_place is not None:
+            ids = take(ids, by_place)
+        return Flows(places, ids)
 
 
-def _flows_within_trace(view: View, layout: Layout) -> Iterator[tuple[EventKind, EventKind, pl.DataFrame]]:
-    """Yield frames of flows, each with the kinds of the events at which the flows begin and end."""
+class _FlowEnds(NamedTuple):
+    """The row numbers of the events at which flows begin or end, and the ids of the flows."""
 
-    def rows(kind: EventKind) -> pl.DataFrame:
-        events = read_events(view, kind)
-        return with_lane_ids(events, layout.lane_ids[kind])
+    rows: Array
+    ids: Array
 
+
+def _concat(arrays: Sequence[Array]) -> Array:
+    """Concatenate arrays of non-negative integers."""
+    if len(arrays) == 1:
+        return arrays[0]
+    result, at = memory.zeros(sum(map(len, arrays)), np.int64), 0
+    for values in arrays:
+        for block in row_blocks(len(values)):
+            result[at + block.start : at + block.stop] = values[block]
+        at += len(values)
+    return result
+
+
+def _flows_within_trace(view: View, layout: Layout) -> Iterator[tuple[EventKind, EventKind, tuple[Array, Array]]]:
+    """Yield the kinds of the events at which flows begin and end, and the row numbers of these events."""
     if kinds.API_CALLS in layout.lane_ids:
-        calls = timeline_flows.call_flow_starts(rows(kinds.API_CALLS))
+        calls = Calls.read(view)
         for kind in layout.lane_ids:
-            activities = rows(kind) if kind.launched else pl.DataFrame()
-            if "api_call_id" in activities.columns:
-                yield kinds.API_CALLS, kind, timeline_flows.launch_flows(calls, activities)
+            if kind.launched and "api_call_id" in (activities := read_rows(view, kind)).columns:
+                yield kinds.API_CALLS, kind, calls.launches(activities)
     if kinds.MPI_CALLS in layout.lane_ids:
-        for _, links in timeline_flows.mpi_flows(kinds.MPI_CALLS, rows(kinds.MPI_CALLS)):
-            yield kinds.MPI_CALLS, kinds.MPI_CALLS, links
+        rows = with_lane_ids(read_events(view, kinds.MPI_CALLS), layout.lane_ids[kinds.MPI_CALLS])
+        for _, links in timeline_flows.mpi_flows(kinds.MPI_CALLS, rows):
+            ends = links["from_row"].to_numpy(), links["to_row"].to_numpy()
+            yield kinds.MPI_CALLS, kinds.MPI_CALLS, ends
+
+
+class Calls(NamedTuple):
+    """The API calls at which flows begin.
+
+    Attributes:
+        rows: Row numbers in the order of ``ids``, or None if the ids are in ascending order already.
+        ids: The ids of the calls, in ascending order.
+        starts: Start of each call in ns, in the order of the rows.
+    """
+
+    rows: Array | None
+    ids: Array
+    starts: Array
+
+    @classmethod
+    def read(cls, view: View) -> Calls:
+        """Read the API calls of a trace."""
+        calls = read_rows(view, kinds.API_CALLS)
+        ids, starts = (map_rows(calls, pl.col(name), np.int64) for name in ("api_call_id", "start_ns"))
+        order, (ids,) = sort_rows(ids)
+        return cls(order, ids, starts)
+
+    def launches(self, activities: TableRows) -> tuple[Array, Array]:
+        """Return the row numbers of the calls and of the activities that they launched, in the order of activities.
+
+        Activities that start before their call are omitted, because viewers cannot draw flows that lead back in time.
+        """
+        numbers = row_number_type(max(len(self.ids), activities.height))
+        ends, count = [memory.zeros(activities.height, numbers) for _ in range(2)], 0
+        for block, frame in frames(activities, ["api_call_id", "start_ns"]):
+            to_row = np.flatnonzero(frame["api_call_id"].is_not_null().to_numpy())
+            called, start = (frame[name].gather(to_row).to_numpy() for name in frame.columns)
+            at = self._positions(called)
+            rows = at if self.rows is None else self.rows[at]
+            drawn = (self.ids[at] == called) & (self.starts[rows] <= start)
+            here = slice(count, count + int(drawn.sum()))
+            ends[0][here], ends[1][here] = rows[drawn], to_row[drawn] + block.start
+            count = here.stop
+        return ends[0][:count], ends[1][:count]
+
+    def _positions(self, ids: Array) -> Array:
+        """Return the position of each id in ``ids``. It is any position if the id is missing."""
+        last = len(self.ids) - 1
+        if int(self.ids[last]) - int(self.ids[0]) == last:
+            positions: Array = np.clip(ids - self.ids[0], 0, last)
+            return positions
+        return np.minimum(np.searchsorted(self.ids, ids), last)

@@ -20,8 +20,10 @@ from tracekit.exporters.timeline.columns import column_names
 from tracekit.exporters.timeline.combinations import distinct_combinations
 
 if TYPE_CHECKING:
-    from tracekit.exporters.perfetto.wire import Numbers, Sizes
+    from tracekit.exporters.perfetto.wire import Numbers
+    from tracekit.exporters.timeline.blocks import Rows
     from tracekit.exporters.timeline.combinations import Codes
+    from tracekit.sorting import Array
 
 
 EVENT_NAMES, ANNOTATION_NAMES, STRING_VALUES = "event_names", "debug_annotation_names", "debug_annotation_string_values"
@@ -39,13 +41,9 @@ class InternedStrings(NamedTuple):
     codes: Codes
     numbers: Numbers
 
-    def batch(self, rows: Sizes | slice) -> Numbers:
+    def batch(self, rows: Array | slice) -> Numbers:
         """Return the interning ids of the strings in the rows with the given row numbers."""
         return self.numbers[self.codes[rows]]
-
-    def select(self, rows: Sizes | slice) -> InternedStrings:
-        """Return the interned strings of the given row numbers."""
-        return self._replace(codes=self.codes[rows])
 
 
 class StringBatch(NamedTuple):
@@ -78,7 +76,7 @@ class StringTable:
         self._keys: dict[str, int] = {}
         self._categories: dict[tuple[str, bytes], _CategoryIds] = {}
 
-    def intern(self, table: str, rows: pl.DataFrame, expression: pl.Expr) -> InternedStrings:
+    def intern(self, table: str, rows: Rows, expression: pl.Expr) -> InternedStrings:
         """Intern the strings that an expression returns for the rows of a table.
 
         The expression is evaluated once per combination of the values that it depends on. If it depends on a single

@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import contextlib
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from tracekit.sorting import BLOCK_ROWS, map_blocks, row_blocks, series_from_array
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from tracekit.exporters.timeline.blocks import Rows
 
     Codes = np.ndarray[tuple[int], np.dtype[np.integer[Any]]]
     Sizes = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 _TABLE_SIZE = 1 << 16
 """Size up to which lookup tables of codes are always used. Larger tables are used only if the column has many rows."""
-_TABLE_FACTOR = 4
+_UINT32_CODES = 1 << 32
 _MAX_NUMBER = 1 << 62
 _MIN_COMBINATIONS = 64
 """Number of combinations that is always allowed, even if a table has few rows."""
 
 
-def distinct_combinations(rows: pl.DataFrame, names: Sequence[str]) -> tuple[Codes, pl.DataFrame]:
+def distinct_combinations(rows: Rows, names: Sequence[str]) -> tuple[Codes, pl.DataFrame]:
     """Return a code for the combination of values in each row, and a frame with one row per code."""
-    columns = rows.select(list(dict.fromkeys(names)))
-    codes, count = _compact_codes(*_row_codes(columns, columns.columns))
-    return _narrow(codes, count), _example_rows(columns, codes, count)
+    distinct = list(dict.fromkeys(names))
+    codes, count = _compact_codes(*_row_codes(rows, distinct))
+    return codes, _example_rows(rows, distinct, codes, count)
 
 
-def repeated_combinations(
-    rows: pl.DataFrame, groups: Sequence[Sequence[str]]
-) -> tuple[Codes, pl.DataFrame, frozenset[int]]:
+class _TooManyError(Exception):
+    """Raised if there are more combinations than allowed."""
+
+
+def repeated_combinations(rows: Rows, groups: Sequence[Sequence[str]]) -> tuple[Codes, pl.DataFrame, frozenset[int]]:
     """Assign a code to each combination of values in groups of columns, except the groups whose values rarely repeat.
 
     Args:
@@ -42,76 +49,165 @@ def repeated_combinations(
     Returns:
         A code for each row, a frame with one row per code, and the positions of the groups that are used.
     """
-    codes, count = np.zeros(rows.height, np.int64), 1
+    codes, count = _equal_codes(rows.height), 1
     used: list[int] = []
     limit = max(_MIN_COMBINATIONS, rows.height // 4)
     for nth, names in enumerate(groups):
-        more, size = _compact_codes(*_row_codes(rows, names))
-        if nth and size <= limit:
-            more, size = _compact_codes(codes * size + more, count * size)
-        if nth and size > limit:
-            continue
-        codes, count = more, size
-        used.append(nth)
+        with contextlib.suppress(_TooManyError):
+            most = limit if nth else None
+            more, size = _compact_codes(*_row_codes(rows, names, most), most)
+            codes, count = _compact_codes(_combine_codes(codes, more, size), count * size, most)
+            used.append(nth)
     columns = list(dict.fromkeys(name for nth in used for name in groups[nth]))
-    return _narrow(codes, count), _example_rows(rows.select(columns), codes, count), frozenset(used)
+    return codes, _example_rows(rows, columns, codes, count), frozenset(used)
 
 
-def _narrow(codes: Sizes, count: int) -> Codes:
-    """Convert codes below ``count`` to the smallest unsigned type that can represent them."""
-    return codes.astype(np.min_scalar_type(max(count - 1, 0)))
+class _LazyCodes(NamedTuple):
+    """Codes that are computed in blocks.
+
+    Attributes:
+        rows: Number of rows.
+        block: Function that returns the codes of the rows in a block as 64-bit integers.
+    """
+
+    rows: int
+    block: Callable[[slice], Codes]
+
+    def store(self, count: int) -> Codes:
+        """Return the codes of all rows, all of which are below ``count``, in the smallest unsigned type."""
+        return map_blocks(self.block, self.rows, np.min_scalar_type(max(count - 1, 0)))
 
 
-def _row_codes(rows: pl.DataFrame, names: Sequence[str]) -> tuple[Sizes, int]:
-    """Return a code for the combination of values in each row, and a number larger than all codes."""
-    codes, count = np.zeros(rows.height, np.int64), 1
+def _lazy_codes(codes: Codes) -> _LazyCodes:
+    """Return codes that are read in blocks from an array."""
+    return _LazyCodes(len(codes), lambda block: codes[block].astype(np.int64))
+
+
+def _combine_codes(codes: Codes, more: Codes, size: int) -> _LazyCodes:
+    """Return a code for each pair of codes. ``size`` is a number that is larger than all of the codes ``more``."""
+    return _LazyCodes(len(codes), lambda block: codes[block].astype(np.int64) * size + more[block])
+
+
+def _equal_codes(rows: int) -> Codes:
+    """Return the code 0 for each row, in an array that takes no memory."""
+    return np.broadcast_to(np.zeros(1, np.uint8), rows)
+
+
+def _row_codes(rows: Rows, names: Sequence[str], limit: int | None = None) -> tuple[_LazyCodes, int]:
+    """Return a code for the combination of values in each row, and a number larger than all codes.
+
+    Raises:
+        _TooManyError: There are more combinations than ``limit``. Not all of them may have been counted.
+    """
+    codes, count = _lazy_codes(_equal_codes(rows.height)), 1
     for name in names:
-        codes, count = _extend_codes(codes, count, rows[name])
+        codes, count = _extend_codes(codes, count, rows, name, limit)
     return codes, count
 
 
-def _example_rows(columns: pl.DataFrame, codes: Sizes, count: int) -> pl.DataFrame:
-    """Return one row per code, which contains the values that the code stands for, ordered by code."""
-    examples = np.empty(count, np.int64)
-    examples[codes] = np.arange(len(codes))
-    return columns[examples]
+def _example_rows(rows: Rows, names: Sequence[str], codes: Codes, count: int) -> pl.DataFrame:
+    """Return the columns ``names`` of one of the rows with each code, ordered by code."""
+    examples = np.zeros(count, np.int64)
+    for block in row_blocks(rows.height):
+        examples[codes[block]] = np.arange(block.start, block.stop)
+    frames = [rows.block(slice(0, 0), names)]
+    order = np.argsort(examples)
+    ordered = examples[order]
+    for block in row_blocks(rows.height):
+        first, stop = np.searchsorted(ordered, [block.start, block.stop]).tolist()
+        if first < stop:
+            frames.append(rows.block(block, names)[ordered[first:stop] - block.start])
+    place = np.empty(count, np.int64)
+    place[order] = np.arange(count)
+    return pl.concat(frames)[place]
 
 
-def _extend_codes(codes: Sizes, count: int, column: pl.Series) -> tuple[Sizes, int]:
+def _extend_codes(codes: _LazyCodes, count: int, rows: Rows, name: str, limit: int | None) -> tuple[_LazyCodes, int]:
     """Extend combinations by a column, and return the new code of each row and a number larger than all codes."""
-    more, size = _column_codes(column)
+    more, size = _column_codes(rows, name, limit)
     if count == 1 or size == 1:
         return (more, size) if count == 1 else (codes, count)
-    combined, size = codes * size + more, count * size
-    return (combined, size) if size <= _TABLE_SIZE else _compact_codes(combined, size)
+    both = _LazyCodes(codes.rows, lambda block: codes.block(block) * size + more.block(block))
+    if count * size <= _TABLE_SIZE:
+        return both, count * size
+    compacted, size = _compact_codes(both, count * size, limit)
+    return _lazy_codes(compacted), size
 
 
-def _column_codes(column: pl.Series) -> tuple[Sizes, int]:
+def _column_codes(rows: Rows, name: str, limit: int | None) -> tuple[_LazyCodes, int]:
     """Return a code for the value of each row of a column, and a number larger than all codes."""
-    physical = column.to_physical()
-    if column.null_count() == len(column):
-        return np.zeros(len(column), np.int64), 1
-    low, high = (physical.min(), physical.max()) if physical.dtype.is_integer() else (None, None)
-    if not isinstance(low, int) or not isinstance(high, int) or not -_MAX_NUMBER < low <= high < _MAX_NUMBER:
-        encoded = pa.chunked_array([physical.to_arrow()]).combine_chunks().dictionary_encode("encode").indices
-        return _compact_codes(encoded.to_numpy().astype(np.int64), len(column) + 1)
-    has_nulls = column.null_count() > 0
-    shifted = (physical.cast(pl.Int64, wrap_numerical=True) - (low - has_nulls)).fill_null(0).to_numpy()
-    size = high - low + 1 + has_nulls
-    return (shifted, size) if size <= _TABLE_SIZE else _compact_codes(shifted, size)
+    low, high, nulls, is_integer = _extremes(rows, name)
+    if nulls == rows.height:
+        return _lazy_codes(_equal_codes(rows.height)), 1
+    if not is_integer or not -_MAX_NUMBER < low <= high < _MAX_NUMBER:
+        return _value_codes(rows, name)
+
+    def shifted(block: slice) -> Codes:
+        values = rows.block(block, [name]).to_series().to_physical().cast(pl.Int64, wrap_numerical=True)
+        return (values - (low - (nulls > 0))).fill_null(0).to_numpy()
+
+    codes, size = _LazyCodes(rows.height, shifted), high - low + 1 + (nulls > 0)
+    if size <= _TABLE_SIZE:
+        return _lazy_codes(codes.store(size)), size
+    compacted, size = _compact_codes(codes, size, limit)
+    return _lazy_codes(compacted), size
 
 
-def _compact_codes(codes: Sizes, count: int) -> tuple[Sizes, int]:
-    """Replace codes with consecutive codes from 0 in the same order. Return the new codes and the number of codes."""
-    if count > max(_TABLE_SIZE, _TABLE_FACTOR * len(codes)):
-        return _compact_codes_by_sorting(codes)
+def _extremes(rows: Rows, name: str) -> tuple[int, int, int, bool]:
+    """Return the smallest and the largest integer of a column, the number of nulls, and whether it has integers."""
+    extremes: list[Any] = []
+    nulls, is_integer = 0, True
+    for block in row_blocks(rows.height):
+        values = rows.block(block, [name]).to_series().to_physical()
+        nulls += values.null_count()
+        is_integer &= values.dtype.is_integer()
+        if is_integer and values.null_count() < len(values):
+            extremes += values.min(), values.max()
+    return min(extremes, default=0), max(extremes, default=0), nulls, is_integer
+
+
+def _value_codes(rows: Rows, name: str) -> tuple[_LazyCodes, int]:
+    """Return a code for the value of each row of a column of any type, and a number larger than all codes."""
+    values = rows.block(slice(0, rows.height), [name]).to_series().to_physical()
+    encoded = pa.chunked_array([values.to_arrow()]).combine_chunks().dictionary_encode("encode").indices
+    compacted, size = _compact_codes(_lazy_codes(encoded.to_numpy()), rows.height + 1)
+    return _lazy_codes(compacted), size
+
+
+def _compact_codes(codes: _LazyCodes, count: int, limit: int | None = None) -> tuple[Codes, int]:
+    """Replace codes with consecutive codes from 0 in the same order. Return the new codes and the number of codes.
+
+    Raises:
+        _TooManyError: There are more codes than ``limit``.
+    """
+    if count > max(_TABLE_SIZE, codes.rows):
+        return _compact_sparse_codes(codes, limit)
     is_used = np.zeros(count, np.bool_)
-    is_used[codes] = True
-    numbers = np.cumsum(is_used) - 1
-    return numbers[codes], int(numbers[-1]) + 1
+    for block in row_blocks(codes.rows):
+        is_used[codes.block(block)] = True
+    size = int(is_used.sum())
+    _check_limit(size, limit)
+    numbers: Codes = np.cumsum(is_used, dtype=np.uint32 if count < _UINT32_CODES else np.int64)
+    numbers = numbers - 1
+    return _LazyCodes(codes.rows, lambda block: numbers[codes.block(block)]).store(size), size
 
 
-def _compact_codes_by_sorting(codes: Sizes) -> tuple[Sizes, int]:
-    """Replace codes, which may be too large for a lookup table, with consecutive codes from 0 in the same order."""
-    distinct, inverse = np.unique(codes, return_inverse=True)
-    return inverse.astype(np.int64), len(distinct)
+def _compact_sparse_codes(codes: _LazyCodes, limit: int | None) -> tuple[Codes, int]:
+    """Return the result of ``_compact_codes`` for codes that are too large for a lookup table."""
+    distinct, pending = np.zeros(0, np.int64), 0
+    parts = [distinct]
+    for block in row_blocks(codes.rows):
+        parts.append(series_from_array(codes.block(block)).unique().to_numpy())
+        pending += len(parts[-1])
+        if pending > max(len(distinct), BLOCK_ROWS) or block.stop == codes.rows:
+            distinct, pending = np.unique(np.concatenate(parts)), 0
+            parts = [distinct]
+            _check_limit(len(distinct), limit)
+    numbers = _LazyCodes(codes.rows, lambda block: np.searchsorted(distinct, codes.block(block)))
+    return numbers.store(len(distinct)), len(distinct)
+
+
+def _check_limit(size: int, limit: int | None) -> None:
+    """Raise an error if there are more combinations than allowed."""
+    if limit is not None and size > limit:
+        raise _TooManyError

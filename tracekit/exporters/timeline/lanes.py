@@ -11,37 +11,96 @@ resolves these references to lanes in log n passes over whole columns.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
-import polars as pl
+
+from tracekit import memory
+from tracekit.sorting import map_blocks, row_blocks, series_from_array, sort_rows
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tracekit.sorting import Array
 
 _INT32_ROWS = 1 << 31
 
 
-def may_overlap_expr(start: pl.Expr, end: pl.Expr) -> pl.Expr:
-    """Return an expression that is False if each slice of a track starts at or after the end of the previous slice.
+def may_overlap(starts: Array, ends: Array) -> bool:
+    """Return whether a slice of a track starts before the end of the slice in the previous row.
 
     Slices without duration are treated as if they took 1 ns.
     """
-    return (pl.max_horizontal(end, start + 1).shift(1) > start).any()
+
+    def overlaps(block: slice) -> bool:
+        before, after = slice(max(block.start - 1, 0), block.stop - 1), slice(max(block.start, 1), block.stop)
+        return bool((np.maximum(ends[before], starts[before] + 1) > starts[after]).any())
+
+    return any(overlaps(block) for block in row_blocks(len(starts)))
 
 
-def is_nested(start_ns: pl.Series, end_ns: pl.Series) -> bool:
+def is_nested(starts: Array, ends: Array) -> bool:
     """Return whether one lane suffices for a track, because every two of its slices are disjoint or nested.
 
     Of slices that end at the same time, the one that began last is assumed to end first. Slices without duration are
     treated as if they took 1 ns.
+
+    The slices are nested if the number of slices that are open before each slice starts equals the number of slices
+    that are open after it ends.
     """
-    starts, ends = start_ns.to_numpy(), np.maximum(end_ns.to_numpy(), start_ns.to_numpy() + 1)
-    steps = np.diff(starts)
-    if not ((steps > 0) | ((steps == 0) & (np.diff(ends) <= 0))).all():
-        order = np.lexsort((-ends, starts))
-        starts, ends = starts[order], ends[order]
-    row = np.arange(len(starts), dtype=np.int32 if len(starts) < _INT32_ROWS else np.int64)
-    closing = row[::-1][np.argsort(ends[::-1], kind="stable")]
-    ordered_ends = ends[closing]
-    opened_at = row - np.searchsorted(ordered_ends, starts, side="right").astype(row.dtype)
-    closed_at = np.searchsorted(starts, ordered_ends, side="left").astype(row.dtype) - row - 1
-    return bool((opened_at[closing] == closed_at).all())
+    rows = len(starts)
+    shorter = map_blocks(lambda block: -np.maximum(ends[block], starts[block] + 1), rows, np.int64)
+    _, (starts, shorter) = sort_rows(starts, shorter)
+    depths = Depths.from_slices(starts, map_blocks(lambda block: -shorter[block], rows, np.int64))
+    return not any(depths.has_mismatch(block).any() for block in row_blocks(rows))
+
+
+class Depths(NamedTuple):
+    """The number of other slices that are open when slices start and end.
+
+    Attributes:
+        starts: Start of each slice, ascending.
+        ends: Ends of the slices, ascending.
+        opened: Number of slices that are open before each slice starts.
+        closing: Row numbers of the slices in the order in which they end. Of slices that end at the same time, the one
+            that began last ends first.
+    """
+
+    starts: Array
+    ends: Array
+    opened: Array
+    closing: Array
+
+    @classmethod
+    def from_slices(cls, starts: Array, ends: Array) -> Depths:
+        """Return the depths of slices, which must be ordered by start and then by descending end."""
+        rows = len(starts)
+        backwards = map_blocks(lambda block: ends[rows - block.stop : rows - block.start][::-1], rows, np.int64)
+        order, (ordered,) = sort_rows(backwards)  # The sort keeps the order of equal ends.
+        kind = np.int32 if rows < _INT32_ROWS else np.int64
+
+        def opened(block: slice) -> Array:
+            return _numbers(block) - np.searchsorted(ordered, starts[block], side="right")
+
+        def closing(block: slice) -> Array:
+            return rows - 1 - (_numbers(block) if order is None else order[block].astype(np.int64))
+
+        return cls(starts, ordered, map_blocks(opened, rows, kind), map_blocks(closing, rows, kind))
+
+    def has_mismatch(self, block: slice) -> Array:
+        """Return whether different numbers of slices are open before slices start and after they end.
+
+        Args:
+            block: A block of rows in the order in which the slices end.
+        """
+        closed_at = np.searchsorted(self.starts, self.ends[block], side="left") - _numbers(block) - 1
+        mismatch: Array = self.opened[self.closing[block]] != closed_at
+        return mismatch
+
+
+def _numbers(block: slice) -> Array:
+    """Return the numbers of the rows in a block."""
+    return np.arange(block.start, block.stop)
 
 
 def assign_lanes(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False) -> pl.Series:
@@ -58,60 +117,53 @@ def assign_lanes(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False)
     Returns:
         The lane number of each slice, counted from 0, as UInt32.
     """
-    slices = pl.DataFrame({"start": start_ns, "end": end_ns}).with_row_index("slice")
-    overlapping = _overlapping_slices(slices.with_columns(pl.max_horizontal("end", pl.col("start") + 1)))
-    boundaries = _boundaries(overlapping)
-    if nests:
-        crossing = _crossing_components(boundaries)["component"].implode()
-        overlapping = overlapping.filter(pl.col("component").is_in(crossing)).drop("row").with_row_index("row")
-        boundaries = _boundaries(overlapping)
-    lanes = _disjoint_lanes(overlapping, boundaries)
-    return pl.zeros(len(slices), pl.UInt32, eager=True).scatter(overlapping["slice"], lanes)
+    starts, ends, rows = start_ns.to_numpy(), end_ns.to_numpy(), len(start_ns)
+    lanes = memory.zeros(rows, np.uint32)
+    shorter = map_blocks(lambda block: -np.maximum(ends[block], starts[block] + 1), rows, np.int64)
+    order, (starts, shorter) = sort_rows(starts, shorter)
+    ends = map_blocks(lambda block: -shorter[block], rows, np.int64)
+    component = _components(starts, ends)
+    shared = np.flatnonzero((np.bincount(component) > 1)[component])
+    if nests and len(shared):
+        depths = Depths.from_slices(starts[shared], ends[shared])
+        crossing = np.zeros(component[-1] + 1, np.bool_)
+        for block in row_blocks(len(shared)):
+            crossing[component[shared[depths.closing[block][depths.has_mismatch(block)]]]] = True
+        shared = shared[crossing[component[shared]]]
+    if len(shared):
+        lane = _disjoint_lanes(Depths.from_slices(starts[shared], ends[shared]), component[shared])
+        lanes[shared if order is None else order[shared]] = lane
+    return series_from_array(lanes)
 
 
-def _overlapping_slices(slices: pl.DataFrame) -> pl.DataFrame:
-    """Return the slices that overlap another slice of the track, ordered by start and then by descending end."""
-    ordered = slices.sort("start", "end", descending=[False, True], maintain_order=True)
-    starts_component = (pl.col("start") >= pl.col("end").cum_max().shift(1)).fill_null(value=True)
-    components = ordered.with_columns(component=starts_component.cum_sum())
-    shared = components.filter(pl.len().over("component") > 1)
-    return shared.with_row_index("row")
+def _components(starts: Array, ends: Array) -> Array:
+    """Return the number of the component of each slice. The slices must be ordered by start."""
+    begins = np.ones(len(starts), np.bool_)
+    begins[1:] = starts[1:] >= np.maximum.accumulate(ends)[:-1]
+    return np.cumsum(begins, dtype=np.int32 if len(starts) < _INT32_ROWS else np.int64) - 1
 
 
-def _boundaries(overlapping: pl.DataFrame) -> pl.DataFrame:
-    """Return the starts and ends of slices, ordered by component and time, with the number of other open slices."""
-    starts = overlapping.select("component", "row", time="start", starts=True, rank=pl.col("row").cast(pl.Int64))
-    ends = overlapping.select("component", "row", time="end", starts=False, rank=-pl.col("row").cast(pl.Int64))
-    both = pl.concat([starts, ends]).sort("component", "time", "starts", "rank")
-    opened = pl.when("starts").then(1).otherwise(-1).cum_sum()
-    return both.select("component", "row", "starts", depth=opened - pl.col("starts").cast(pl.Int32))
+def _disjoint_lanes(depths: Depths, component: Array) -> Array:
+    """Return the lane of each slice, assigned so that slices on the same lane never overlap.
 
-
-def _crossing_components(boundaries: pl.DataFrame) -> pl.DataFrame:
-    """Return the ids of the groups of overlapping slices in which two slices overlap without being nested."""
-    by_depth = boundaries.sort("depth", maintain_order=True)
-    mismatch = pl.col("starts") & (pl.col("row") != pl.col("row").shift(-1))
-    return by_depth.filter(mismatch).select("component").unique()
-
-
-def _disjoint_lanes(overlapping: pl.DataFrame, boundaries: pl.DataFrame) -> pl.Series:
-    """Return the lane of each slice, assigned so that slices on the same lane never overlap."""
-    ended = boundaries.filter(~pl.col("starts"))["row"]
-    depths = boundaries.filter("starts").sort("row")["depth"]
-    start = pl.int_range(pl.len()).over("component")
-    lanes_needed = pl.col("depth").max().over("component") + 1
-    ranked = overlapping.with_columns(depth=depths).select("row", nth=start, lanes=lanes_needed)
-    has_new_lane = pl.col("nth") < pl.col("lanes")
-    predecessor = pl.lit(ended).gather(pl.when(has_new_lane).then("row").otherwise(pl.col("row") - pl.col("lanes")))
-    pointers = ranked.select(pl.when(has_new_lane).then("row").otherwise(predecessor)).to_series()
-    return ranked["nth"].gather(_resolve_pointers(pointers)).cast(pl.UInt32)
-
-
-def _resolve_pointers(parents: pl.Series) -> pl.Series:
-    """Return, for each row, the last row of the chain of rows that starts at its parent.
-
-    The chain ends at a row that is its own parent. The rows are replaced in log n passes over all rows.
+    Args:
+        depths: The depths of the slices.
+        component: The number of the component of each slice, ascending.
     """
-    while not (further := parents.gather(parents)).equals(parents):
+    kind = depths.opened.dtype
+    first = np.flatnonzero(np.diff(component, prepend=-1))
+    sizes = np.diff(first, append=len(component))
+    lanes_needed = np.repeat((np.maximum.reduceat(depths.opened, first) + 1).astype(kind), sizes)
+    row = np.arange(len(component), dtype=kind)
+    nth = row - np.repeat(first.astype(kind), sizes)
+    parents = np.where(nth < lanes_needed, row, depths.closing[row - lanes_needed])
+    del row, lanes_needed
+    lanes: Array = nth[_resolve_pointers(parents)]
+    return lanes
+
+
+def _resolve_pointers(parents: Array) -> Array:
+    """Replace each row number with the end of the chain of references that it begins, in log n passes over all rows."""
+    while not np.array_equal(further := parents[parents], parents):
         parents = further
     return parents

@@ -5,25 +5,30 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from tracekit import memory, schemas
 from tracekit.errors import ExportError
 from tracekit.exporters.timeline import columns, kinds, lanes
+from tracekit.exporters.timeline.blocks import JoinedRows, TableRows, frames
 from tracekit.exporters.timeline.columns import Clock
+from tracekit.exporters.timeline.combinations import distinct_combinations
 from tracekit.exporters.timeline.tracks import LaneRegistry, TrackNames
+from tracekit.sorting import group_rows, row_blocks, series_from_array, take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tracekit.exporters.timeline.blocks import Rows
     from tracekit.exporters.timeline.kinds import EventKind
     from tracekit.exporters.timeline.tracks import Placement
     from tracekit.interface import View
+    from tracekit.sorting import Array
 
     Stages = Sequence[Sequence[EventKind]]
 
-_MAX_INT32_RANGE = 1 << 30
-_MAX_CODE = 1 << 62
 _TIMES = ("start_ns", "end_ns", "timestamp_ns")
 _TIMELESS = {
     "ncu_launches": "Nsight Compute results have durations, but no timestamps",
@@ -59,8 +64,9 @@ def compute_layout(view: View, stages: Stages) -> Layout:
     for stage in stages:
         tables = {kind: rows for kind in stage if (rows := _read_positions(view, kind)).height}
         for kind, rows in tables.items():
-            first = min(first, rows.select(kind.start.min()).item())
-            if not clock.end_ns and kind.phase == kinds.SLICE and rows.select(kind.end.is_null().any()).item():
+            start, is_open = _first_start(kind, rows)
+            first = min(first, start)
+            if not clock.end_ns and is_open:
                 clock = Clock(end_ns=_last_time(view, stages))
         lane_ids |= _assign_lanes_of_stage(tables, registry, clock)
         memory.release_pages()
@@ -84,6 +90,11 @@ def read_events(view: View, kind: EventKind) -> pl.DataFrame:
     """Read the columns that are used to draw the events of a kind. Return no rows if a required column is missing."""
     frame = _scan_events(view, kind)
     return pl.DataFrame() if frame is None else frame.collect()
+
+
+def read_rows(view: View, kind: EventKind) -> TableRows:
+    """Return the columns that are used to draw the events of a kind. They are read in blocks."""
+    return _table_rows(view, kind, _columns_of_kind(view, kind))
 
 
 def with_lane_ids(rows: pl.DataFrame, lane_ids: pl.Series) -> pl.DataFrame:
@@ -125,99 +136,94 @@ def _columns_by_table(view: View, stages: Stages) -> dict[str, list[str]]:
     return by_table
 
 
-def _read_positions(view: View, kind: EventKind) -> pl.DataFrame:
-    """Read only the columns that determine the tracks and times of the events of a kind."""
-    frame = _scan_events(view, kind)
-    return pl.DataFrame() if frame is None else frame.select(columns.position_columns(kind)).collect()
+def _read_positions(view: View, kind: EventKind) -> TableRows:
+    """Return the columns that determine the tracks and times of the events of a kind. There may be no events."""
+    if not _columns_of_kind(view, kind):
+        return TableRows(pa.table({}))
+    return _table_rows(view, kind, columns.position_columns(kind))
 
 
-def assign_lane_ids(intervals: pl.DataFrame, placement: Placement, registry: LaneRegistry) -> pl.Series:
+def _table_rows(view: View, kind: EventKind, names: Sequence[str]) -> TableRows:
+    """Return some columns of the events of a kind, in the order of the schema."""
+    needed = {*names, *columns.column_names(kind.where)}
+    return TableRows(
+        view.chunked_table(kind.table, [n for n in view.schema(kind.table).names if n in needed]), kind.where
+    )
+
+
+def _first_start(kind: EventKind, rows: TableRows) -> tuple[int, bool]:
+    """Return the earliest start of the events of a kind, and whether some of them are slices that were never closed."""
+    is_slice = kind.phase == kinds.SLICE
+    names = columns.column_names(kind.start, kind.end) if is_slice else columns.column_names(kind.start)
+    is_open = kind.end.is_null().any() if is_slice else pl.lit(value=False)
+    found = [
+        frame.select(kind.start.min().alias("start"), is_open.alias("open")).row(0)
+        for _, frame in frames(rows, list(dict.fromkeys(names)))
+    ]
+    return min(start for start, _ in found), any(is_open for _, is_open in found)
+
+
+def assign_lane_ids(
+    positions: Rows, intervals: tuple[Array, Array], placement: Placement, registry: LaneRegistry
+) -> Array:
     """Assign events to tracks and overlapping events to lanes, and return the lane id of each event.
 
     Args:
-        intervals: The keys of the placement, and the columns ``start`` and ``end``, of each event.
+        positions: The keys of the placement of each event.
+        intervals: The start and the end of each event.
         placement: The tracks of the events.
         registry: The registry that numbers lanes.
     """
-    numbered = pl.DataFrame({"track": _combination_codes(intervals.select(placement.keys))}).with_row_index("row")
-    grouped = numbered.group_by("track").agg("row", first=pl.col("row").first())
-    keys = intervals.select(pl.col(placement.keys).gather(grouped["first"])).with_columns(grouped["row"])
-    tracks = keys.with_columns(pl.col(pl.Categorical).cast(pl.String)).sort(placement.keys)
-    lane_ids = pl.zeros(intervals.height, pl.Int32, eager=True)
-    for rows, key in zip(tracks["row"], tracks.select(placement.keys).iter_rows(), strict=True):
+    codes, examples = distinct_combinations(positions, placement.keys)
+    numbered = examples.with_row_index("code").with_columns(pl.col(pl.Categorical).cast(pl.String))
+    tracks = numbered.sort(placement.keys)
+    grouped = group_rows(lambda block: codes[block], positions.height, tracks.height) if tracks.height > 1 else None
+    lane_ids = memory.zeros(positions.height, np.int32)
+    for code, *key in tracks.select("code", *placement.keys).iter_rows():
         track = placement.make_track(registry.names, *key)
-        lane = _lanes_of_track(intervals.select(pl.col("start", "end").gather(rows)), placement)
-        ids = pl.Series(registry.lane_ids(track, lane.n_unique() if lane.len() else 1), dtype=pl.Int32)
-        lane_ids = lane_ids.scatter(rows, ids.gather(lane) if lane.len() else ids.new_from_index(0, len(rows)))
+        rows = None if grouped is None else grouped.order[grouped.starts[code] : grouped.starts[code + 1]]
+        lane = _lanes_of_track(_take(intervals[0], rows), _take(intervals[1], rows), placement)
+        ids = np.array(registry.lane_ids(track, 1 if lane is None else lane.n_unique()), np.int32)
+        for block in row_blocks(positions.height if rows is None else len(rows)):
+            values = ids[0] if lane is None else ids[lane[block].to_numpy()]
+            lane_ids[block if rows is None else rows[block]] = values
         memory.release_pages()
     return lane_ids
 
 
-def _lanes_of_track(slices: pl.DataFrame, placement: Placement) -> pl.Series:
-    """Return the lane number of each slice of a track, or an empty series if all slices fit on one lane."""
-    if not slices.select(lanes.may_overlap_expr(pl.col("start"), pl.col("end"))).item():
-        return pl.Series([], dtype=pl.UInt32)
-    if placement.nests and lanes.is_nested(slices["start"], slices["end"]):
-        return pl.Series([], dtype=pl.UInt32)
-    return lanes.assign_lanes(slices["start"], slices["end"], nests=placement.nests)
+def _take(values: Array, rows: Array | None) -> Array:
+    """Return the values in some rows, or all values if ``rows`` is None."""
+    return values if rows is None else take(values, rows)
 
 
-def _combination_codes(keys: pl.DataFrame) -> pl.Series:
-    """Return an integer code for the combination of values in each row. Codes take less memory than the values."""
-    codes, size = pl.zeros(keys.height, pl.Int32, eager=True), 1
-    for key in keys.iter_columns():
-        values, low, count = _integer_codes(key.to_physical())
-        if size * count > _MAX_CODE:
-            codes, size = _dictionary_codes(codes), codes.n_unique()
-        size *= count
-        dtype = pl.Int32 if size < _MAX_INT32_RANGE else pl.Int64
-        column, previous = pl.col("key").cast(dtype), pl.col("code").cast(dtype)
-        both = pl.DataFrame({"key": values, "code": codes})
-        codes = both.select(previous * count + (column - low).fill_null(count - 1)).to_series()
-    return codes
-
-
-def _integer_codes(values: pl.Series) -> tuple[pl.Series, int, int]:
-    """Return an integer for each value, the smallest integer, and the size of the range of integers including null."""
-    if not values.dtype.is_integer():
-        return _integer_codes(_dictionary_codes(values))
-    low, high = (
-        values.to_frame("key").select(pl.col("key").min().alias("low"), pl.col("key").max().alias("high")).row(0)
-    )
-    if low is None:
-        return values, 0, 1
-    if not -_MAX_INT32_RANGE < low <= high < _MAX_INT32_RANGE:
-        return _integer_codes(_dictionary_codes(values))
-    return values, low, high - low + 2
-
-
-def _dictionary_codes(values: pl.Series) -> pl.Series:
-    """Return a number for each value. Distinct values are numbered from 0, and null remains null."""
-    distinct = values.drop_nulls().unique()
-    return values.replace_strict(distinct, pl.int_range(len(distinct), eager=True), default=None, return_dtype=pl.Int64)
+def _lanes_of_track(starts: Array, ends: Array, placement: Placement) -> pl.Series | None:
+    """Return the lane number of each slice of a track, or None if all slices fit on one lane."""
+    if not lanes.may_overlap(starts, ends) or (placement.nests and lanes.is_nested(starts, ends)):
+        return None
+    return lanes.assign_lanes(series_from_array(starts), series_from_array(ends), nests=placement.nests)
 
 
 def _assign_lanes_of_stage(
-    tables: dict[EventKind, pl.DataFrame], registry: LaneRegistry, clock: Clock
+    tables: dict[EventKind, TableRows], registry: LaneRegistry, clock: Clock
 ) -> dict[EventKind, pl.Series]:
     """Assign the events of the kinds of a stage, which share tracks, to lanes. Return the lane ids by kind."""
     if not tables:
         return {}
-    intervals = pl.concat([_event_intervals(kind, rows, clock) for kind, rows in tables.items()], rechunk=False)
-    stage_ids = assign_lane_ids(intervals, next(iter(tables)).placement, registry).alias("lane_id")
-    lane_ids, offset = {}, 0
-    for kind, rows in tables.items():
-        lane_ids[kind] = stage_ids.slice(offset, rows.height)
-        offset += rows.height
-    return lane_ids
-
-
-def _event_intervals(kind: EventKind, rows: pl.DataFrame, clock: Clock) -> pl.DataFrame:
-    """Return the track keys, start and end of each event. Events that were never closed end with the capture."""
-    keys = kind.placement.keys
-    if kind.phase != kinds.SLICE:
-        return rows.select(*keys, start=kind.start, end=kind.start)
-    return rows.select(*keys, start=kind.start, end=kind.end.fill_null(clock.end_ns))
+    rows = JoinedRows(list(tables.values()))
+    start, end = memory.zeros(rows.height, np.int64), memory.zeros(rows.height, np.int64)
+    offsets = rows.starts()
+    for (kind, part), offset in zip(tables.items(), offsets, strict=False):
+        last = kind.end.fill_null(clock.end_ns) if kind.phase == kinds.SLICE else kind.start
+        times = list(dict.fromkeys(columns.column_names(kind.start, last)))
+        for block, frame in frames(part, times):
+            here = slice(block.start + offset, block.stop + offset)
+            start[here] = frame.select(kind.start).to_series().to_numpy()
+            end[here] = frame.select(last).to_series().to_numpy()
+    lane_ids = assign_lane_ids(rows, (start, end), next(iter(tables)).placement, registry)
+    return {
+        kind: series_from_array(lane_ids[first:stop]).alias("lane_id")
+        for kind, first, stop in zip(tables, offsets[:-1], offsets[1:], strict=True)
+    }
 
 
 def _last_time(view: View, stages: Stages) -> int:

@@ -1,0 +1,229 @@
+"""Read events in blocks of rows, so that only one block of each column is in memory at a time."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from tracekit import memory
+from tracekit.sorting import map_blocks, row_blocks, row_number_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tracekit.sorting import Array
+
+
+_SPAN = 1 << 18
+
+
+class Rows(Protocol):
+    """Rows whose columns are read in blocks."""
+
+    @property
+    def height(self) -> int:
+        """Number of rows."""
+        ...
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Names of the columns."""
+        ...
+
+    def block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
+        """Return the given columns of consecutive rows."""
+        ...
+
+
+class TableRows:
+    """The rows of a table that meet a condition.
+
+    Attributes:
+        height: Number of rows.
+        columns: Names of the columns.
+    """
+
+    def __init__(self, table: pa.Table, where: pl.Expr | None = None) -> None:
+        """Find the rows that meet a condition.
+
+        Args:
+            table: The table.
+            where: The condition, or None for all rows.
+        """
+        self._table = table
+        self._categories: dict[tuple[str, int, int], pl.Series] = {}
+        self._convert_dictionaries([] if where is None else where.meta.root_names())
+        self._convert_dictionaries(table.column_names)
+        self._selected = None if where is None else self._select(where)
+        self.columns: Sequence[str] = table.column_names
+        self.height: int = table.num_rows if self._selected is None else len(self._selected)
+
+    def block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
+        """Return the given columns of consecutive rows."""
+        if self._selected is None:
+            return self._frame(rows, names)
+        chosen = self._selected[rows]
+        frames = [self._frame(slice(0, 0), names)]
+        while len(chosen):
+            first = int(chosen[0])
+            count = int(np.searchsorted(chosen, first + max(rows.stop - rows.start, _SPAN)))
+            numbers = pl.Series(chosen[:count] - first)
+            frames.append(self._frame(slice(first, int(chosen[count - 1]) + 1), names).select(pl.all().gather(numbers)))
+            chosen = chosen[count:]
+        return pl.concat(frames)
+
+    def is_null(self, name: str) -> bool:
+        """Return whether a column is null in all rows."""
+        nulls = self._table[name].null_count
+        if self._selected is None or nulls == self._table.num_rows:
+            return bool(nulls == self._table.num_rows)
+        return all(self.block(b, [name]).to_series().null_count() == b.stop - b.start for b in row_blocks(self.height))
+
+    def _convert_dictionaries(self, names: Sequence[str]) -> None:
+        """Convert the dictionaries of all columns in their order.
+
+        The order determines the codes of categories, and thereby the order in which strings are written.
+        """
+        for name in names:
+            if pa.types.is_dictionary(self._table[name].type):
+                for chunk in self._table[name].chunks:
+                    self._categorical(name, chunk)
+
+    def _select(self, where: pl.Expr) -> Array | None:
+        """Return the numbers of the rows that meet a condition, or None if all rows meet it."""
+        names, rows = list(dict.fromkeys(where.meta.root_names())), self._table.num_rows
+        chosen = memory.zeros(rows, row_number_type(rows))
+        count = 0
+        for block in row_blocks(rows):
+            mask = self._frame(block, names).select(where.fill_null(value=False)).to_series()
+            numbers = np.flatnonzero(mask.to_numpy()) + block.start
+            chosen[count : count + len(numbers)] = numbers
+            count += len(numbers)
+        return None if count == rows else chosen[:count]
+
+    def _frame(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
+        """Return some columns of consecutive rows of the table."""
+        length = rows.stop - rows.start
+        return pl.DataFrame([self._series(n, self._table[n].slice(rows.start, length)) for n in names])
+
+    def _series(self, name: str, column: pa.ChunkedArray) -> pl.Series:
+        """Convert consecutive values of a column. The strings of each dictionary are converted only once."""
+        if not pa.types.is_dictionary(column.type):
+            return cast("pl.Series", pl.from_arrow(column)).alias(name)
+        empty = pl.Series(name, [], pl.Categorical)
+        return pl.concat([empty, *(self._categorical(name, chunk) for chunk in column.chunks)]).rechunk()
+
+    def _categorical(self, name: str, chunk: pa.DictionaryArray) -> pl.Series:
+        """Convert a chunk of a dictionary column."""
+        codes = cast("pl.Series", pl.from_arrow(chunk.indices))
+        values = chunk.dictionary
+        buffer = values.buffers()[-1]
+        key = name, len(values), 0 if buffer is None else buffer.address
+        if key not in self._categories:
+            strings = pl.Series(name, cast("pl.Series", pl.from_arrow(values)), pl.String)
+            self._categories[key] = strings.cast(pl.Categorical)
+        return self._categories[key].gather(codes)
+
+
+class FrameRows(NamedTuple):
+    """The rows of a frame."""
+
+    frame: pl.DataFrame
+
+    @property
+    def height(self) -> int:
+        """Number of rows."""
+        return self.frame.height
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Names of the columns."""
+        return self.frame.columns
+
+    def block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
+        """Return the given columns of consecutive rows."""
+        return self.frame.select(names)[rows]
+
+    def is_null(self, name: str) -> bool:
+        """Return whether a column is null in all rows."""
+        return self.frame[name].null_count() == self.height
+
+
+class WithColumn(NamedTuple):
+    """Rows with an additional column.
+
+    Attributes:
+        rows: The rows.
+        name: Name of the column.
+        values: Values of the column.
+    """
+
+    rows: TableRows
+    name: str
+    values: pl.Series
+
+    @property
+    def height(self) -> int:
+        """Number of rows."""
+        return self.rows.height
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Names of the columns."""
+        return [*self.rows.columns, self.name]
+
+    def block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
+        """Return the given columns of consecutive rows."""
+        frame = self.rows.block(rows, [n for n in names if n != self.name])
+        if self.name in names:
+            frame = pl.DataFrame([*frame, self.values[rows].alias(self.name)])
+        return frame.select(names)
+
+    def is_null(self, name: str) -> bool:
+        """Return whether a column is null in all rows."""
+        return name != self.name and self.rows.is_null(name)
+
+
+class JoinedRows(NamedTuple):
+    """The rows of several tables, one table after another."""
+
+    parts: list[TableRows]
+
+    @property
+    def height(self) -> int:
+        """Number of rows."""
+        return sum(part.height for part in self.parts)
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Names of the columns that all tables have."""
+        return [n for n in self.parts[0].columns if all(n in part.columns for part in self.parts)]
+
+    def block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
+        """Return the given columns of consecutive rows."""
+        frames = [self.parts[0].block(slice(0, 0), names)]
+        for start, part in zip(self.starts(), self.parts, strict=False):
+            first, stop = max(rows.start - start, 0), min(rows.stop - start, part.height)
+            if first < stop:
+                frames.append(part.block(slice(first, stop), names))
+        return pl.concat(frames)
+
+    def starts(self) -> list[int]:
+        """Return the number of the first row of each table, followed by the number of rows."""
+        return list(itertools.accumulate((part.height for part in self.parts), initial=0))
+
+
+def map_rows(rows: Rows, expression: pl.Expr, dtype: type) -> Array:
+    """Return the values of an expression, which must not be null, for all rows."""
+    names = list(dict.fromkeys(expression.meta.root_names()))
+    return map_blocks(lambda b: rows.block(b, names).select(expression).to_series().to_numpy(), rows.height, dtype)
+
+
+def frames(rows: Rows, names: Sequence[str]) -> Iterator[tuple[slice, pl.DataFrame]]:
+    """Yield the given columns of all rows in blocks, each with its slice of rows."""
+    for block in row_blocks(rows.height):
+        yield block, rows.block(block, names)

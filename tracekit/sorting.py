@@ -1,0 +1,230 @@
+"""Compute, group and sort large columns block by block, so that only a few blocks are in memory at a time.
+
+Results are arrays that are mapped from temporary files if they are large (``memory.zeros``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tracekit import memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy.typing as npt
+    import polars as pl
+
+    Array = np.ndarray[tuple[int], np.dtype[Any]]
+    Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+BLOCK_ROWS = 1 << 20
+_UINT32_ROWS = 1 << 32
+_MAX_BUCKETS = 1 << 12
+_SAMPLES_PER_BUCKET = 64
+_PACKED_BITS = 63
+_RADIX_BYTES = 2
+"""Size of the integers that numpy sorts in linear time."""
+
+
+class SortedRows(NamedTuple):
+    """Rows in the order of their keys.
+
+    Attributes:
+        order: Row numbers in this order, or None if the rows were in this order already.
+        keys: The keys in this order.
+    """
+
+    order: Array | None
+    keys: list[Array]
+
+
+class GroupedRows(NamedTuple):
+    """Rows ordered by group. The rows of a group are in their original order.
+
+    Attributes:
+        order: Row numbers in this order.
+        starts: Position in ``order`` of the first row of each group, followed by the number of rows.
+    """
+
+    order: Array
+    starts: Numbers
+
+
+def series_from_array(values: npt.NDArray[Any]) -> pl.Series:
+    """Convert a numpy array of numbers to a polars column without a name.
+
+    Unlike ``pl.Series`` and ``pa.array``, this function does not import ``numpy.ma``, which would take 10 ms.
+    """
+    import polars as pl
+    import pyarrow as pa
+
+    contiguous = np.ascontiguousarray(values)
+    kind = pa.from_numpy_dtype(contiguous.dtype)
+    return pl.Series(pa.Array.from_buffers(kind, len(contiguous), [None, pa.py_buffer(contiguous)]))
+
+
+def row_blocks(rows: int) -> Iterator[slice]:
+    """Yield slices of at most ``BLOCK_ROWS`` rows. After each block, the pages of mapped files are released."""
+    for start in range(0, rows, BLOCK_ROWS):
+        yield slice(start, min(start + BLOCK_ROWS, rows))
+        if rows > BLOCK_ROWS:
+            memory.drop_mapped_pages()
+
+
+def row_number_type(rows: int) -> np.dtype[Any]:
+    """Return the smallest type of integers that can number the given number of rows."""
+    return np.dtype(np.uint32 if rows <= _UINT32_ROWS else np.int64)
+
+
+def map_blocks(function: Callable[[slice], Array], rows: int, dtype: np.dtype[Any] | type) -> Array:
+    """Return an array with the results of a function for all blocks of rows."""
+    result = memory.zeros(rows, dtype)
+    for block in row_blocks(rows):
+        result[block] = function(block)
+    return result
+
+
+def take(values: Array, rows: Array) -> Array:
+    """Return the values in the rows with the given numbers."""
+    return map_blocks(lambda block: values[rows[block]], len(rows), values.dtype)
+
+
+def group_rows(groups: Callable[[slice], Array], rows: int, count: int) -> GroupedRows:
+    """Order rows by group.
+
+    Args:
+        groups: Function that returns the number of the group of each row in a block, from 0.
+        rows: Number of rows.
+        count: Number of groups.
+    """
+    sizes = np.zeros(count, np.int64)
+    for block in row_blocks(rows):
+        sizes += np.bincount(groups(block), minlength=count)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    (order,) = _distribute(groups, rows, starts, [])
+    return GroupedRows(order, starts)
+
+
+def sort_rows(*keys: Array) -> SortedRows:
+    """Sort rows by one or more integer keys in ascending order. Rows with equal keys keep their order.
+
+    The rows are first distributed to buckets by their first key. Each bucket is then sorted in memory. If many rows
+    have the same first key, their bucket is larger than ``BLOCK_ROWS``.
+    """
+    rows = len(keys[0])
+    if is_sorted(*keys):
+        return SortedRows(None, list(keys))
+    if rows <= BLOCK_ROWS:
+        order = stable_order(*keys)
+        return SortedRows(order.astype(row_number_type(rows)), [key[order] for key in keys])
+    bounds = _bucket_bounds(keys[0])
+
+    def bucket(block: slice) -> Array:
+        return np.searchsorted(bounds, keys[0][block], side="right").astype(np.uint16)
+
+    sizes = np.zeros(len(bounds) + 1, np.int64)
+    for block in row_blocks(rows):
+        sizes += np.bincount(bucket(block), minlength=len(sizes))
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    order, *ordered = _distribute(bucket, rows, starts, keys)
+    released = 0
+    for start, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+        within = stable_order(*(key[start:stop] for key in ordered))
+        for values in (order, *ordered):
+            values[start:stop] = values[start:stop][within]
+        if stop - released >= BLOCK_ROWS:
+            memory.drop_mapped_pages()
+            released = stop
+    return SortedRows(order, ordered)
+
+
+def is_sorted(*keys: Array) -> bool:
+    """Return whether rows are in ascending order of one or more keys."""
+    rows = len(keys[0])
+    return all(_ascends([key[max(block.start - 1, 0) : block.stop] for key in keys]) for block in row_blocks(rows))
+
+
+def stable_order(*keys: Array) -> Array:
+    """Return the row numbers in ascending order of one or more integer keys. Rows with equal keys keep their order."""
+    order = _stable_argsort(keys[-1])
+    for key in reversed(keys[:-1]):
+        order = order[_stable_argsort(key[order])]
+    return order
+
+
+def _ascends(keys: Sequence[Array]) -> bool:
+    """Return whether the rows of a block are in ascending order of their keys."""
+    key, *rest = keys
+    before, after = key[:-1], key[1:]
+    if not rest:
+        return bool((before <= after).all())
+    if (before > after).any():
+        return False
+    ties = np.flatnonzero(before == after)
+    return all(_pairs_ascend(rest, ties))
+
+
+def _pairs_ascend(keys: Sequence[Array], first: Array) -> Iterator[bool]:
+    """Yield whether rows and the rows after them are in ascending order of each key, if earlier keys are equal."""
+    for key in keys:
+        before, after = key[first], key[first + 1]
+        yield bool((before <= after).all())
+        first = first[before == after]
+
+
+def _stable_argsort(key: Array) -> Array:
+    """Return the row numbers in ascending order of an integer key. Rows with equal keys keep their order.
+
+    If the key and the row number fit into one integer, these integers are sorted, which is several times as fast as
+    ``numpy.argsort``.
+    """
+    if not len(key):
+        return np.zeros(0, np.int64)
+    low, high, bits = int(key.min()), int(key.max()), (len(key) - 1).bit_length()
+    if (high - low).bit_length() + bits > _PACKED_BITS:
+        return np.argsort(key, kind="stable")
+    packed = key.astype(np.int64)
+    packed -= low
+    packed <<= bits
+    packed |= np.arange(len(key))
+    packed.sort()
+    packed &= (1 << bits) - 1
+    return packed
+
+
+def _bucket_bounds(key: Array) -> Array:
+    """Return the first values of all buckets but the first one, so that most buckets have at most ``BLOCK_ROWS`` rows.
+
+    They are quantiles of a sample of the values.
+    """
+    buckets = min(-(-2 * len(key) // BLOCK_ROWS), _MAX_BUCKETS)
+    step = max(len(key) // (buckets * _SAMPLES_PER_BUCKET), 1)
+    sample = np.sort(np.concatenate([key[block][::step] for block in row_blocks(len(key))]))
+    return np.unique(sample[:: max(len(sample) // buckets, 1)])
+
+
+def _distribute(groups: Callable[[slice], Array], rows: int, starts: Numbers, columns: Sequence[Array]) -> list[Array]:
+    """Return the row numbers and the values of some columns, ordered by group.
+
+    Args:
+        groups: Function that returns the number of the group of each row in a block.
+        rows: Number of rows.
+        starts: Position of the first row of each group in the result, followed by the number of rows.
+        columns: The columns.
+    """
+    order = memory.zeros(rows, row_number_type(rows))
+    results = [memory.zeros(rows, column.dtype) for column in columns]
+    free = starts[:-1].copy()
+    for block in row_blocks(rows):
+        group = groups(block)
+        within = np.argsort(group, kind="stable") if group.dtype.itemsize <= _RADIX_BYTES else _stable_argsort(group)
+        sizes = np.bincount(group, minlength=len(free))
+        targets = np.repeat(free - (np.cumsum(sizes) - sizes), sizes) + np.arange(len(group))
+        order[targets] = within + block.start
+        for result, column in zip(results, columns, strict=True):
+            result[targets] = column[block][within]
+        free += sizes
+    return [order, *results]
