@@ -178,7 +178,7 @@ def test_damaged_files_of_the_cache_are_ignored(small_files_are_cached: Path) ->
         '{"names": null, "present": {}, "counts": {"kernels": -1}}',
         *(("[]", '{"names": 5, "present": {}, "counts": {}}') if ALL else ()),
     ):
-        for path in small_files_are_cached.rglob("facts.json"):
+        for path in small_files_are_cached.rglob("metadata.json"):
             path.write_text(facts, "utf-8")
         assert all_tables(EXPORT) == expected
 
@@ -397,4 +397,4 @@ def test_what_a_reader_is_asked_for(tmp_path: Path) -> None:
         folder = opened._folder_to_store()
         assert folder is not None
         opened._cache.store_source(folder, EXPORT, "nsys-sqlite")
-        opened._cache.store_facts(folder, opened._facts.to_json())
+        opened._cache.store_metadata(folder, opened._metadata.to_json())

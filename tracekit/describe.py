@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The facts about a trace that its representation in a console or notebook shows.
+    """The metadata of a trace that its representation in a console or notebook shows.
 
     Attributes:
         format: Name of the format of the trace.
@@ -34,18 +34,18 @@ class Description:
 
     def to_line(self) -> str:
         """Return the description as one line."""
-        return ", ".join(self._facts())
+        return ", ".join(self._metadata())
 
     def to_html(self) -> str:
         """Return the description as HTML, with the number of rows of each table."""
-        lines = "".join(f"<div>{html.escape(fact)}</div>" for fact in self._facts())
+        lines = "".join(f"<div>{html.escape(text)}</div>" for text in self._metadata())
         rows = "".join(f"<tr><td>{name}</td><td>{rows:,}</td></tr>" for name, rows in self.rows.items() if rows)
         head = "<thead><tr><th>table</th><th>rows</th></tr></thead>"
         table = f"<table>{head}<tbody>{rows}</tbody></table>" if rows else ""
         return f"<div><b>tracekit.Trace</b>{lines}{table}</div>"
 
-    def _facts(self) -> Iterator[str]:
-        """Yield the facts as short strings: format and path, duration, GPUs, and number of tables with rows."""
+    def _metadata(self) -> Iterator[str]:
+        """Yield the metadata as short strings: format and path, duration, GPUs, and number of tables with rows."""
         yield self.format if self.path is None else f"{self.format} {printable_path(self.path)}"
         if self.duration.isdecimal():
             yield f"{int(self.duration) / 1e6:,.3f} ms"

@@ -49,7 +49,7 @@ RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "P
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The facts that a capture records about the launch of the profiled program.
+    """The metadata that a capture records about the launch of the profiled program.
 
     Attributes:
         variables: Numbers that launchers stored in environment variables, by name of the variable. Only
@@ -137,7 +137,7 @@ class View(Protocol):
 
     @property
     def info(self) -> Mapping[str, str]:
-        """Facts about the capture, such as ``duration_ns``, as strings by name of the fact."""
+        """Metadata of the capture, such as ``duration_ns``, as strings by name."""
         ...
 
     def prefetch(self, columns: Mapping[str, Sequence[str] | None]) -> None:
@@ -275,13 +275,13 @@ class ManyTraces:
             flow; and ``to_part``, ``to_table``, ``to_id`` and ``to_ns``, which describe the event at its end. A part is
             an index in ``parts``, an id is that of the event in its table, and times are on the shared clock.
         origin_utc_ns: UTC time of the origin of the shared clock in ns since 1970. None if it is unknown.
-        facts: Facts about the file, by name.
+        metadata: Metadata of the file, by name.
     """
 
     parts: Sequence[Part]
     links: pl.DataFrame
     origin_utc_ns: int | None = None
-    facts: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,13 +35,13 @@ _SHOWN = 20
 
 
 class SelectableTrace(Protocol):
-    """Interface of a trace that is checked against a selection: its path, facts, row counts and tables."""
+    """Interface of a trace that is checked against a selection: its path, metadata, row counts and tables."""
 
     path: Path | None
 
     @property
     def info(self) -> Mapping[str, str]:
-        """Facts about the capture, such as ``duration_ns``, as strings by name of the fact."""
+        """Metadata of the capture, such as ``duration_ns``, as strings by name."""
         ...
 
     def count(self, name: str) -> int:

@@ -119,7 +119,7 @@ def uses_cache(cache: bool | None, *, default: bool = False) -> bool:  # noqa: F
 
 
 class Trace:
-    """One loaded profile, with all declared tables by name and facts about the capture. Tables may be empty.
+    """One loaded profile, with all declared tables by name and metadata of the capture. Tables may be empty.
 
     ``table`` returns any table as an Arrow table, and ``frame`` returns it as a polars LazyFrame. ``devices``,
     ``wide``, ``stats``, ``analyze``, ``ncu_matches`` and ``graph_matches`` return polars DataFrames. ``correlate``,
@@ -167,9 +167,9 @@ class Trace:
 
     @property
     def info(self) -> dict[str, str]:
-        """Facts about the capture, as strings by name of the fact.
+        """Metadata of the capture, as strings by name.
 
-        The facts ``tool``, ``tool_version``, ``schema_version``, ``origin_utc_ns`` and ``duration_ns`` are included if
+        The names ``tool``, ``tool_version``, ``schema_version``, ``origin_utc_ns`` and ``duration_ns`` are included if
         the capture contains them.
         """
         return self._view.info
@@ -680,7 +680,7 @@ class Trace:
         return self.tables
 
     def _description(self) -> Description:
-        """Return a description of the trace. Facts that cannot be read, or that take long to compute, are omitted."""
+        """Return a description of the trace, without metadata that cannot be read or takes long to compute."""
         basic = Description(self.format, self.path)
         if not self._plan.source.is_open:
             return basic
@@ -809,7 +809,7 @@ def write_table(
     return exporting.write_table(view, name, path, chosen, overwrite=overwrite)
 
 
-def launch_facts(trace: Trace) -> Launch:
+def launch_metadata(trace: Trace) -> Launch:
     """Return the rank variables, such as ``RANK``, and the host of the profiled program, if they were recorded."""
     return trace._plan.source.launch()  # noqa: SLF001 - the plan is for functions of this package
 

@@ -10,7 +10,7 @@ import tracekit as tk
 from tests.readers.databases import edited
 from tests.sets.made import kernel, mpi_rank, nccl_init, write_capture
 from tracekit.errors import TracekitError, TracekitWarning
-from tracekit.sets.member import Evidence, RecordedFacts, _ranks_from_environment
+from tracekit.sets.member import Evidence, RecordedMetadata, _ranks_from_environment
 from tracekit.sets.ranks import assign_ranks, distinguishing_numbers, ranks_in_file_name
 
 
@@ -54,11 +54,11 @@ def test_numbers_in_which_names_differ(names: list[str], numbers: list[int]) -> 
     assert list(distinguishing_numbers(names).values()) == numbers
 
 
-def recorded(name: str, *evidence: Evidence) -> RecordedFacts:
-    return RecordedFacts(Path("/captures") / name, "nsys-rep", evidence)
+def recorded(name: str, *evidence: Evidence) -> RecordedMetadata:
+    return RecordedMetadata(Path("/captures") / name, "nsys-rep", evidence)
 
 
-def ranks_of(*captures: RecordedFacts, **given: int) -> dict[str, tuple[int, str]]:
+def ranks_of(*captures: RecordedMetadata, **given: int) -> dict[str, tuple[int, str]]:
     return {m.path.stem: (m.rank, m.source) for m in assign_ranks(captures, given)}
 
 

@@ -65,24 +65,24 @@ class CachedCapture(Capture):
         self._pool: ThreadPoolExecutor | None = None
         self._digest: Future[str | None] | None = None
         self._folder: Path | None = None
-        self._facts = _Facts()
+        self._metadata = _StoredMetadata()
         self._find_entry()
-        if not self._facts.is_stored:
+        if not self._metadata.is_stored:
             self._open_file()
 
     def names(self) -> Collection[str]:
         """Return the names of the declared tables that may have rows in this file."""
-        if self._facts.names is None:
+        if self._metadata.names is None:
             with self._record_warnings():
-                self._facts.names = list(self._open_file().names())
-        return self._facts.names
+                self._metadata.names = list(self._open_file().names())
+        return self._metadata.names
 
     def may_have(self, name: str) -> bool:
         """Return whether a declared table may have rows in this file."""
-        if name not in self._facts.present:
+        if name not in self._metadata.present:
             with self._record_warnings():
-                self._facts.present[name] = self._open_file().may_have(name)
-        return self._facts.present[name]
+                self._metadata.present[name] = self._open_file().may_have(name)
+        return self._metadata.present[name]
 
     def count(self, name: str) -> int:
         """Return the number of rows of one table."""
@@ -90,10 +90,10 @@ class CachedCapture(Capture):
 
     def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
         """Return the number of rows of several tables."""
-        if missing := [name for name in names if name not in self._facts.counts]:
+        if missing := [name for name in names if name not in self._metadata.counts]:
             with self._record_warnings():
-                self._facts.counts |= self._open_file().count_many(missing)
-        return {name: self._facts.counts[name] for name in names}
+                self._metadata.counts |= self._open_file().count_many(missing)
+        return {name: self._metadata.counts[name] for name in names}
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Return the requested columns of one table."""
@@ -123,9 +123,9 @@ class CachedCapture(Capture):
 
     def close(self) -> None:
         """Close the file, store its row counts in the cache, and evict entries that exceed the limit of the cache."""
-        if self._facts.has_changed and (folder := self._folder_to_store()):
+        if self._metadata.has_changed and (folder := self._folder_to_store()):
             self._cache.store_source(folder, self._path, self._format)
-            self._cache.store_facts(folder, self._facts.to_json())
+            self._cache.store_metadata(folder, self._metadata.to_json())
             self._cache.delete_excess_entries()
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
@@ -147,7 +147,7 @@ class CachedCapture(Capture):
         self._has_warned |= errors.warning_count() != before
 
     def _find_entry(self) -> None:
-        """Find the entry of the file in the cache, and read its stored facts.
+        """Find the entry of the file in the cache, and read its stored metadata.
 
         If the digest of the file is unknown, a thread computes it. This method waits for the digest only if the cache
         has an entry for a file of the same size and format.
@@ -160,7 +160,7 @@ class CachedCapture(Capture):
         if digest is not None:
             self._folder = self._cache.entry_folder(self._path, self._format, digest)
             self._cache.mark_used(self._folder)
-            self._facts = _Facts.from_json(self._cache.read_facts(self._folder))
+            self._metadata = _StoredMetadata.from_json(self._cache.read_metadata(self._folder))
 
     def _folder_to_store(self) -> Path | None:
         """Return the folder in which columns of the file may be stored.
@@ -180,26 +180,26 @@ class CachedCapture(Capture):
         if self._folder is None:
             return {}
         stored = self._cache.read_columns(self._folder, name, columns)
-        return stored if {len(values) for values in stored.values()} <= {self._facts.counts.get(name)} else {}
+        return stored if {len(values) for values in stored.values()} <= {self._metadata.counts.get(name)} else {}
 
     def _store_columns(self, name: str, columns: pa.Table) -> None:
         """Store columns of a table in the cache if the table is declared."""
         if not columns.num_columns or name not in schemas.table_names():
             return
-        self._facts.counts[name] = columns.num_rows
+        self._metadata.counts[name] = columns.num_rows
         if folder := self._folder_to_store():
             self._cache.store_columns(folder, name, columns)
 
 
 @dataclass
-class _Facts:
-    """Facts about a capture that the cache can provide without opening the file.
+class _StoredMetadata:
+    """Metadata of a capture that the cache can provide without opening the file.
 
     Attributes:
         names: Names of the tables that may have rows. None if they are unknown.
         present: Whether a table may have rows, by table name.
         counts: Number of rows, by table name.
-        stored: The facts that were read from the cache, as a parsed JSON object. Empty if none were stored.
+        stored: The metadata that were read from the cache, as a parsed JSON object. Empty if none were stored.
     """
 
     names: list[str] | None = None
@@ -208,8 +208,8 @@ class _Facts:
     stored: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def from_json(cls, stored: dict[str, Any]) -> _Facts:
-        """Return the facts in a parsed JSON object. The result has no facts if the object is damaged."""
+    def from_json(cls, stored: dict[str, Any]) -> _StoredMetadata:
+        """Return the metadata in a parsed JSON object. The result has no metadata if the object is damaged."""
         names, present, counts = (stored.get(key) for key in ("names", "present", "counts"))
         if not (isinstance(names, list | None) and isinstance(present, dict) and isinstance(counts, dict)):
             return cls()
@@ -221,16 +221,16 @@ class _Facts:
 
     @property
     def is_stored(self) -> bool:
-        """Whether facts were read from the cache."""
+        """Whether metadata was read from the cache."""
         return bool(self.stored)
 
     @property
     def has_changed(self) -> bool:
-        """Whether there are facts that were not read from the cache."""
-        return self.to_json() != (self.stored or _Facts().to_json())
+        """Whether there is metadata that was not read from the cache."""
+        return self.to_json() != (self.stored or _StoredMetadata().to_json())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the facts as a JSON object."""
+        """Return the metadata as a JSON object."""
         return {"names": self.names, "present": self.present, "counts": self.counts}
 
 

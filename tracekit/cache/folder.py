@@ -37,7 +37,7 @@ _FREE_SHARE = 20
 """Reciprocal of the share of the disk that stays free: 20 means 5 %."""
 _RELEASE_BYTES = 64 << 20
 """Number of bytes after which pages of columns that were written are dropped from memory."""
-_KNOWN, _SOURCE, _FACTS = "known", "source.json", "facts.json"
+_KNOWN, _SOURCE, _METADATA = "known", "source.json", "metadata.json"
 _COLUMNS_SUFFIX = ".columns"
 _DIGITS = 16
 _MODE = 0o700
@@ -140,17 +140,17 @@ class CacheFolder:
         with contextlib.suppress(OSError):
             os.utime(folder)
 
-    def read_facts(self, folder: Path) -> dict[str, Any]:
-        """Return the facts that are stored in an entry, or an empty mapping if there are none."""
+    def read_metadata(self, folder: Path) -> dict[str, Any]:
+        """Return the metadata that is stored in an entry, or an empty mapping if there are none."""
         try:
-            facts = json.loads((folder / _FACTS).read_text("utf-8"))
+            metadata = json.loads((folder / _METADATA).read_text("utf-8"))
         except (OSError, ValueError):
             return {}
-        return facts if isinstance(facts, dict) else {}
+        return metadata if isinstance(metadata, dict) else {}
 
-    def store_facts(self, folder: Path, facts: dict[str, Any]) -> None:
-        """Store facts about a capture in its entry, as JSON."""
-        self._write_file(folder / _FACTS, lambda new: new.write_text(json.dumps(facts), "utf-8"))
+    def store_metadata(self, folder: Path, metadata: dict[str, Any]) -> None:
+        """Store metadata of a capture in its entry, as JSON."""
+        self._write_file(folder / _METADATA, lambda new: new.write_text(json.dumps(metadata), "utf-8"))
 
     def read_columns(self, folder: Path, table: str, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
         """Return the requested columns that an entry contains, by name. They are memory-mapped, not copied."""

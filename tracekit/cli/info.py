@@ -34,7 +34,7 @@ def command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> Non
     for path in paths:
         try:
             with load_input(path, from_) as trace:
-                facts = collect_facts(trace)
+                metadata = collect_metadata(trace)
         except (TracekitError, OSError) as e:
             if len(paths) == 1:
                 raise
@@ -43,15 +43,15 @@ def command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> Non
             continue
         with open_output_page() as page:
             if as_json:
-                page.print_json(facts)
+                page.print_json(metadata)
             else:
-                for line in fact_lines(facts):
+                for line in metadata_lines(metadata):
                     page.print_line(line)
     if failed:
         raise click.exceptions.Exit(1)
 
 
-def collect_facts(trace: Trace) -> dict[str, Any]:
+def collect_metadata(trace: Trace) -> dict[str, Any]:
     """Return what ``tracekit info`` prints about a trace, such as its format and row counts, as JSON values by name."""
     devices = trace.devices.select("device_id", "name", "compute_major", "compute_minor", "sm_count", "memory_bytes")
     span = trace.span()
@@ -60,24 +60,24 @@ def collect_facts(trace: Trace) -> dict[str, Any]:
         "path": str(trace.path),
         "format": trace.format,
         **trace.info,
-        "ranks": _rank_facts(trace),
+        "ranks": _rank_metadata(trace),
         "span_ns": None if span is None else list(span),
-        **_ncu_facts(trace),
+        **_ncu_metadata(trace),
         "devices": devices.sort("device_id").to_dicts(),
         "rows": counts,
         "undecoded": {name: {"count": u.count, "bytes": u.bytes} for name, u in trace.undecoded.items()},
     }
 
 
-def _rank_facts(trace: Trace) -> list[dict[str, Any]]:
+def _rank_metadata(trace: Trace) -> list[dict[str, Any]]:
     """Return the rank of a capture and the number of ranks of its job, according to each source in the capture."""
-    from tracekit.sets.member import read_recorded_facts
+    from tracekit.sets.member import read_recorded_metadata
 
-    evidence = read_recorded_facts(trace, trace.path or Path()).evidence
+    evidence = read_recorded_metadata(trace, trace.path or Path()).evidence
     return [{"source": e.source, "ranks": list(e.ranks), "size": e.size} for e in evidence if e.ranks]
 
 
-def _ncu_facts(trace: Trace) -> dict[str, Any]:
+def _ncu_metadata(trace: Trace) -> dict[str, Any]:
     """Return a summary of the Nsight Compute results, or an empty dictionary if there are no results.
 
     The summary contains the number of results by kind, the numbers of launches, of metrics and of results in NVTX
@@ -99,30 +99,30 @@ def _ncu_facts(trace: Trace) -> dict[str, Any]:
     }
 
 
-def fact_lines(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines that ``tracekit info`` prints about a trace, given the result of ``collect_facts``."""
-    yield facts["path"]
-    version = f"{facts.get('tool', '')} {facts.get('tool_version', '')}".strip()
-    named = {"format": facts["format"], "written by": version, "schema": facts.get("schema_version")}
-    if facts.get("ranks"):
-        named["rank"] = "; ".join(map(_format_rank, facts["ranks"]))
-    if facts.get("origin_utc_ns"):
-        named["origin"] = _format_utc(int(facts["origin_utc_ns"]))
-    if facts["span_ns"]:
-        first, last = facts["span_ns"]
+def metadata_lines(metadata: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines that ``tracekit info`` prints about a trace, given the result of ``collect_metadata``."""
+    yield metadata["path"]
+    version = f"{metadata.get('tool', '')} {metadata.get('tool_version', '')}".strip()
+    named = {"format": metadata["format"], "written by": version, "schema": metadata.get("schema_version")}
+    if metadata.get("ranks"):
+        named["rank"] = "; ".join(map(_format_rank, metadata["ranks"]))
+    if metadata.get("origin_utc_ns"):
+        named["origin"] = _format_utc(int(metadata["origin_utc_ns"]))
+    if metadata["span_ns"]:
+        first, last = metadata["span_ns"]
         named["events"] = (
             f"{_format_ms(last - first)} ms, from {_format_ms(first)} ms to {_format_ms(last)} ms after the origin"
         )
-    if facts.get("results"):
-        named["results"] = _describe_ncu_results(facts)
-    named |= {"pages": facts.get("pages"), "runs": facts.get("runs")}
-    named |= {f"GPU {d['device_id']}": _describe_device(d) for d in facts["devices"]}
-    named |= {name: "1 row" if n == 1 else f"{n:,} rows" for name, n in facts["rows"].items()}
+    if metadata.get("results"):
+        named["results"] = _describe_ncu_results(metadata)
+    named |= {"pages": metadata.get("pages"), "runs": metadata.get("runs")}
+    named |= {f"GPU {d['device_id']}": _describe_device(d) for d in metadata["devices"]}
+    named |= {name: "1 row" if n == 1 else f"{n:,} rows" for name, n in metadata["rows"].items()}
     nonempty = {name: text for name, text in named.items() if text}
     width = max(map(len, nonempty))
     yield from (f"  {name:<{width}}  {text}" for name, text in nonempty.items())
-    if facts["undecoded"]:
-        yield from _undecoded_event_lines(facts["undecoded"])
+    if metadata["undecoded"]:
+        yield from _undecoded_event_lines(metadata["undecoded"])
 
 
 def _format_rank(evidence: dict[str, Any]) -> str:
@@ -131,17 +131,17 @@ def _format_rank(evidence: dict[str, Any]) -> str:
     return f"{', '.join(map(str, evidence['ranks']))}{size} ({evidence['source']})"
 
 
-def _describe_ncu_results(facts: dict[str, Any]) -> str:
+def _describe_ncu_results(metadata: dict[str, Any]) -> str:
     """Return a summary of the Nsight Compute results in one line."""
-    kinds = [f"{n:,} {kind}{'' if n == 1 else 's'}" for kind, n in facts["results"].items()]
-    launches = f" of {facts['launches']:,} launches" if "group" in facts["results"] else ""
-    inside = facts["results_in_ranges"]
+    kinds = [f"{n:,} {kind}{'' if n == 1 else 's'}" for kind, n in metadata["results"].items()]
+    launches = f" of {metadata['launches']:,} launches" if "group" in metadata["results"] else ""
+    inside = metadata["results_in_ranges"]
     parts = [
         ", ".join(kinds) + launches,
-        f"{facts['metrics']:,} metrics",
+        f"{metadata['metrics']:,} metrics",
         f"{inside:,} in NVTX ranges" if inside else "",
     ]
-    time = f"{_format_ms(facts['measured_ns'])} ms" if facts["measured_ns"] else ""
+    time = f"{_format_ms(metadata['measured_ns'])} ms" if metadata["measured_ns"] else ""
     return ", ".join(part for part in [*parts, time] if part)
 
 

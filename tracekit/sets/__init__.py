@@ -1,6 +1,6 @@
 """Treat the captures of all ranks of a job as one set, and open them one at a time.
 
-``paths`` lists the files of a set, ``member`` reads the facts that each file records about its rank, and ``ranks``
+``paths`` lists the files of a set, ``member`` reads the metadata that each file records about its rank, and ``ranks``
 determines one rank per file. ``engines`` apply a function to every member, and ``trace_set`` defines ``TraceSet``.
 """
 

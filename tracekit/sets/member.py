@@ -8,7 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tracekit.trace import launch_facts, prefetch
+from tracekit.trace import launch_metadata, prefetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -46,8 +46,8 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedFacts:
-    """The facts that a capture records about its rank and its job.
+class RecordedMetadata:
+    """The metadata that a capture records about its rank and its job.
 
     Attributes:
         path: Absolute path of the capture.
@@ -89,7 +89,7 @@ class Member:
         local_rank: Rank of the process among those of its machine. None if it is not recorded.
         host: Name of the machine, which is private and not shown. None if it is not recorded.
         via: Name of the program that exports the capture before it is read. None if it is read directly.
-        is_read: Whether the capture was opened. If False, its recorded facts except the rank and the number of ranks
+        is_read: Whether the capture was opened. If False, its recorded metadata except the rank and the number of ranks
             are unknown, and its format may be empty.
         url: URL from which the process that reads the capture downloads it. None for a local file. The URL may contain
             a password and is not shown.
@@ -116,19 +116,19 @@ class Member:
         return self.path.name
 
 
-def read_leading_facts(source: Source, reader: Reader) -> RecordedFacts | None:
+def read_leading_metadata(source: Source, reader: Reader) -> RecordedMetadata | None:
     """Return the rank that the profiler recorded before the events of a capture, without reading the events.
 
-    The result is None if the capture states no rank there. Facts other than the rank are unknown.
+    The result is None if the capture states no rank there. Metadata other than the rank are unknown.
     """
     if reader.leading_info is None:
         return None
     evidence = tuple(_ranks_from_profiler(reader.leading_info(source)))
-    return RecordedFacts(source.path.absolute(), reader.format, evidence, is_read=False) if evidence else None
+    return RecordedMetadata(source.path.absolute(), reader.format, evidence, is_read=False) if evidence else None
 
 
-def read_recorded_facts(trace: Trace, path: Path) -> RecordedFacts:
-    """Read the facts that a capture records about its rank and its job."""
+def read_recorded_metadata(trace: Trace, path: Path) -> RecordedMetadata:
+    """Read the metadata that a capture records about its rank and its job."""
     info = trace.info
     prefetch(
         trace,
@@ -139,14 +139,14 @@ def read_recorded_facts(trace: Trace, path: Path) -> RecordedFacts:
             **{table: ["device_id"] for table in _DEVICE_TABLES},
         },
     )
-    launch = launch_facts(trace)
+    launch = launch_metadata(trace)
     evidence = (
         *_ranks_from_mpi(trace),
         *_ranks_from_nccl(trace),
         *_ranks_from_profiler(info),
         *_ranks_from_environment(launch.variables),
     )
-    return RecordedFacts(
+    return RecordedMetadata(
         path.absolute(),
         trace.format,
         evidence,

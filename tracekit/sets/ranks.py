@@ -1,4 +1,4 @@
-"""Determine one rank per capture of a set from recorded facts, file names, and ranks that the user specifies."""
+"""Determine one rank per capture of a set from recorded metadata, file names, and ranks that the user specifies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from tracekit.sets.member import RecordedFacts
+    from tracekit.sets.member import RecordedMetadata
 
 FILE_NAME, POSITION, GIVEN = "the file name", "the order of the names", "given"
 _LISTED = 8
@@ -50,7 +50,7 @@ def distinguishing_numbers(file_names: Sequence[str]) -> dict[str, int]:
 
 
 def assign_ranks(
-    captures: Sequence[RecordedFacts], specified_ranks: Mapping[str, int] | None = None
+    captures: Sequence[RecordedMetadata], specified_ranks: Mapping[str, int] | None = None
 ) -> tuple[Member, ...]:
     """Determine the rank of each capture, and return the members of the set, sorted by rank.
 
@@ -59,7 +59,7 @@ def assign_ranks(
     such a number, the captures are numbered in their order.
 
     Args:
-        captures: The facts that each capture records.
+        captures: The metadata that each capture records.
         specified_ranks: Ranks that the user specifies, by file name, stem of a file name, or path.
 
     Raises:
@@ -94,7 +94,7 @@ def assign_ranks(
     return tuple(sorted(members, key=lambda m: m.rank))
 
 
-def _find_specified_ranks(captures: Sequence[RecordedFacts], ranks_by_name: Mapping[str, int]) -> dict[Path, int]:
+def _find_specified_ranks(captures: Sequence[RecordedMetadata], ranks_by_name: Mapping[str, int]) -> dict[Path, int]:
     """Return the ranks that the user specified, by path of the capture.
 
     Raises:
@@ -116,8 +116,8 @@ def _find_specified_ranks(captures: Sequence[RecordedFacts], ranks_by_name: Mapp
     return ranks
 
 
-def _min_world_size(captures: Sequence[RecordedFacts], specified_ranks: Mapping[Path, int]) -> int:
-    """Return the smallest number of ranks that the job can have, given its captures and their recorded facts.
+def _min_world_size(captures: Sequence[RecordedMetadata], specified_ranks: Mapping[Path, int]) -> int:
+    """Return the smallest number of ranks that the job can have, given its captures and their recorded metadata.
 
     Ranks from NCCL are ignored, because they may be those of a communicator with only some ranks of the job.
     """
@@ -129,7 +129,7 @@ def _min_world_size(captures: Sequence[RecordedFacts], specified_ranks: Mapping[
     return max(known)
 
 
-def _agreed_rank(capture: RecordedFacts, min_world_size: int) -> tuple[int, str] | None:
+def _agreed_rank(capture: RecordedMetadata, min_world_size: int) -> tuple[int, str] | None:
     """Return the rank on which all sources agree, and the name of the first source.
 
     Return None if no source states a rank.
@@ -175,8 +175,8 @@ def are_all_ranks_specified(
     )
 
 
-def make_member(capture: RecordedFacts, rank: int, rank_source: str) -> Member:
-    """Create a member from its rank and the recorded facts of its capture."""
+def make_member(capture: RecordedMetadata, rank: int, rank_source: str) -> Member:
+    """Create a member from its rank and the recorded metadata of its capture."""
     several = [e.ranks for e in capture.evidence if len(e.ranks) > 1]
     return Member(
         path=capture.path,
@@ -224,7 +224,7 @@ def _warn_about_missing_ranks(members: Sequence[Member]) -> None:
         warn(f"{len(missing)} of {size} ranks are missing: {listed}")
 
 
-def _format_file_names(captures: Sequence[RecordedFacts]) -> str:
+def _format_file_names(captures: Sequence[RecordedMetadata]) -> str:
     """Return the file names of the first captures, joined into a string for error messages."""
     more = ", …" if len(captures) > _LISTED else ""
     return ", ".join(printable_path(c.path.name) for c in captures[:_LISTED]) + more

@@ -50,10 +50,12 @@ def traces_on_shared_clock(traces: TraceSet) -> ManyTraces:
         Part(f"rank {rank}", _RankOpener(traces, rank), clocks[rank]["offset_ns"], clocks[rank]["drift_ppm"] / 1e6)
         for rank in traces.ranks
     ]
-    facts = {"ranks": str(len(parts))} | {
+    metadata = {"ranks": str(len(parts))} | {
         f"clock_rank_{rank}": _describe_clock_alignment(row) for rank, row in clocks.items()
     }
-    return ManyTraces(parts, flows_between_ranks(analysis.calls, traces.ranks), traces.members[0].origin_utc_ns, facts)
+    return ManyTraces(
+        parts, flows_between_ranks(analysis.calls, traces.ranks), traces.members[0].origin_utc_ns, metadata
+    )
 
 
 class _RankOpener:

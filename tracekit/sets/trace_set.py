@@ -14,7 +14,7 @@ from tracekit.sets import paths as path_lists
 from tracekit.sets import ranks as rank_sources
 from tracekit.sets.engines import LocalEngine, engine_from_argument
 from tracekit.sets.frames import RANK
-from tracekit.sets.member import Member, RecordedFacts
+from tracekit.sets.member import Member, RecordedMetadata
 from tracekit.source import Source
 from tracekit.trace import Trace, load
 
@@ -52,7 +52,7 @@ def load_many(
 ) -> TraceSet:
     """Open the profiles of the ranks of a job as one set. Each profile is opened when it is needed, one at a time.
 
-    The rank of a profile is taken from recorded facts (MPI, NCCL, the PyTorch profiler, variables of launchers such as
+    The rank of a profile is taken from its metadata (MPI, NCCL, the PyTorch profiler, variables of launchers such as
     ``RANK``) and from its file name, such as ``rank0`` or ``run_r12``. These sources must agree.
 
     Args:
@@ -87,33 +87,33 @@ def load_many(
     specified = ranks or {}
     errors: list[tuple[Member, Exception]] = []
     if rank_sources.are_all_ranks_specified(files, specified, urls):
-        recorded = [RecordedFacts(path.absolute(), format or "", is_read=False) for path in files]
+        recorded = [RecordedMetadata(path.absolute(), format or "", is_read=False) for path in files]
     else:
         members = (Member(path, n, format or "", via=via, is_read=False) for n, path in enumerate(files))
         unread = [replace(member, url=urls.get(member.path)) for member in members]
-        recorded = [result for _, result in skip_unreadable(chosen, chosen.map(_read_rank_facts, unread), errors)]
+        recorded = [result for _, result in skip_unreadable(chosen, chosen.map(_read_rank_metadata, unread), errors)]
     ranked = tuple(replace(m, via=via, url=urls.get(m.path)) for m in rank_sources.assign_ranks(recorded, specified))
     return TraceSet(ranked, engine=chosen, errors=[error for _, error in errors])
 
 
-def _read_rank_facts(member: Member) -> RecordedFacts:
-    """Return the facts that the capture of a member records about its rank.
+def _read_rank_metadata(member: Member) -> RecordedMetadata:
+    """Return the metadata that the capture of a member records about its rank.
 
-    If they precede the events of the capture, no other facts are read.
+    If the rank precedes the events of the capture, no other metadata is read.
     """
     if member.url is None and member.via is None:
         source = Source(member.path)
         reader = registry.reader(member.format) if member.format else detection.detect_reader(source)
-        if source.exists and (leading := members_module.read_leading_facts(source, reader)) is not None:
+        if source.exists and (leading := members_module.read_leading_metadata(source, reader)) is not None:
             return leading
         member = replace(member, format=reader.format)
-    return _open_and_read_facts(member)
+    return _open_and_read_metadata(member)
 
 
-def _open_and_read_facts(member: Member) -> RecordedFacts:
-    """Open the capture of a member, and return the facts that it records about its rank."""
+def _open_and_read_metadata(member: Member) -> RecordedMetadata:
+    """Open the capture of a member, and return the metadata that it records about its rank."""
     with open_member(member) as trace:
-        return members_module.read_recorded_facts(trace, member.path)
+        return members_module.read_recorded_metadata(trace, member.path)
 
 
 def skip_unreadable(
@@ -163,7 +163,7 @@ class TraceSet:
     memory of one profile and of the result. It can be pickled.
 
     Attributes:
-        captures: The profiles, sorted by rank. Recorded facts other than the rank may be unknown, because a profile is
+        captures: The profiles, sorted by rank. Metadata other than the rank may be unknown, because a profile is
             not opened if the user specified the ranks or if the rank precedes its events.
         engine: The engine that computes results of members.
         errors: Errors of the captures that were skipped because they cannot be read. Only some engines skip captures.
@@ -184,12 +184,12 @@ class TraceSet:
 
     @functools.cached_property
     def members(self) -> tuple[Member, ...]:
-        """The profiles, sorted by rank, with their recorded facts. Profiles with unknown facts are opened.
+        """The profiles, sorted by rank, with their recorded metadata. Profiles whose metadata is unknown are opened.
 
-        If the engine skips profiles that cannot be read, their facts remain unknown.
+        If the engine skips profiles that cannot be read, their metadata remains unknown.
         """
         unread = [member for member in self.captures if not member.is_read]
-        read = self.results_by_member(self.engine.map(_with_recorded_facts, unread))
+        read = self.results_by_member(self.engine.map(_with_recorded_metadata, unread))
         return tuple(read.get(member, member) for member in self.captures)
 
     @property
@@ -700,9 +700,9 @@ def open_member(member: Member, operations: Sequence[Operation] = ()) -> Trace:
     return trace
 
 
-def _with_recorded_facts(member: Member) -> Member:
-    """Return a member with the facts that its capture records."""
-    recorded = _open_and_read_facts(member)
+def _with_recorded_metadata(member: Member) -> Member:
+    """Return a member with the metadata that its capture records."""
+    recorded = _open_and_read_metadata(member)
     return replace(rank_sources.make_member(recorded, member.rank, member.source), via=member.via, url=member.url)
 
 

@@ -93,7 +93,7 @@ def ranks_of_job(captures: Captures) -> OpenSet | None:
 def _find_job(captures: Sequence[Capture]) -> OpenSet | None:
     if len(captures) < 2:  # noqa: PLR2004
         return None
-    recorded = [_read_recorded_facts(each) for each in captures]
+    recorded = [_read_recorded_metadata(each) for each in captures]
     try:
         with warnings.catch_warnings(record=True) as problems:
             warnings.simplefilter("always", TracekitWarning)
@@ -106,8 +106,8 @@ def _find_job(captures: Sequence[Capture]) -> OpenSet | None:
     return OpenSet(found, [traces[member.path] for member in found])
 
 
-def _read_recorded_facts(capture: Capture) -> members.RecordedFacts:
-    return members.read_recorded_facts(capture.trace, capture.trace.path or Path(capture.name))
+def _read_recorded_metadata(capture: Capture) -> members.RecordedMetadata:
+    return members.read_recorded_metadata(capture.trace, capture.trace.path or Path(capture.name))
 
 
 def ranks_of_job_or_capture(captures: Captures, capture: Capture) -> OpenSet:
@@ -121,7 +121,7 @@ def _ranks_key(captures: Captures, capture: Capture) -> int | None:
 
 
 def _set_of_one_rank(capture: Capture) -> OpenSet:
-    return OpenSet([rank_sources.make_member(_read_recorded_facts(capture), 0, "given")], [capture.trace])
+    return OpenSet([rank_sources.make_member(_read_recorded_metadata(capture), 0, "given")], [capture.trace])
 
 
 def recipe(captures: Captures, capture: Capture, name: str, options: Mapping[str, Value] | None = None) -> Tables:

@@ -16,7 +16,7 @@ DIALECT_MODES = {"pyprof": (4, "pytorch"), "emit-nvtx": (4, "pytorch")}
 DIALECT_FRAMEWORKS = {"pyprof": "PyTorch", "emit-nvtx": "PyTorch", "tensorflow": "TensorFlow", "tensorrt": "TensorRT"}
 """The framework of each dialect. XLA is missing because both JAX and TensorFlow write its ranges."""
 
-SYSTEM_FACTS = (
+SYSTEM_METADATA = (
     "gpu_count",
     "cpu_model",
     "driver_version",
@@ -92,24 +92,24 @@ class RecordedTables(DatabaseFrames):
     def read_only_system_config(self) -> pl.DataFrame:
         """The machine on which the capture was recorded, in one row. Unknown properties are ``UNKNOWN``."""
         number, mode = DIALECT_MODES.get(self.rollup.measures.ops.dialect.name, (0, "simple"))
-        facts = self._machine_facts()
-        valid = any(facts.get(s) is not None for s in SYSTEM_FACTS)
-        names = ("num_gpus", *SYSTEM_FACTS[1:])
+        metadata = self._machine_metadata()
+        valid = any(metadata.get(s) is not None for s in SYSTEM_METADATA)
+        names = ("num_gpus", *SYSTEM_METADATA[1:])
         row = {"is_valid": int(valid)} | {
-            n: UNKNOWN if facts.get(s) is None else facts[s] for n, s in zip(names, SYSTEM_FACTS, strict=True)
+            n: UNKNOWN if metadata.get(s) is None else metadata[s] for n, s in zip(names, SYSTEM_METADATA, strict=True)
         }
         rest = {"dlprof_version": "v1.8.0", "dlprof_build": "", "profile_name": "", "mode_enum": number}
         return pl.DataFrame([{**row, **rest, "mode_string": mode, "original_command": UNKNOWN}])
 
-    def _machine_facts(self) -> dict[str, str]:
-        """Return facts about the machine by name. Facts in ``capture_info`` take precedence over derived ones."""
-        facts = dict(self.rollup.measures.ops.frames("capture_info").select("name", "value").collect().iter_rows())
-        if "nsys_version" in facts or "tool_version" not in facts:
-            return facts
+    def _machine_metadata(self) -> dict[str, str]:
+        """Return metadata of the machine by name. That in ``capture_info`` takes precedence over derived metadata."""
+        metadata = dict(self.rollup.measures.ops.frames("capture_info").select("name", "value").collect().iter_rows())
+        if "nsys_version" in metadata or "tool_version" not in metadata:
+            return metadata
         framework = DIALECT_FRAMEWORKS.get(self.rollup.measures.ops.dialect.name, "")
         gpus = str(self.read_only_gpu_infos.height)
         defaults = {"gpu_count": gpus, "framework": framework, "cudnn_version": ""}
-        return defaults | {"nsys_version": facts["tool_version"]} | facts
+        return defaults | {"nsys_version": metadata["tool_version"]} | metadata
 
     @property
     def db_version(self) -> pl.DataFrame:

@@ -40,7 +40,7 @@ def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -
     total = sum(map(len, layout.lane_ids.values()))
     done = 0
     with BatchFile(path) as file:
-        file.write(file_header(_trace_facts(view, layout.clock.shift_ns)))
+        file.write(file_header(_trace_metadata(view, layout.clock.shift_ns)))
         for _, rows in write_events(file, view, layout, FlowFormatter(layout)):
             done += rows.height
             progress(done, total)
@@ -104,20 +104,20 @@ class FlowFormatter:
             self.count += batch.height
 
 
-def _trace_facts(view: View, shift_ns: int) -> dict[str, str]:
-    """Return the facts about a trace that are written to the file. They contain no private values."""
-    facts = {name: view.info[name] for name in ("tool", "tool_version") if name in view.info}
+def _trace_metadata(view: View, shift_ns: int) -> dict[str, str]:
+    """Return the metadata of a trace that is written to the file. It contains no private values."""
+    metadata = {name: view.info[name] for name in ("tool", "tool_version") if name in view.info}
     if "origin_utc_ns" in view.info:
-        facts["origin_utc_ns"] = str(int(view.info["origin_utc_ns"]) - shift_ns)
+        metadata["origin_utc_ns"] = str(int(view.info["origin_utc_ns"]) - shift_ns)
     if shift_ns:
-        facts["shift_ns"] = str(shift_ns)
-    return facts
+        metadata["shift_ns"] = str(shift_ns)
+    return metadata
 
 
-def file_header(facts: Mapping[str, str]) -> bytes:
-    """Return the beginning of the JSON file, which contains facts about the trace."""
-    facts = {"producer": "tracekit", "schema_version": str(schemas.SCHEMA_VERSION), **facts}
-    text = f'{{"displayTimeUnit":"ns","otherData":{json.dumps(facts, ensure_ascii=False)},"traceEvents":[\n'
+def file_header(metadata: Mapping[str, str]) -> bytes:
+    """Return the beginning of the JSON file, which contains metadata of the trace."""
+    metadata = {"producer": "tracekit", "schema_version": str(schemas.SCHEMA_VERSION), **metadata}
+    text = f'{{"displayTimeUnit":"ns","otherData":{json.dumps(metadata, ensure_ascii=False)},"traceEvents":[\n'
     return text.encode()
 
 

@@ -16,7 +16,7 @@ from tracekit.exporters.chrome_trace.export import BATCH_ROWS, FlowFormatter, fi
 from tracekit.exporters.chrome_trace.metadata import metadata_events, pid_tid_members
 from tracekit.exporters.timeline.batches import BatchFile
 from tracekit.exporters.timeline.columns import Clock
-from tracekit.exporters.timeline.parts import origin_facts, part_layout, retry_with_shift
+from tracekit.exporters.timeline.parts import origin_metadata, part_layout, retry_with_shift
 from tracekit.exporters.timeline.tracks import Numbering
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _write_parts(traces: ManyTraces, path: Path, progress: Progress, tracks: Col
     metadata: list[str] = []
     positions = [pl.DataFrame(schema=_POSITION)]
     with BatchFile(path) as file:
-        file.write(file_header(origin_facts(traces, shift)))
+        file.write(file_header(origin_metadata(traces, shift)))
         for number, part in enumerate(traces.parts):
             with part.open() as view:
                 layout = part_layout(view, part, tracks, shift)

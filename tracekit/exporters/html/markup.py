@@ -83,7 +83,7 @@ class Section:
         title: Title of the section.
         anchor: Id of the section in links to it.
         notes: Paragraphs below the heading.
-        facts: Pairs of a label and a value, which are shown as a description list.
+        metadata: Pairs of a label and a value, which are shown as a description list.
         figures: Figures as JSON objects of plotly, by name.
         tables: Tables at the end of the section.
         articles: Findings, each with a title, paragraphs, and pairs of a label and a value.
@@ -92,7 +92,7 @@ class Section:
     title: str
     anchor: str
     notes: Sequence[str] = ()
-    facts: Sequence[tuple[str, str]] = ()
+    metadata: Sequence[tuple[str, str]] = ()
     figures: Mapping[str, Any] = field(default_factory=dict)
     tables: Sequence[Table] = ()
     articles: Sequence[tuple[str, Sequence[str], Sequence[tuple[str, str]]]] = ()
@@ -103,7 +103,7 @@ class Section:
         figures = "".join(figure_element(name, drawn) for name, drawn in self.figures.items())
         articles = "".join(finding_article(*parts) for parts in self.articles)
         tables = "".join(table.html() for table in self.tables)
-        content = notes + description_list(self.facts) + figures + articles + tables
+        content = notes + description_list(self.metadata) + figures + articles + tables
         heading = f'<h2 id="{self.anchor}-title">{escape_text(self.title)}</h2>'
         return f'<section id="{self.anchor}" aria-labelledby="{self.anchor}-title">{heading}\n{content}</section>\n'
 

@@ -30,7 +30,7 @@ _DRAWN_FROM_ROWS: Mapping[str, Callable[[pl.DataFrame], Figure]] = {
 """Functions that draw figures from rows. These rows are also shown in tables, and are therefore computed only once."""
 ROWS = 20
 """Maximum number of rows of a table."""
-_FACTS = {
+_METADATA = {
     "tool": "Recorded with",
     "tool_version": "Version",
     "driver_version": "Driver",
@@ -148,21 +148,21 @@ class _ContentsBuilder:
 
 
 def _overview_section(builder: _ContentsBuilder) -> Iterator[Section]:
-    """Yield a section with facts about the capture, the utilization of its GPUs, and the breakdown of its time."""
-    pairs = [*_capture_facts(builder.view), *_time_facts(builder)]
+    """Yield a section with metadata of the capture, the utilization of its GPUs, and the breakdown of its time."""
+    pairs = [*_capture_metadata(builder.view), *_time_metadata(builder)]
     figures: dict[str, Any] = {}
     for name in ("gpu_utilization", "time_breakdown", "kernel_time"):
         figures |= builder.draw_figure(name)
-    yield Section("Overview", "overview", facts=pairs, figures=figures, tables=_overview_tables(builder))
+    yield Section("Overview", "overview", metadata=pairs, figures=figures, tables=_overview_tables(builder))
 
 
-def _capture_facts(view: View) -> Iterator[tuple[str, str]]:
-    """Yield facts about the capture and the machine, such as the driver version, as pairs of a label and a value.
+def _capture_metadata(view: View) -> Iterator[tuple[str, str]]:
+    """Yield metadata of the capture and the machine, such as the driver version, as pairs of a label and a value.
 
-    Facts that the capture does not contain are omitted.
+    Metadata that the capture does not contain are omitted.
     """
     info = view.info
-    for name, label in _FACTS.items():
+    for name, label in _METADATA.items():
         if value := info.get(name):
             yield label, value
     for gpu in view.frame("devices").sort("device_id").collect().rows(named=True):
@@ -184,8 +184,8 @@ def _capture_facts(view: View) -> Iterator[tuple[str, str]]:
 _LAST_SECOND = 253_402_300_799
 
 
-def _time_facts(builder: _ContentsBuilder) -> Iterator[tuple[str, str]]:
-    """Yield facts about GPU utilization, iterations and GPU time, as pairs of a label and a value."""
+def _time_metadata(builder: _ContentsBuilder) -> Iterator[tuple[str, str]]:
+    """Yield metadata of GPU utilization, iterations and GPU time, as pairs of a label and a value."""
     devices, iterations, kinds = (builder.figure_rows(n) for n in ("gpu_utilization", "iterations", "kernel_time"))
     if devices is not None:
         used = devices.filter(devices["busy_ns"] > 0)["percent"].to_list()

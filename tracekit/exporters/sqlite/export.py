@@ -138,14 +138,14 @@ def _add_indexes_and_views(
 
 def _write_descriptions(db: Any, schemas: Mapping[str, TableSchema], counts: Mapping[str, int]) -> None:
     """Create the tables that describe the database, its tables and their columns."""
-    facts = {
+    metadata = {
         "format": "tracekit sqlite",
         "format_version": str(FORMAT_VERSION),
         "schema_version": str(declarations.SCHEMA_VERSION),
         "time_unit": "ns",
         "time_origin": "start of the trace",
     }
-    db["meta"].insert_all([{"key": k, "value": v} for k, v in facts.items()], pk="key")
+    db["meta"].insert_all([{"key": k, "value": v} for k, v in metadata.items()], pk="key")
     tables = [
         {"table_name": name, "rows": counts[name], "key_columns": ", ".join(schema.key), "description": schema.doc}
         for name, schema in schemas.items()

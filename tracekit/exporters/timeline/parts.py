@@ -37,10 +37,10 @@ def retry_with_shift(traces: ManyTraces, write: Callable[[int], None]) -> None:
             return
 
 
-def origin_facts(traces: ManyTraces, shift: int) -> dict[str, str]:
-    """Return facts about the exported traces, including the UTC time, in ns, that corresponds to time 0 of the file."""
+def origin_metadata(traces: ManyTraces, shift: int) -> dict[str, str]:
+    """Return metadata of the exported traces, including the UTC time, in ns, that corresponds to time 0 of the file."""
     origin = {} if traces.origin_utc_ns is None else {"origin_utc_ns": str(traces.origin_utc_ns - shift)}
-    return {**origin, **traces.facts}
+    return {**origin, **traces.metadata}
 
 
 def part_layout(view: View, part: Part, tracks: Collection[str], shift: int) -> Layout:

@@ -42,7 +42,7 @@ CALLS, CAPTURE_INFO = "api_calls", "capture_info"
 KEY_TABLES = ("processes", "threads")
 """Tables whose rows contain only keys, which are collected from other tables."""
 _LABEL_ENUMS = {"copy_kind": "ENUM_CUDA_MEMCPY_OPER", "sync_type": "ENUM_CUPTI_SYNC_TYPE"}
-_SYSTEM_FACTS = {
+_SYSTEM_METADATA = {
     "dlprof_version": "tool_version",
     "framework": "framework",
     "mode_string": "mode",
@@ -51,13 +51,13 @@ _SYSTEM_FACTS = {
     "cudnn_version": "cudnn_version",
     "nsys_version": "nsys_version",
 }
-_MODEL_FACTS = (
+_MODEL_METADATA = (
     *("num_workers", "pin_memory", "cudnn_benchmark_disabled", "detect_anomaly", "gradcheck", "gradgradcheck"),
     *("autograd_profile", "autograd_set_detect_anomaly", "emit_nvtx", "amp_enabled"),
 )
 _PUBLIC_COLUMNS = {
-    "read_only_system_config": frozenset(_SYSTEM_FACTS),
-    "read_only_model_config": frozenset(_MODEL_FACTS),
+    "read_only_system_config": frozenset(_SYSTEM_METADATA),
+    "read_only_model_config": frozenset(_MODEL_METADATA),
 }
 _UNKNOWN = (None, "", "UNKNOWN")
 
@@ -92,7 +92,7 @@ class DlprofCapture(Capture):
             CorruptTraceError: The database is damaged where the table is stored, or contains an invalid value.
         """
         if name == CAPTURE_INFO:
-            table = pa.table({"name": list(self._capture_facts), "value": list(self._capture_facts.values())})
+            table = pa.table({"name": list(self._capture_metadata), "value": list(self._capture_metadata.values())})
         elif name in KEY_TABLES:
             table = self._process_or_thread_table(name, columns)
         elif name == CALLS:
@@ -191,13 +191,13 @@ class DlprofCapture(Capture):
         return pa.table({f.name: self._build_column(f, key_columns.get(f.name), rows.height) for f in fields})
 
     @functools.cached_property
-    def _capture_facts(self) -> dict[str, str]:
-        """The versions, mode and model settings of the run, without private facts such as the command line."""
-        facts = {"tool": "DLProf", "schema_version": self._database_version}
+    def _capture_metadata(self) -> dict[str, str]:
+        """The versions, mode and model settings of the run, without private metadata such as the command line."""
+        metadata = {"tool": "DLProf", "schema_version": self._database_version}
         system, model = (self._read_first_row(t) for t in ("read_only_system_config", "read_only_model_config"))
-        facts |= {name: str(system[c]) for c, name in _SYSTEM_FACTS.items() if system.get(c) not in _UNKNOWN}
-        facts |= {f"model_config.{c}": str(v) for c, v in model.items() if c != "id" and v is not None}
-        return {k: v for k, v in facts.items() if v is not None}
+        metadata |= {name: str(system[c]) for c, name in _SYSTEM_METADATA.items() if system.get(c) not in _UNKNOWN}
+        metadata |= {f"model_config.{c}": str(v) for c, v in model.items() if c != "id" and v is not None}
+        return {k: v for k, v in metadata.items() if v is not None}
 
     def _read_first_row(self, table: str) -> dict[str, object]:
         """Return the first row of a table as a mapping, which is empty if the table has no rows."""

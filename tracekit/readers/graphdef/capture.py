@@ -71,8 +71,8 @@ class GraphCapture(Capture):
     def _table(self, name: str) -> pa.Table:
         if name == CAPTURE_INFO:
             versions = {"tool_version": ", ".join(self._graph.versions)} if self._graph.versions else {}
-            facts = {"tool": "TensorFlow", **versions}
-            return pa.table({"name": list(facts), "value": list(facts.values())})
+            metadata = {"tool": "TensorFlow", **versions}
+            return pa.table({"name": list(metadata), "value": list(metadata.values())})
         return self._graph.nodes if name == graph.NODES else self._graph.edges
 
 

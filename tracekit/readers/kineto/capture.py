@@ -16,7 +16,7 @@ from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage, damage_as_error
 from tracekit.readers.kineto import machine
 from tracekit.readers.kineto.cells import EventCells
-from tracekit.readers.kineto.document import MAX_FACT_BYTES, MAX_FACTS_BYTES, Document
+from tracekit.readers.kineto.document import MAX_METADATA_BYTES, MAX_METADATA_ENTRY_BYTES, Document
 from tracekit.readers.kineto.event_sandbox import EventSandbox
 from tracekit.readers.kineto.event_tables import EventCollector
 from tracekit.readers.kineto.keys import KEYS, Slot
@@ -53,14 +53,14 @@ def read_capture(source: Source) -> KinetoCapture:
         document = Document(path, stream, sandbox, machine.FACT_NAMES)
         for _ in document.parse_in_batches():
             if collector is None:
-                collector = EventCollector(budget, exported=machine.is_tracekit_export(document.facts))
+                collector = EventCollector(budget, exported=machine.is_tracekit_export(document.metadata))
             collector.add_events(EventCells(sandbox, repairs))
         file.check()
     del sandbox
-    collector = collector or EventCollector(budget, exported=machine.is_tracekit_export(document.facts))
+    collector = collector or EventCollector(budget, exported=machine.is_tracekit_export(document.metadata))
     _require_events(path, document, collector)
     _warn_about_skipped_data(path, document, stream, collector, repairs)
-    return KinetoCapture(path, document.facts, collector)
+    return KinetoCapture(path, document.metadata, collector)
 
 
 def read_leading_info(source: Source) -> dict[str, str]:
@@ -83,7 +83,7 @@ def read_leading_info(source: Source) -> dict[str, str]:
         except (CorruptTraceError, Damage):
             has_events = False
         file.check()
-    return machine.distributed_info(document.facts) if has_events else {}
+    return machine.distributed_info(document.metadata) if has_events else {}
 
 
 def _require_events(path: Path, document: Document, collector: EventCollector) -> None:
@@ -97,13 +97,13 @@ def _require_events(path: Path, document: Document, collector: EventCollector) -
             path=path,
             hint=_EXPORT_AGAIN,
         )
-    if collector.counts.total() or ("schemaVersion" in document.facts and not document.truncated):
+    if collector.counts.total() or ("schemaVersion" in document.metadata and not document.truncated):
         return
     if document.truncated:
         raise CorruptTraceError(
             "the file is truncated before the end of its first event", path=path, hint=_EXPORT_AGAIN
         )
-    if machine.is_tracekit_export(document.facts):
+    if machine.is_tracekit_export(document.metadata):
         hint = "read the capture that it was exported from"
         raise MissingTableError(
             "the file contains no events that tracekit can read back into a table", path=path, hint=hint
@@ -127,7 +127,7 @@ def _warn_about_skipped_data(
     if document.invalid:
         warn(f"{document.invalid} events or other members are not valid JSON and were skipped", path=path)
     for name in document.oversized:
-        limits = f"{MAX_FACT_BYTES >> 20} MiB per member and {MAX_FACTS_BYTES >> 20} MiB in total"
+        limits = f"{MAX_METADATA_ENTRY_BYTES >> 20} MiB per member and {MAX_METADATA_BYTES >> 20} MiB in total"
         warn(f"the member {name} was skipped, because it exceeds tracekit's limits of {limits}", path=path)
     if collector.untimed:
         warn(f"{collector.untimed} events have no valid time or duration and were skipped", path=path)
@@ -144,21 +144,21 @@ class KinetoCapture(Capture):
 
     Attributes:
         undecoded: Number of events that belong to no table, by category.
-        facts: Members of the JSON document other than the events.
+        metadata: Members of the JSON document other than the events.
         tracks: Threads and streams on which the events occurred.
         origin_ns: Time in the file, in ns, that corresponds to time 0 in the tables.
         rows: The rows of each event table, by table name.
     """
 
-    def __init__(self, path: Path, facts: Mapping[str, Any], collector: EventCollector) -> None:
+    def __init__(self, path: Path, metadata: Mapping[str, Any], collector: EventCollector) -> None:
         self._path = path
         self.undecoded = dict(collector.undecoded)
-        exported = machine.is_tracekit_export(facts)
+        exported = machine.is_tracekit_export(metadata)
         self._non_event_tables: dict[str, pa.Table] = {}
-        self.facts = facts
+        self.metadata = metadata
         self.tracks = Tracks(collector.collected_values(), collector.track_names.finish(), exported=exported)
         members = self.tracks.members
-        self.origin_ns = machine.export_shift_ns(facts) if exported else _earliest_start_ns(members)
+        self.origin_ns = machine.export_shift_ns(metadata) if exported else _earliest_start_ns(members)
         self.rows = {name: EventRows(name, columns, self.origin_ns, self.tracks) for name, columns in members.items()}
 
     def count_undecoded(self) -> Mapping[str, int]:
@@ -193,16 +193,16 @@ class KinetoCapture(Capture):
 
 def _capture_info_rows(capture: KinetoCapture) -> list[dict[str, Any]]:
     ends = [pc.max(rows.end_ns()).as_py() for rows in capture.rows.values() if Slot.DURATION.name in rows.members]
-    facts = machine.capture_info(
-        capture.facts, capture.origin_ns, max((e for e in ends if e is not None), default=None)
+    metadata = machine.capture_info(
+        capture.metadata, capture.origin_ns, max((e for e in ends if e is not None), default=None)
     )
-    return [{"name": n, "value": v} for n, v in facts.items()]
+    return [{"name": n, "value": v} for n, v in metadata.items()]
 
 
 def _device_rows(capture: KinetoCapture) -> list[dict[str, Any]]:
     if capture.tracks.exported:
         return machine.exported_device_rows(capture.rows.values(), capture.tracks)
-    return machine.device_rows(capture.facts)
+    return machine.device_rows(capture.metadata)
 
 
 _NON_EVENT_TABLES: dict[str, Callable[[KinetoCapture], list[dict[str, Any]]]] = {

@@ -1,7 +1,7 @@
 """Read the JSON document of a trace.
 
 The document is either an array of events or an object that has this array as a member. The other members of the object,
-which may precede or follow the events, contain facts about the capture.
+which may precede or follow the events, contain metadata of the capture.
 
 An event that is not valid JSON is skipped, and reading continues with the next event. A truncated file is read up to
 its last complete event.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_INVALID = 10_000
 MAX_SKIPPED_BYTES = 1 << 28
 MAX_MEMBERS = 10_000
-MAX_FACT_BYTES, MAX_FACTS_BYTES = 1 << 20, 1 << 22
+MAX_METADATA_ENTRY_BYTES, MAX_METADATA_BYTES = 1 << 20, 1 << 22
 """Maximum size in bytes of the JSON of one stored member, and of all stored members together.
 
 The Python objects that are parsed from this JSON can take 30 times as much memory.
@@ -41,21 +41,21 @@ class Document:
     """The JSON document of a trace, which is read sequentially.
 
     Attributes:
-        facts: Values of the requested members that have been read so far, by key. The events are not included.
+        metadata: Values of the requested members that have been read so far, by key. The events are not included.
         invalid: Number of events and requested members that were skipped because they are not valid JSON.
         truncated: Whether the file ends before the end of the document.
         has_events: Whether the document contains an array of events.
         oversized: Keys of the requested members that were skipped because they exceed the size limits.
     """
 
-    def __init__(self, path: Path, stream: Stream, sandbox: EventSandbox, fact_names: Collection[str]) -> None:
-        self.facts: dict[str, Any] = {}
+    def __init__(self, path: Path, stream: Stream, sandbox: EventSandbox, metadata_names: Collection[str]) -> None:
+        self.metadata: dict[str, Any] = {}
         self.invalid = 0
         self.truncated = False
         self.has_events = False
         self.oversized: list[str] = []
-        self._fact_bytes = 0
-        self._path, self._stream, self._sandbox, self._fact_names = path, stream, sandbox, fact_names
+        self._metadata_bytes = 0
+        self._path, self._stream, self._sandbox, self._metadata_names = path, stream, sandbox, metadata_names
         self._skipped_bytes = self._member_count = 0
         self._at_end = self._is_array = self._is_open = False
 
@@ -125,13 +125,13 @@ class Document:
         if first not in (b"{", b"[", b'"'):
             match = _SCALAR.match(self._peek_bytes(_MAX_KEY_BYTES))
             sandbox.offset += match.end() if match else 0
-            self._store_fact(key, start)
+            self._store_metadata(key, start)
             return
         in_string = first == b'"'
         sandbox.offset += in_string
         unfinished, depth, in_string = sandbox.skip_value(in_string=in_string)
         size = sandbox.offset - start
-        while unfinished and sandbox.free_bytes > READ_BYTES and size < MAX_FACT_BYTES:
+        while unfinished and sandbox.free_bytes > READ_BYTES and size < MAX_METADATA_ENTRY_BYTES:
             sandbox.offset = start
             if not self._append_next_bytes():
                 break
@@ -142,7 +142,7 @@ class Document:
             self._record_oversized_key(key)
             self._skip_oversized_value(depth, in_string=in_string)
         else:
-            self._store_fact(key, start)
+            self._store_metadata(key, start)
 
     def _skip_oversized_value(self, depth: int, *, in_string: bool) -> None:
         """Advance past the remaining bytes of a member that is too large to be stored."""
@@ -156,20 +156,20 @@ class Document:
             sandbox.offset = min(max(overshoot, 0), sandbox.end)
             unfinished, depth, in_string = sandbox.skip_value(depth, in_string=in_string)
 
-    def _store_fact(self, key: str, start: int) -> None:
+    def _store_metadata(self, key: str, start: int) -> None:
         size = self._sandbox.offset - start
-        if size > MAX_FACT_BYTES or self._fact_bytes + size > MAX_FACTS_BYTES:
+        if size > MAX_METADATA_ENTRY_BYTES or self._metadata_bytes + size > MAX_METADATA_BYTES:
             self._record_oversized_key(key)
-        elif key in self._fact_names:
-            self._fact_bytes += size
+        elif key in self._metadata_names:
+            self._metadata_bytes += size
             try:
                 text = bytes(self._sandbox.data[start : start + size]).decode("utf-8", "replace")
-                self.facts[key] = json.loads(text, strict=False)
+                self.metadata[key] = json.loads(text, strict=False)
             except (ValueError, RecursionError):
                 self.invalid += 1
 
     def _record_oversized_key(self, key: str) -> None:
-        if key in self._fact_names:
+        if key in self._metadata_names:
             self.oversized.append(key)
 
     def _parse_events(self) -> Iterator[None]:

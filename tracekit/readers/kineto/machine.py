@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tracekit.readers.kineto.rows import EventRows
     from tracekit.readers.kineto.tracks import Tracks
 
-    Facts = Mapping[str, Any]
+    Metadata = Mapping[str, Any]
 
 PRODUCER = "tracekit"
 FACT_NAMES = frozenset(
@@ -38,9 +38,9 @@ FACT_NAMES = frozenset(
         "cupti_version",
     }
 )
-_SCALAR_FACTS = tuple(sorted(n for n in FACT_NAMES if n.islower()))
+_SCALAR_METADATA = tuple(sorted(n for n in FACT_NAMES if n.islower()))
 _DISTRIBUTED = ("backend", "rank", "world_size", "pg_count", "nccl_version")
-_EXPORTED_FACTS = ("tool", "tool_version")
+_EXPORTED_METADATA = ("tool", "tool_version")
 _EARLIEST_UTC_NS = 946_684_800_000_000_000
 """Start of the year 2000. Earlier times are not dates, but the time since boot, which some profiler versions record."""
 _INT32 = 1 << 31
@@ -49,54 +49,54 @@ _NUMBER = re.compile(r"[0-9]{1,18}|[1-8][0-9]{18}")
 STREAM_TABLES = ("kernels", "memcpys", "memsets", "graph_launches", "cuda_events")
 
 
-def is_tracekit_export(facts: Facts) -> bool:
-    """Return whether tracekit wrote the file that contains the given facts."""
-    return _mapping_or_empty(facts.get("otherData")).get("producer") == PRODUCER
+def is_tracekit_export(metadata: Metadata) -> bool:
+    """Return whether tracekit wrote the file that contains the given metadata."""
+    return _mapping_or_empty(metadata.get("otherData")).get("producer") == PRODUCER
 
 
-def time_base_ns(facts: Facts) -> int:
+def time_base_ns(metadata: Metadata) -> int:
     """Return the time in ns since 1970 to which all times in the file are relative, or 0 if it is unknown."""
-    value = _nonnegative_int64_or_none(facts.get("baseTimeNanoseconds"))
+    value = _nonnegative_int64_or_none(metadata.get("baseTimeNanoseconds"))
     return value if value is not None and value < 1 << 62 else 0
 
 
-def export_shift_ns(facts: Facts) -> int:
+def export_shift_ns(metadata: Metadata) -> int:
     """Return the number of ns that tracekit added to all times when it wrote the file, or 0 if it is unknown."""
-    return _parse_digits_or_none(_mapping_or_empty(facts.get("otherData")).get("shift_ns")) or 0
+    return _parse_digits_or_none(_mapping_or_empty(metadata.get("otherData")).get("shift_ns")) or 0
 
 
-def capture_info(facts: Facts, origin_ns: int, end_ns: int | None) -> dict[str, str]:
+def capture_info(metadata: Metadata, origin_ns: int, end_ns: int | None) -> dict[str, str]:
     """Return the rows of ``capture_info`` as values by name, without those that may identify a host, user or folder."""
-    if is_tracekit_export(facts):
-        other = _mapping_or_empty(facts.get("otherData"))
+    if is_tracekit_export(metadata):
+        other = _mapping_or_empty(metadata.get("otherData"))
         origin = _parse_digits_or_none(other.get("origin_utc_ns"))
-        info = {name: _fact_text(other.get(name)) for name in _EXPORTED_FACTS}
-        info["origin_utc_ns"] = None if origin is None else str(origin + export_shift_ns(facts))
+        info = {name: _metadata_text(other.get(name)) for name in _EXPORTED_METADATA}
+        info["origin_utc_ns"] = None if origin is None else str(origin + export_shift_ns(metadata))
     else:
-        info = {"tool": "PyTorch profiler", "schema_version": _fact_text(facts.get("schemaVersion"))}
-        utc = time_base_ns(facts) + origin_ns
+        info = {"tool": "PyTorch profiler", "schema_version": _metadata_text(metadata.get("schemaVersion"))}
+        utc = time_base_ns(metadata) + origin_ns
         info["origin_utc_ns"] = str(utc) if utc >= _EARLIEST_UTC_NS else None
-        info |= {name: _fact_text(facts.get(name)) for name in _SCALAR_FACTS}
-        info |= distributed_info(facts)
+        info |= {name: _metadata_text(metadata.get(name)) for name in _SCALAR_METADATA}
+        info |= distributed_info(metadata)
     info["duration_ns"] = None if end_ns is None else str(end_ns)
     return {name: value for name, value in info.items() if value is not None}
 
 
-def distributed_info(facts: Facts) -> dict[str, str]:
+def distributed_info(metadata: Metadata) -> dict[str, str]:
     """Return what the profiler records about a distributed run: backend, rank, number of ranks, and NCCL version.
 
-    The facts are read from the member ``distributedInfo``, and their names have the prefix ``distributed_``. The result
+    The metadata is read from the member ``distributedInfo``. Its names get the prefix ``distributed_``. The result
     is empty if the member is missing, or if tracekit wrote the file.
     """
-    distributed = {} if is_tracekit_export(facts) else _mapping_or_empty(facts.get("distributedInfo"))
-    texts = {f"distributed_{name}": _fact_text(distributed.get(name)) for name in _DISTRIBUTED}
+    distributed = {} if is_tracekit_export(metadata) else _mapping_or_empty(metadata.get("distributedInfo"))
+    texts = {f"distributed_{name}": _metadata_text(distributed.get(name)) for name in _DISTRIBUTED}
     return {name: text for name, text in texts.items() if text is not None}
 
 
-def device_rows(facts: Facts) -> list[dict[str, Any]]:
+def device_rows(metadata: Metadata) -> list[dict[str, Any]]:
     """Return one row per GPU that the profiler lists."""
     rows: dict[int, dict[str, Any]] = {}
-    entries = facts.get("deviceProperties")
+    entries = metadata.get("deviceProperties")
     for properties in entries if isinstance(entries, list) else []:
         device = _mapping_or_empty(properties)
         number = _nonnegative_int32_or_none(device.get("id"))
@@ -105,7 +105,7 @@ def device_rows(facts: Facts) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def _device_row(number: int, properties: Facts) -> dict[str, Any]:
+def _device_row(number: int, properties: Metadata) -> dict[str, Any]:
     warp, max_threads = (
         _nonnegative_int32_or_none(properties.get("warpSize")),
         _nonnegative_int32_or_none(properties.get("maxThreadsPerMultiprocessor")),
@@ -113,7 +113,7 @@ def _device_row(number: int, properties: Facts) -> dict[str, Any]:
     return {
         "device_id": number,
         "cuda_device_id": number,
-        "name": _fact_text(properties.get("name")),
+        "name": _metadata_text(properties.get("name")),
         "compute_major": _nonnegative_int32_or_none(properties.get("computeMajor")),
         "compute_minor": _nonnegative_int32_or_none(properties.get("computeMinor")),
         "sm_count": _nonnegative_int32_or_none(properties.get("numSms")),
@@ -212,7 +212,7 @@ def _process_name(label: str | None) -> str | None:
     return None if label is None else labels.strip_process_folder(label)
 
 
-def _mapping_or_empty(value: object) -> Facts:
+def _mapping_or_empty(value: object) -> Metadata:
     return value if isinstance(value, dict) else {}
 
 
@@ -236,7 +236,7 @@ def _parse_digits_or_none(value: object) -> int | None:
     return int(match[0]) if match else None
 
 
-def _fact_text(value: object) -> str | None:
+def _metadata_text(value: object) -> str | None:
     """Convert a string, integer or boolean to a string.
 
     The result is None for values of other types, and for values whose string would be too long.

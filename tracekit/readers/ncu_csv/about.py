@@ -32,9 +32,9 @@ MACHINE_COLUMNS = {
 
 
 def capture_info(session: SessionPage, pages: Iterable[str]) -> pl.DataFrame:
-    """Return the table ``capture_info``, with the tool, facts from the session page, and names of the ncu pages."""
-    facts = {"tool": TOOL, **session.facts, "pages": ", ".join(pages)}
-    rows = [(name, value) for name, value in facts.items() if value is not None]
+    """Return the table ``capture_info``, with the tool, metadata from the session page, and names of the ncu pages."""
+    metadata = {"tool": TOOL, **session.metadata, "pages": ", ".join(pages)}
+    rows = [(name, value) for name, value in metadata.items() if value is not None]
     return pl.DataFrame(rows, ["name", "value"], orient="row")
 
 

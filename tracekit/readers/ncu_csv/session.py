@@ -48,8 +48,8 @@ class SessionPage:
                 self._add_device_attribute(page, row)
 
     @property
-    def facts(self) -> dict[str, str | None]:
-        """The facts on the session page that are not private, by name in the table ``capture_info``."""
+    def metadata(self) -> dict[str, str | None]:
+        """The metadata on the session page that is not private, by name in the table ``capture_info``."""
         version = self.attributes.get("Nsight Compute Target", "").split(" ")[0]
         return {
             "tool_version": version or None,

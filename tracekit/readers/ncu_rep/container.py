@@ -67,7 +67,7 @@ class MessageLocation:
 
 @dataclass(slots=True)
 class SessionInfo:
-    """Facts about the capture that are collected from all block headers.
+    """Metadata of the capture that is collected from all block headers.
 
     Attributes:
         process_id: The first process id of a session, which applies to all blocks without a process id. None if no
@@ -94,7 +94,7 @@ class ReportFile:
         results: Location of each result, in file order.
         sources: Location of the code of each module, in file order.
         names: Dictionary-encoded names of metrics. A metric refers to its name by the index in this array.
-        session: Facts about the capture.
+        session: Metadata of the capture.
     """
 
     def __init__(self, source: Source) -> None:
@@ -165,7 +165,7 @@ class ReportFile:
                 remaining = self.file.size - payload
                 expected = f"{block.payload_bytes} bytes are expected at byte {payload}"
                 raise Damage(f"the file is truncated: {expected}, but only {remaining} are left")
-            self._add_header_facts(block)
+            self._add_header_metadata(block)
             skipped += offset - self._locate_messages(block, payload, offset)
         if skipped:
             warn(f"{skipped:,} bytes of results of unknown kinds were skipped", path=self.path)
@@ -205,8 +205,8 @@ class ReportFile:
             raise Damage(f"the message at byte {offset} is empty")
         return start, stop
 
-    def _add_header_facts(self, block: Any) -> None:
-        """Add the facts about the capture that a block header contains."""
+    def _add_header_metadata(self, block: Any) -> None:
+        """Add the metadata of the capture that a block header contains."""
         session, info = block.session, self.session
         self._names += map(
             decode_text, check_count(block.names.texts, MAX_NAMES - len(self._names), "names of metrics")

@@ -20,13 +20,13 @@ NS = 1_000_000_000
 
 def capture_info_rows(session: SessionInfo) -> Iterator[Row]:
     """Yield the rows of ``capture_info``."""
-    facts = {
+    metadata = {
         "tool": "NVIDIA Nsight Compute",
         "tool_version": session.versions.get(TARGET, "").partition(" ")[0],
         "cuda_version": session.versions.get("CUDA Version"),
         "origin_utc_ns": str(session.created_s * NS) if session.created_s else None,
     }
-    return ({"name": name, "value": value} for name, value in facts.items() if value)
+    return ({"name": name, "value": value} for name, value in metadata.items() if value)
 
 
 def device_rows(session: SessionInfo) -> Iterator[Row]:

@@ -56,8 +56,8 @@ class Export(NsysCapture):
 
     def _warn_if_too_new(self) -> None:
         """Warn if the schema version of the export is newer than the newest supported version."""
-        facts = {r["name"]: r["value"] for r in self.machine_table("capture_info").to_pylist()}
-        version = facts.get("schema_version", "")
+        metadata = {r["name"]: r["value"] for r in self.machine_table("capture_info").to_pylist()}
+        version = metadata.get("schema_version", "")
         numbers = tuple(int(n) for n in re.findall(r"\d{1,9}", version)[:2])
         if numbers > NEWEST_SCHEMA:
             newest = ".".join(map(str, NEWEST_SCHEMA))

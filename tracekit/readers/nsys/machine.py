@@ -16,7 +16,7 @@ from tracekit.errors import CorruptTraceError
 from tracekit.readers.common import columns as col
 from tracekit.readers.nsys import ids
 from tracekit.readers.nsys.tables import Where
-from tracekit.readers.nsys.versions import CONTEXTS, DEVICES, FACT_TABLES, FACTS
+from tracekit.readers.nsys.versions import CONTEXTS, DEVICES, FACT_TABLES, METADATA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,7 +63,7 @@ def capture_info_values(capture: Lookups) -> dict[str, str]:
     values |= {"duration_ns": _first_row(capture, "ANALYSIS_DETAILS", "duration").get("duration")}
     values |= _machine_properties(capture)
     system = _first_row(capture, "SystemInfo", *_SYSTEM)
-    values |= {fact: system[column] for column, fact in _SYSTEM.items() if column in system}
+    values |= {name: system[column] for column, name in _SYSTEM.items() if column in system}
     return {k: str(v) for k, v in values.items() if v is not None}
 
 
@@ -207,10 +207,10 @@ def _named_values(capture: Lookups, source_table: str) -> dict[str, str | None]:
     if source_table not in capture.tables.columns:
         return {}
     raw = capture.fetch(source_table, ["name", "value"])
-    raw = raw.filter(pc.is_in(raw["name"], pa.array(FACTS, pa.string())))
-    firsts = sorted((row, name) for name in FACTS if (row := pc.index(raw["name"], name).as_py()) >= 0)
+    raw = raw.filter(pc.is_in(raw["name"], pa.array(METADATA, pa.string())))
+    firsts = sorted((row, name) for name in METADATA if (row := pc.index(raw["name"], name).as_py()) >= 0)
     values = {name: raw["value"].filter(pc.equal(raw["name"], name)) for _, name in firsts}
-    return {FACTS[name]: column[len(column) - 1].as_py() for name, column in values.items()}
+    return {METADATA[name]: column[len(column) - 1].as_py() for name, column in values.items()}
 
 
 def _first_row(capture: Lookups, source_table: str, *columns: str) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class AddedColumn(NamedTuple):
     first_with: str
 
 
-FACTS = {
+METADATA = {
     "EXPORT_PRODUCT_NAME": "tool",
     "EXPORT_PRODUCT_VERSION": "tool_version",
     "EXPORT_SCHEMA_VERSION": "schema_version",

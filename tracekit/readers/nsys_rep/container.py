@@ -126,7 +126,7 @@ class Container:
 
 
 def _parse_build_version(section: memoryview) -> str:
-    facts, field = Message(section), fields_of("UiData")
-    build = facts.text(field.build) or facts.text(field.other_build) or ""
+    metadata, field = Message(section), fields_of("UiData")
+    build = metadata.text(field.build) or metadata.text(field.other_build) or ""
     match = re.match(r"\d{1,9}(\.\d{1,9})*", build, re.ASCII)
     return match[0] if match else ""

@@ -227,11 +227,11 @@ class EventsCapture(Capture):
         writers = dict.fromkeys(f.writer for f in files if f.writer)
         versions = dict.fromkeys(f.version for f in files if f.version)
         last = max((f.last for f in files if f.last is not None), default=None)
-        facts = {"tool": ", ".join(writers) or "TensorFlow events", "schema_version": ", ".join(versions)}
-        facts["runs"] = str(len(self.runs))
+        metadata = {"tool": ", ".join(writers) or "TensorFlow events", "schema_version": ", ".join(versions)}
+        metadata["runs"] = str(len(self.runs))
         if last is not None:
-            facts |= {"origin_utc_ns": str(self._origin_ns), "duration_ns": str(last - self._origin_ns)}
-        return [{"name": name, "value": value} for name, value in facts.items() if value]
+            metadata |= {"origin_utc_ns": str(self._origin_ns), "duration_ns": str(last - self._origin_ns)}
+        return [{"name": name, "value": value} for name, value in metadata.items() if value]
 
 
 def _run_column(runs: Sequence[Run], row_counts: Sequence[int]) -> pa.DictionaryArray:

@@ -160,7 +160,7 @@ def _add_events(events: FileEvents, batch: BufferedRecords) -> None:
         raise Damage("a field of an event has an unexpected wire type")
     times = to_nanoseconds(_int64_values(fields.get(WALL_TIME), n).view(np.float64))
     steps = _int64_values(fields.get(STEP), n)
-    _add_facts(events, batch.buffer, fields, times)
+    _add_file_metadata(events, batch.buffer, fields, times)
     _add_summary_points(events, batch, fields.get(SUMMARY), steps, times)
     if RUN in fields:
         rows = _rows_with_field(fields[RUN], n)
@@ -210,10 +210,10 @@ def _add_summary_points(
         events.points.append(SummaryPoints(summary_values, steps[event_rows], times[event_rows], batch.offset))
 
 
-def _add_facts(events: FileEvents, buffer: Buffer, fields: dict[int, Field], times: Int64Array) -> None:
-    """Update the facts about a file from a batch of its events.
+def _add_file_metadata(events: FileEvents, buffer: Buffer, fields: dict[int, Field], times: Int64Array) -> None:
+    """Update the metadata of a file from a batch of its events.
 
-    The facts are the first and the last time, the version, the writer, and the number of events that belong to no
+    The metadata is the first and the last time, the version, the writer, and the number of events that belong to no
     table.
     """
     valid_times = times[times != NO_TIME]

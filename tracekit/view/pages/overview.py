@@ -1,4 +1,4 @@
-"""The page "Overview": utilization, iterations, the longest ops and kernels, advice, and facts about the system."""
+"""The page "Overview": utilization, iterations, the longest ops and kernels, advice, and metadata of the system."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def build(context: Context) -> list[Any]:
         html.Div(
             [each for each in (_top_ops_table(context, trace), _top_kernels_table(context)) if each], className="pair"
         ),
-        _system_facts(trace),
+        _system_metadata(trace),
     ]
     return [part for part in parts if part is not None]
 
@@ -143,8 +143,8 @@ def _advice_panel(context: Context) -> Any:
     return components.panel("Advice", [html.Ol(items, className="advice")])
 
 
-def _system_facts(trace: Trace) -> Any:
-    """Return a panel with facts about the machine, without host and user names."""
+def _system_metadata(trace: Trace) -> Any:
+    """Return a panel with metadata of the machine, without host and user names."""
     names = {
         "tool": "Recorded with",
         "tool_version": "Version",
