@@ -322,11 +322,11 @@ def test_merged_answers_keep_the_warnings() -> None:
     error: workers.MemberResult[int] = workers.MemberResult(OSError("x"), ("a",))
     assert _drop_result(error) is error
     tree = _MergeTree(lambda tasks: [item for task in tasks for item in (task if isinstance(task, list) else [task])])
-    assert tree.root() is None
+    assert tree.submit_root_task() is None
     for number in range(16 * 16 + 17):
-        tree.add(number)
+        tree.add_task(number)
     assert [len(level) for level in tree._levels] == [1, 1, 1]
-    assert tree.root() == list(range(16 * 16 + 17))
+    assert tree.submit_root_task() == list(range(16 * 16 + 17))
 
 
 def get_process(_: tk.Trace) -> int:
