@@ -76,7 +76,7 @@ def test_parents_can_be_restricted_to_some_intervals(cases: list[tuple[Interval,
 @given(any_intervals)
 def test_parents_of_crossing_intervals_also_hold_where_intervals_nest(rows: list[Interval]) -> None:
     data = frame(rows)
-    found = containment._parents_of_any_intervals(axis_positions(data, by=BY)[0], data)
+    found = containment._parents_of_overlapping_intervals(axis_positions(data, by=BY)[0], data)
     twins = {r for r in rows if rows.count(r) > 1}
     want = brute_parents(rows)
     for row, parent in found.iter_rows():

@@ -258,7 +258,7 @@ def _bounds_of_iterations_ending_with_keys(keys: pl.DataFrame, last: int) -> lis
     counts = keys.group_by("process_id").len()["len"]
     sizes = counts.unique().sort().to_list()
     if len(counts) > 1 and len(sizes) == 1:
-        cuts = _number_key_ops(keys, "end_ns").group_by("nth").agg(pl.col("end_ns").max())["end_ns"]
+        cuts = _assign_key_op_numbers(keys, "end_ns").group_by("nth").agg(pl.col("end_ns").max())["end_ns"]
     elif len(counts) > 1 and len(sizes) == _TWO and (counts == sizes[1]).sum() == 1:
         cuts = _latest_key_op_ends(keys, sizes[1])
     else:
@@ -276,14 +276,14 @@ def _bounds_of_iterations_starting_with_keys(keys: pl.DataFrame, instances: pl.D
     """
     counts = keys.group_by("process_id").len()["len"]
     same = len(counts) > 1 and counts.n_unique() == 1
-    starts = _number_key_ops(keys, "start_ns").group_by("nth").agg(pl.col("start_ns").min()) if same else keys
+    starts = _assign_key_op_numbers(keys, "start_ns").group_by("nth").agg(pl.col("start_ns").min()) if same else keys
     first_start = instances["start_ns"].min()
     first = first_start if isinstance(first_start, int) else 0
     cuts = [c for c in starts["start_ns"].unique().sort().to_list()[1:] if first < c < last]
     return [first, *cuts, last]
 
 
-def _number_key_ops(keys: pl.DataFrame, column: str) -> pl.DataFrame:
+def _assign_key_op_numbers(keys: pl.DataFrame, column: str) -> pl.DataFrame:
     """Number the instances of the key op in each process from 0, in order of the given time.
 
     Args:
@@ -306,7 +306,7 @@ def _latest_key_op_ends(keys: pl.DataFrame, max_count: int) -> pl.Series:
         keys: The instances of the key op in all processes.
         max_count: Number of key ops of the process that has more key ops than the others.
     """
-    ends = _number_key_ops(keys, "end_ns").with_columns(count=pl.len().over("process_id"))
+    ends = _assign_key_op_numbers(keys, "end_ns").with_columns(count=pl.len().over("process_id"))
     late = ends.filter(pl.col("count") != max_count).group_by("nth").agg(pl.col("end_ns").max()).sort("end_ns")
     primary = ends.filter(pl.col("count") == max_count).select("end_ns", nearest="end_ns").sort("end_ns")
     pairs = late.join_asof(primary, on="end_ns", strategy="nearest")

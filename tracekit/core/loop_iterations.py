@@ -53,7 +53,7 @@ def _iterations_starting_with_key_op(instances: pl.DataFrame, key: int, *, ends_
 
     With ``ends_early``, an iteration ends at the first op that is not part of the loop.
     """
-    keys = _number_key_ops(instances.filter(pl.col("op") == key))
+    keys = _assign_key_op_numbers(instances.filter(pl.col("op") == key))
     between = _outermost_instances_between_key_ops(instances, keys)
     looped = _loop_ops(between, keys) if ends_early or (keys["slot"] > 0).any() else between["op"].unique()
     others = between.filter(pl.col("ends_loop") & ~pl.col("op").is_in(looped.implode()))
@@ -69,7 +69,7 @@ def _iterations_starting_with_key_op(instances: pl.DataFrame, key: int, *, ends_
     return bounds.rename({"slot": "iteration"}).cast(BOUNDS).sort("process_id", "iteration")  # type: ignore[arg-type]
 
 
-def _number_key_ops(keys: pl.DataFrame) -> pl.DataFrame:
+def _assign_key_op_numbers(keys: pl.DataFrame) -> pl.DataFrame:
     """Number the instances of the key op in each process from 0, in order of time.
 
     The columns are ``process_id``, ``thread_id``, ``start_ns``, ``end_ns``, ``slot`` (the number) and ``next`` (start

@@ -385,7 +385,7 @@ def comparison(scope: Scope) -> Rows:
     kind = scope.arguments.get("by", "")
     if captures is None or kind not in KINDS:
         raise TracekitError(
-            "captures cannot be compared by the requested kind of events", hint=f"choose a kind: {', '.join(KINDS)}"
+            f"captures cannot be compared by {kind!r}", hint=f"choose one of these kinds: {', '.join(KINDS)}"
         )
     values = {name.removeprefix("other_"): value for name, value in scope.arguments.items() if name != "by"}
     other = parse_aggregation(values, len(captures))

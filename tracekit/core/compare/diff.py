@@ -62,7 +62,7 @@ class Diff:
 
     @property
     def is_per_iteration(self) -> bool:
-        """Whether changes are computed per iteration, because the sides have different numbers of iterations."""
+        """Whether changes are computed per iteration, because one side has more iterations than the other."""
         return is_per_iteration(self.a, self.b)
 
     def frame(self, kind: str) -> pl.DataFrame:
@@ -154,7 +154,10 @@ def check_kinds(kinds: Sequence[str]) -> None:
 
 
 def is_per_iteration(a: Summary, b: Summary) -> bool:
-    """Return whether changes are computed per iteration, because both sides have iterations, but different numbers."""
+    """Return whether changes are computed per iteration.
+
+    This is the case if both sides have iterations, and one side has more iterations than the other.
+    """
     return min(a.iterations, b.iterations) > 0 and a.iterations != b.iterations
 
 

@@ -133,9 +133,9 @@ def autocorrelation_times(*sides: Matrix) -> Matrix:
 
 
 def _standard_deviations(ranks: Matrix, a: int, b: int) -> Matrix:
-    """Return, for each column, the standard deviation of the rank sum of the second side over all divisions.
+    """Return, for each column, the standard deviation of the second side's rank sum over random divisions.
 
-    A standard deviation of 0 is replaced with infinity.
+    A standard deviation of 0 is replaced with infinity, so that a statistic that is divided by it becomes 0.
 
     Args:
         ranks: The centered ranks of the iterations of both sides.

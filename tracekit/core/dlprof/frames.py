@@ -10,7 +10,7 @@ import polars as pl
 
 from tracekit.core.dlprof.metrics import MetricTable
 from tracekit.core.dlprof.model import ModelSummary
-from tracekit.core.dlprof.strings import StringDictionary, first_uses
+from tracekit.core.dlprof.strings import StringDictionary, first_use_positions
 from tracekit.core.rollup import KERNEL_METRICS, METRICS
 
 if TYPE_CHECKING:
@@ -125,13 +125,13 @@ class DatabaseFrames:
     def _string_uses(self) -> Iterator[pl.DataFrame]:
         """Yield the distinct strings of ops, op instances and API calls, with the position of their first use."""
         for slot, c in enumerate(OP_STRINGS):
-            yield first_uses(self._ops[c], self._ops["op"], 0, slot)
+            yield first_use_positions(self._ops[c], self._ops["op"], 0, slot)
         for slot, c in enumerate(INSTANCE_STRINGS):
-            yield first_uses(self._instances[c], self._instances["op"], 1, slot)
+            yield first_use_positions(self._instances[c], self._instances["op"], 1, slot)
         calls = self.rollup.select_calls("name", "op", "kind", "long_name")
-        yield first_uses(_null_to_empty(calls["name"]), calls["op"], 2, 0)
+        yield first_use_positions(_null_to_empty(calls["name"]), calls["op"], 2, 0)
         long = _null_to_empty(calls["long_name"]).zip_with(calls["kind"] == "kernel", _null_series(calls.height))
-        yield first_uses(long, calls["op"], 2, 1)
+        yield first_use_positions(long, calls["op"], 2, 1)
 
 
 def _append_line_breaks(values: pl.Series) -> pl.Series:

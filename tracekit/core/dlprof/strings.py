@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 _OP_BITS, _ROW_BITS, _SLOT_BITS = 35, 3, 33
 
 
-def first_uses(values: pl.Series, op: pl.Series, section: int, slot: int) -> pl.DataFrame:
+def first_use_positions(values: pl.Series, op: pl.Series, section: int, index_in_row: int) -> pl.DataFrame:
     """Return the position of each distinct string's first use in the order in which DLProf writes strings.
 
     Args:
         values: One string per row, in the order in which DLProf writes them.
         op: Row number of the op to which each string belongs.
         section: 0 for strings of ops, 1 for strings of op instances, 2 for strings of API calls.
-        slot: Number of the string within its row, from 0 to 7.
+        index_in_row: Index of the string within its row, from 0 to 7.
 
     Returns:
         One row per distinct string, in no particular order: ``string`` (String), ``position`` (an integer, smaller for
         a string that is written earlier).
     """
     row = pl.int_range(pl.len())
-    position = pl.col("op") * (1 << _OP_BITS) + (section << _SLOT_BITS) + row * (1 << _ROW_BITS) + slot
+    position = pl.col("op") * (1 << _OP_BITS) + (section << _SLOT_BITS) + row * (1 << _ROW_BITS) + index_in_row
     uses = pl.DataFrame({"string": values, "op": op.cast(pl.Int64)}).select("string", position=position)
     return uses.group_by("string").agg(pl.col("position").min()).with_columns(pl.col("string").cast(pl.String))
 
@@ -48,7 +48,8 @@ class StringDictionary:
 
         Args:
             first: The string with id 1.
-            uses: Strings with the positions of their first uses, as returned by ``first_uses``. They follow ``first``.
+            uses: Strings with the positions of their first uses, as returned by ``first_use_positions``. They follow
+                ``first``.
             last: Strings that follow the strings of ``uses``, in order.
         """
         by_position = pl.concat(list(uses)).sort("position")["string"].drop_nulls()

@@ -172,12 +172,12 @@ def shortest_containers(intervals: pl.DataFrame, *, by: Sequence[str], among: pl
     """
     (positions,) = axis_positions(intervals, by=by)
     if among is not None and not among.all():
-        rows = _parents_of_any_intervals(positions, intervals, among)
+        rows = _parents_of_overlapping_intervals(positions, intervals, among)
         return pl.repeat(None, intervals.height, dtype=pl.UInt32, eager=True).scatter(rows["row"], rows["parent"])
     ordered = positions.sort("start", "end", "row", descending=[False, True, False])
     nested = _parents_assuming_nesting(ordered)
     irregular = nested.filter(~pl.col("is_regular")).select("track").unique()
-    crossing = _parents_of_any_intervals(positions.join(irregular, on="track", how="semi"), intervals)
+    crossing = _parents_of_overlapping_intervals(positions.join(irregular, on="track", how="semi"), intervals)
     parents = pl.repeat(None, intervals.height, dtype=pl.UInt32, eager=True)
     for rows in (nested, crossing, _parents_of_equal_intervals(ordered)):
         parents = parents.scatter(rows["row"], rows["parent"])
@@ -207,10 +207,10 @@ def _parents_assuming_nesting(ordered: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _parents_of_any_intervals(
+def _parents_of_overlapping_intervals(
     positions: pl.DataFrame, intervals: pl.DataFrame, among: pl.Series | None = None
 ) -> pl.DataFrame:
-    """Return ``row`` and ``parent`` of each interval, however the intervals overlap."""
+    """Return ``row`` and ``parent`` of each interval. The intervals may overlap without being nested."""
     # Positions cannot be subtracted because they may be ranks, and Int64 differences of times may overflow.
     start, end = (intervals[c].gather(positions["row"]).cast(pl.Int128) for c in ("start_ns", "end_ns"))
     ranked = positions.sort(end - start, "row", descending=True)

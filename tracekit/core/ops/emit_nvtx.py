@@ -31,9 +31,10 @@ _UPDATES = r"(?i)(?:^|/)optimi[sz]er\b[^/]*/|aten::_(?:foreach|fused|amp_foreach
 _KEY = ["process_id", "sequence_number"]
 
 
-def _has_emitted_ranges(texts: pl.DataFrame) -> bool:
+def _has_ranges_of_emit_nvtx(ranges: pl.DataFrame) -> bool:
+    """Return whether the names of ranges show that PyTorch's ``emit_nvtx`` created some of them."""
     is_emitted = pl.col("text").str.contains(r"^aten::\w+|, seq = \d+|Backward\d*, op_id = ")
-    return bool(texts.select((pl.col("domain").is_null() & is_emitted).any()).item())
+    return bool(ranges.select((pl.col("domain").is_null() & is_emitted).any()).item())
 
 
 def _timeline(capture: Capture) -> Timeline:
@@ -190,5 +191,8 @@ def _add_names_and_directions(ops: pl.DataFrame) -> pl.DataFrame:
 
 
 DIALECT = Dialect(
-    "emit-nvtx", "PyTorch ops, recorded by emit_nvtx, inside ranges of the program.", _has_emitted_ranges, _timeline
+    "emit-nvtx",
+    "PyTorch ops, recorded by emit_nvtx, inside ranges of the program.",
+    _has_ranges_of_emit_nvtx,
+    _timeline,
 )

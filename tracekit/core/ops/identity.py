@@ -35,7 +35,11 @@ def group_instances(instances: pl.DataFrame, folding: str) -> pl.DataFrame:
 
 
 def _forward_ops(rows: pl.DataFrame, folding: str) -> pl.DataFrame:
-    """Group all instances into ops, except backward passes of other instances: ``row``, ``op``, ``op_id``."""
+    """Assign each instance to an op, except instances that are the backward pass of another instance.
+
+    Returns:
+        One row per assigned instance: ``row`` (row number of the instance), ``op`` (number of the op) and ``op_id``.
+    """
     by_start = rows.sort("start_ns", maintain_order=True)
     identity = ["op_name"]
     if folding == "occurrence":

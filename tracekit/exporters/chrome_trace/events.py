@@ -39,7 +39,7 @@ def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, cl
     args = f',"args":{{"{kind.key}":'
     middle = {kinds.SLICE: ',"dur":', kinds.INSTANT: f',"s":"t"{args}'}.get(kind.phase, args)
     line = row_args.with_columns(
-        _format_repeated_members(kind, rows, lane_texts),
+        _format_argument_lane_and_name_members(kind, rows, lane_texts),
         *_format_times("start", start_expr(kind, clock), rows, middle),
         *(_format_times("duration", duration_expr(kind, clock), rows, args) if kind.phase == kinds.SLICE else ()),
     )
@@ -72,7 +72,7 @@ def _format_member(column: pl.Series) -> list[str | pl.Expr]:
     return [concat_expr([lead, pl.col(column.name)]).fill_null("")]
 
 
-def _format_repeated_members(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series) -> pl.Series:
+def _format_argument_lane_and_name_members(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series) -> pl.Series:
     """Format the end of each line: repeated arguments, lane and name.
 
     Each combination of values is formatted once, unless most rows have different names.

@@ -30,11 +30,11 @@ def thousandths_exprs(number: pl.Expr, suffix: str = "") -> tuple[pl.Expr, pl.Ex
         number: Non-negative integers, such as times in ns that are written in µs.
         suffix: String that is appended to the decimals. This is faster than a separate concatenation.
     """
-    return number // 1000, pl.lit(_decimal_strings(suffix)).gather(number % 1000)
+    return number // 1000, pl.lit(_three_decimals_before(suffix)).gather(number % 1000)
 
 
 @functools.cache
-def _decimal_strings(suffix: str) -> pl.Series:
+def _three_decimals_before(suffix: str) -> pl.Series:
     """Return the strings ``.000`` to ``.999``, each followed by ``suffix``."""
     return pl.Series([f".{n:03}{suffix}" for n in range(1000)])
 

@@ -106,7 +106,7 @@ def _row_codes(rows: Rows, names: Sequence[str], limit: int | None = None) -> tu
 
 
 def _example_rows(rows: Rows, names: Sequence[str], codes: Codes, count: int) -> pl.DataFrame:
-    """Return the columns ``names`` of one of the rows with each code, ordered by code."""
+    """Return one row per code, ordered by code: the columns ``names`` of any row that has the code."""
     examples = np.zeros(count, np.int64)
     for block in row_blocks(rows.height):
         examples[codes[block]] = np.arange(block.start, block.stop)

@@ -342,9 +342,10 @@ _RECORD = {
 
 
 def selected_arguments(table: str, arguments: Mapping[str, str], row: Mapping[str, Any]) -> dict[str, str]:
-    """Return the arguments of the detail tables of a selected row.
+    """Return the arguments, by name, with which the detail tables of a selected row are computed.
 
-    They are the arguments of the table that contains the row, and the values of the row that ``Dataset.select`` names.
+    They are the arguments of the table that contains the row, and the values of the row in the columns that
+    ``Dataset.select`` lists.
     """
     values = {name: row.get(column) for name, column in dataset(table).select.items()}
     return {**arguments, **{name: "" if value is None else str(value) for name, value in values.items()}}

@@ -28,7 +28,7 @@ def build(context: Context) -> list[Any]:
         ],
         className="numbers",
     )
-    form = _aggregation_form(context, first, last)
+    form = _iteration_range_form(context, first, last)
     note = html.P(
         "An iteration ends where the key op starts again. Pages show the aggregated iterations or, where they say so, "
         "the whole capture.",
@@ -42,7 +42,7 @@ def build(context: Context) -> list[Any]:
     ]
 
 
-def _aggregation_form(context: Context, first: Any, last: Any) -> Any:
+def _iteration_range_form(context: Context, first: Any, last: Any) -> Any:
     """Return the form that selects which of the iterations ``first`` to ``last`` are aggregated."""
     at = context.state.at
     bounds = {"first": (at.first, first), "last": (at.last, last)}

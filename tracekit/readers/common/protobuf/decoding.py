@@ -95,7 +95,7 @@ class Field:
         return self.values.view(np.int64), self.stops
 
     def take(self, rows: Int64Array) -> Field:
-        """Return the field for the messages at some indices."""
+        """Return the values of this field in the messages at the given indices, in the order of the indices."""
         stops = None if self.stops is None else self.stops[rows]
         return Field(self.values[rows], stops, None if self.valid is None else self.valid[rows])
 
