@@ -242,6 +242,7 @@ def made_of_every_capture() -> list[dict[str, set[tuple[int, int]]]]:
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("digest", WITHOUT_CAPTURE)
 def test_no_capture_here_has_the_other_numbers(digest: str) -> None:
     printed = [t for t in printed_tables(digest) if t.rows]

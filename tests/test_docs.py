@@ -71,6 +71,7 @@ def test_stale_pages_are_written_or_reported(
     assert generator.main("--check") == 0
 
 
+@pytest.mark.thorough
 def test_the_site_builds_without_warnings_and_needs_no_network(tmp_path: Path) -> None:
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
     shutil.copytree(ROOT / "docs", tmp_path / "docs")

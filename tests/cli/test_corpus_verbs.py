@@ -171,7 +171,7 @@ def kernels_of(path: Path) -> int:
         return trace.count("kernels")
 
 
-@pytest.mark.many(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("which", ["smallest", "largest", "most kernels"])
 def test_in_a_process_of_its_own(which: str, tmp_path: Path) -> None:
     sizes = sorted(EXPORTS, key=lambda p: p.stat().st_size)

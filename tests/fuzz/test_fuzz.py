@@ -27,7 +27,7 @@ CASES = {
     "tfevents": 600,
 }
 PART = {
-    "nsys_rep": 30,
+    "nsys_rep": 20,
     "nsys_sqlite": 6,
     "dlprof_db": 6,
     "ncu_rep": 8,

@@ -121,6 +121,7 @@ def test_files_are_those_of_tables_in_memory(format: str, tmp_path: Path, monkey
     assert len(list(paths[0].iterdir())) > 50
 
 
+@pytest.mark.many(2)
 @pytest.mark.parametrize("capture", ["train_amp.nsys-rep", "nvtx_features.nsys-rep"])
 @pytest.mark.parametrize("format", ["perfetto", "chrome-trace"])
 def test_timelines_are_those_of_tables_in_memory(

@@ -89,6 +89,7 @@ def test_heat_maps_and_paces_of_a_job() -> None:
         assert "No kernel or range has this name." in page_texts(viewer, "/pace", "?kind=nvtx_pace&name=none")
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize("page", ["ranks", "maps", "pace", "communication"])
 def test_pages_of_ranks_say_that_they_show_the_whole_capture(page: str) -> None:
     """Their numbers do not depend on the aggregated iterations, which the header shows."""
