@@ -65,8 +65,8 @@ def _use_engine(name: Literal["auto", "in-memory"]) -> None:
 
 
 def examples(number: int) -> int:
-    """Return how many examples of a property are tested: all, or the same twentieth every time."""
-    return number if ALL else max(number // 20, 3)
+    """Return how many examples of a property are tested: all, or the same sixteenth every time."""
+    return number if ALL else max(number // 16, 3)
 
 
 settings.register_profile(
