@@ -1,6 +1,7 @@
 """Compute, group and sort large columns block by block, so that only a few blocks are in memory at a time.
 
-Results are arrays that are mapped from temporary files if they are large (``memory.zeros``).
+Results are arrays that are mapped from temporary files if they are large (``memory.zeros``). ``series_from_array``
+converts them to polars columns without a copy.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
     Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 BLOCK_ROWS = 1 << 20
+"""Maximum number of rows in a block."""
 _UINT32_ROWS = 1 << 32
 _MAX_BUCKETS = 1 << 12
 _SAMPLES_PER_BUCKET = 64
 _PACKED_BITS = 63
+"""Bits of an integer into which a key and a row number are packed. The sign bit is not used."""
 _RADIX_BYTES = 2
 """Size of the integers that numpy sorts in linear time."""
 

@@ -56,7 +56,7 @@ def _timeline(capture: Capture) -> Timeline:
     ops = ranges.filter(pl.col("op") == pl.col("row"))
     op_row = pl.repeat(None, ranges.height, dtype=pl.Int64, eager=True)
     op_row = op_row.scatter(ops["row"], pl.int_range(ops.height, eager=True))
-    forward = op_row.gather(_forward_ops(ranges, ops))
+    forward = op_row.gather(_rows_of_forward_ops(ranges, ops))
     ops = ops.with_columns(parent=op_row.gather(ops["parent"]), forward=forward)
     return Timeline(timeline_instances(_add_names_and_directions(ops)), tree=tree)
 
@@ -158,7 +158,7 @@ def _outermost_framework_ops(parent: pl.Series, is_framework_op: pl.Series) -> p
     return roots(null_unless(is_framework_op & is_framework_op.gather(parent), parent))
 
 
-def _forward_ops(ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
+def _rows_of_forward_ops(ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
     """Return the forward op of each backward op as a row number of ``ranges``, found by sequence number.
 
     The row number is null for all other ops.

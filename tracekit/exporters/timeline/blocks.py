@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from tracekit.sorting import Array
 
-
-_SPAN = 1 << 18
+_SELECTED_SPAN = 1 << 18
+"""Minimum number of consecutive rows from which selected rows are read. Many small reads would take longer."""
 
 
 class Rows(Protocol):
@@ -70,7 +70,7 @@ class TableRows:
         frames = [self._frame(slice(0, 0), names)]
         while len(chosen):
             first = int(chosen[0])
-            count = int(np.searchsorted(chosen, first + max(rows.stop - rows.start, _SPAN)))
+            count = int(np.searchsorted(chosen, first + max(rows.stop - rows.start, _SELECTED_SPAN)))
             numbers = pl.Series(chosen[:count] - first)
             frames.append(self._frame(slice(first, int(chosen[count - 1]) + 1), names).select(pl.all().gather(numbers)))
             chosen = chosen[count:]
@@ -189,7 +189,7 @@ class WithColumn(NamedTuple):
 
 
 class JoinedRows(NamedTuple):
-    """The rows of several tables, one table after another."""
+    """The concatenated rows of several tables."""
 
     parts: list[TableRows]
 
