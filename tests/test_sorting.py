@@ -55,6 +55,31 @@ def test_large_arrays_are_in_files_without_names(tmp_path: Path, monkeypatch: py
     assert list(tmp_path.iterdir()) == []
 
 
+def test_spilled_arrays_are_equal_and_in_files_without_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    arrays = [
+        np.arange(5, dtype=np.uint32),
+        np.zeros(0, np.uint16),
+        np.arange(7, dtype=np.int64)[::2],
+        np.ones(1, "u2"),
+    ]
+    spilled = memory.spill_arrays(*arrays)
+    assert memory.drop_mapped_pages()
+    assert [(a.dtype, a.tolist()) for a in spilled] == [(a.dtype, a.tolist()) for a in arrays]
+    assert not any(a.flags.writeable for a in spilled)
+    assert [a.size for a in memory.spill_arrays(*(a[:0] for a in arrays))] == [0] * len(arrays)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_arrays_cannot_be_spilled_to_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", fail)
+    with pytest.raises(TracekitError, match="temporary files cannot be written: No space left"):
+        memory.spill_arrays(np.zeros(1))
+
+
 def test_a_system_may_lack_the_function_that_reserves_space(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("os.posix_fallocate", raising=False)
     with memory.limit_memory(0):

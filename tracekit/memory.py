@@ -30,6 +30,8 @@ DEFAULT_FREE_BYTES = 4 << 30
 """Free memory that is assumed if the system does not report it."""
 LARGE_BLOCK = 1 << 20
 """Size in bytes from which blocks of memory are large."""
+_ALIGNMENT = 64
+"""Alignment in bytes of arrays in a temporary file."""
 _MMAP_THRESHOLD, _ARENA_MAX = -3, -8
 """Numbers of options in malloc.h of glibc."""
 _limit: contextvars.ContextVar[int | None] = contextvars.ContextVar("limit", default=None)
@@ -160,6 +162,28 @@ def zeros(rows: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     with _lock:
         _maps.add(mapped)
     return np.frombuffer(mapped, dtype)
+
+
+def spill_arrays(*arrays: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+    """Write arrays to one temporary file, and return equal arrays that are mapped from it and cannot be written."""
+    import tempfile
+
+    import numpy as np
+
+    ends = np.cumsum([-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in arrays]).tolist()
+    if not any(array.nbytes for array in arrays):
+        return list(arrays)
+    with _convert_disk_errors(), tempfile.TemporaryFile(prefix="tracekit-") as file:
+        for array, end in zip(arrays, ends, strict=True):
+            file.write(np.ascontiguousarray(array).data)
+            file.seek(end)
+        file.truncate(ends[-1])
+        file.flush()
+        mapped = mmap.mmap(file.fileno(), ends[-1], access=mmap.ACCESS_READ)
+    with _lock:
+        _maps.add(mapped)
+    starts = [0, *ends[:-1]]
+    return [np.frombuffer(mapped, a.dtype, a.size, start) for a, start in zip(arrays, starts, strict=True)]
 
 
 def _reserve_space(file: IO[bytes], size: int) -> None:

@@ -26,7 +26,7 @@ import polars as pl
 
 from tracekit.core import forests, intervals, memory, mpi, scheduling, stacks, trees
 from tracekit.core.intervals.containment import latest_enclosing, slice_minima
-from tracekit.core.series import spill_frame, spill_series
+from tracekit.core.series import nullable_series, spill_frame, spill_series
 from tracekit.memory import drop_mapped_pages, zeros
 from tracekit.sorting import row_blocks, series_from_array, sort_rows, take
 
@@ -45,6 +45,8 @@ MAX_PATH_LEVELS = trees.MAX_LEVELS
 _SLOTS_PER_ROW, _BATCH_ROWS, _PROJECTED_ROWS = 8, 1 << 16, 1 << 21
 _LOW, _HIGH = pl.col(CALL[1]).min().alias("low"), pl.col(CALL[1]).max().alias("high")
 _DURATION = pl.col("end_ns") - pl.col("start_ns")
+_TIMES_OF_PROJECTION = ("gpu_start_ns", "gpu_end_ns")
+_PROJECTED = (*_TIMES_OF_PROJECTION, "gpu_op_count", "gpu_time_ns")
 _RANGE_PROPERTIES = {"range_id": "range_id", "range_name": "name", "range_depth": "depth"}
 _API_CALL_COLUMNS = {
     "api_call_id": ("api_call_id",),
@@ -97,7 +99,7 @@ class Correlation:
         Returns:
             The rows of the table ``nvtx_projections``.
         """
-        launches = pl.concat([self.activities(t).launches_by_stream() for t in ACTIVITIES])
+        launches = pl.concat([spill_frame(self.activities(t).launches_by_stream()) for t in ACTIVITIES])
         totals = pl.concat(
             [self.ranges.push_pop_stream_totals(launches), self.ranges.start_end_stream_totals(launches)]
         )
@@ -242,16 +244,23 @@ class Ranges:
     @functools.cached_property
     def gpu_projection(self) -> pl.DataFrame:
         """The ``gpu_`` columns of ``nvtx_ranges``: the projection of all push/pop and start/end ranges onto the GPU."""
-        launches = pl.concat([Activities(self.frames, t, self).launches() for t in ACTIVITIES])
-        kinds = [
-            project_onto_gpu(launches, self.push_pop_ranges, THREAD),
-            project_onto_gpu(launches, self.start_end_ranges, THREAD[:1]),
-        ]
-        both = pl.concat(kinds, rechunk=False).with_columns(pl.col("gpu_op_count", "gpu_time_ns").fill_null(0))
-        if self.start_end_ranges.height:
-            rows = pl.concat([self.push_pop_ranges["row"], self.start_end_ranges["row"]])
-            both = both.with_columns(row=rows).sort("row").drop("row")
-        return spill_frame(both)
+        launches = pl.concat([spill_frame(Activities(self.frames, t, self).launches()) for t in ACTIVITIES])
+        columns = {name: zeros(self.range_count, np.int64) for name in _PROJECTED}
+        for ranges, by in ((self.push_pop_ranges, THREAD), (self.start_end_ranges, THREAD[:1])):
+            projected = project_onto_gpu(launches, ranges, by)
+            for block in row_blocks(ranges.height):
+                rows = ranges["row"][block].to_numpy()
+                for name, column in columns.items():
+                    column[rows] = projected[name][block].fill_null(0).to_numpy()
+        counts = columns["gpu_op_count"]
+        return pl.DataFrame(
+            {
+                name: nullable_series(column, lambda block: counts[block] > 0)
+                if name in _TIMES_OF_PROJECTION
+                else series_from_array(column)
+                for name, column in columns.items()
+            }
+        )
 
     def push_pop_stream_totals(self, launches: pl.DataFrame) -> pl.DataFrame:
         """Return the number and total duration of the activities that each push/pop range launched on each stream.
@@ -285,6 +294,8 @@ class Ranges:
 
         Only launches of the process of the range are included. The columns are those of ``push_pop_stream_totals``.
         """
+        if not self.start_end_ranges.height:
+            launches = launches.clear()
         streams = launches.select("process_id", *STREAM).unique(maintain_order=True).drop_nulls()
         pairs = self.start_end_ranges.join(streams, on="process_id", maintain_order="left")
         projected = project_onto_gpu(launches, pairs, ["process_id", *STREAM])
@@ -293,12 +304,15 @@ class Ranges:
 
     def _ranges_of_kind(self, kind: str) -> pl.DataFrame:
         """Return the ranges of one kind, with their row number in ``nvtx_ranges`` as ``row``."""
-        columns = ["row", "range_id", *THREAD, "domain_id", "start_ns", "end_ns"]
+        columns = ["range_id", *THREAD, "domain_id", "start_ns", "end_ns"]
         frame, is_kind = self.frames("nvtx_ranges"), pl.col("kind") == kind
-        ranges = frame.with_row_index("row")
-        if not frame.select(is_kind.fill_null(value=False).all()).collect().item():  # Filtering would copy all columns.
-            ranges = ranges.filter(is_kind)
-        return spill_frame(ranges.select(columns).collect())
+        mask = frame.select(is_kind.fill_null(value=False)).collect().to_series()
+        rows = np.flatnonzero(mask.to_numpy()).astype(np.uint32)
+        ranges = [spill_series(series_from_array(rows).alias("row"))]
+        for name in columns:
+            values = frame.select(name).collect()[name]
+            ranges.append(spill_series(values if len(rows) == len(mask) else values.filter(mask)))
+        return pl.DataFrame(ranges)
 
 
 @dataclass(frozen=True)
@@ -332,7 +346,7 @@ class Activities:
     def call_row(self) -> pl.Series:
         """Row number in ``api_calls`` of the call that launched each activity, or null if the call was not recorded."""
         calls, owners = (self.frames(t).select(CALL).collect() for t in ("api_calls", self.table))
-        return find_first_rows(calls, owners)
+        return spill_series(find_first_rows(calls, owners))
 
     @functools.cached_property
     def calls(self) -> pl.DataFrame:
@@ -341,7 +355,8 @@ class Activities:
         The columns are ``process_id``, ``thread_id`` and ``api_start_ns``.
         """
         process = self.frames(self.table).select("process_id").collect()
-        return process.with_columns(self.call_column(c).alias(c) for c in ("thread_id", "api_start_ns"))
+        columns = [self.call_column(c).alias(c) for c in ("thread_id", "api_start_ns")]
+        return spill_frame(process.with_columns(columns))
 
     def call_column(self, name: str) -> pl.Series:
         """Return a column copied from the API call of each activity, such as ``api_start_ns``."""
@@ -353,7 +368,7 @@ class Activities:
     @functools.cached_property
     def range_row(self) -> pl.Series:
         """Row number of the innermost push/pop range that was open when each activity was launched, or null."""
-        return self.ranges.nesting.innermost(self.calls, "api_start_ns")
+        return spill_series(self.ranges.nesting.innermost(self.calls, "api_start_ns"))
 
     @functools.cached_property
     def open_count(self) -> pl.Series:
@@ -476,7 +491,7 @@ def project_onto_gpu(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[
     """
     axis = intervals.Axis.from_intervals(ranges, by=by)
     drop_mapped_pages()
-    ordered = _order_launches(launches, axis)
+    ordered = _order_launches(launches if ranges.height else launches.clear(), axis)
     batches = [ranges] if ranges.height <= _PROJECTED_ROWS else ranges.iter_slices(_PROJECTED_ROWS)
     return pl.concat([spill_frame(_project_batch(ordered, batch, axis)) for batch in batches], rechunk=False)
 
@@ -522,6 +537,9 @@ def _project_batch(launches: pl.DataFrame, ranges: pl.DataFrame, axis: intervals
         first=intervals.search_sorted(launches["at"], positions["start"], "left"),
         stop=intervals.search_sorted(launches["at"], positions["end"], "left"),
     ).filter(pl.col("first") < pl.col("stop"))
+    first, stop = slices["first"].min() or 0, slices["stop"].max() or 0
+    launches = launches[first:stop]
+    slices = slices.with_columns(pl.col("first", "stop") - first)
     projected = slices.select(
         gpu_start_ns=slice_minima(launches["start_ns"], slices),
         gpu_end_ns=-slice_minima(-launches["end_ns"], slices),

@@ -57,8 +57,7 @@ class Axis:
             by: Columns that identify the track of an interval, such as its thread or its GPU.
         """
         times = [f[c] for f in frames for c in _TIMES]
-        bounds = [b for t in times for b in (t.min(), t.max()) if isinstance(b, int)] or [0]
-        first, last = min(bounds), max(bounds)
+        first, last = _extent(times)
         width = last - first + 2
         integers = _IntegerTracks.from_intervals(frames, by)
         if integers and integers.count * width < LIMIT:
@@ -175,8 +174,8 @@ class _IntegerTracks:
         for key in by:
             if any(f.schema[key] not in _INTEGERS for f in frames):
                 return None
-            bounds = [b for f in frames for b in (f[key].min(), f[key].max()) if isinstance(b, int)] or [0]
-            lows[key], sizes[key] = min(bounds), max(bounds) - min(bounds) + 1
+            lows[key], high = _extent([f[key] for f in frames])
+            sizes[key] = high - lows[key] + 1
         return cls(lows, sizes, {key: frames[0].schema[key] for key in by})
 
     @property
@@ -236,6 +235,15 @@ class _ListedTracks:
     def keys(self, tracks: pl.Series) -> list[pl.Series]:
         """Return the values of the key columns of the tracks with the given numbers."""
         return [key.gather(tracks) for key in self.numbers.drop("track")]
+
+
+def _extent(columns: Sequence[pl.Series]) -> tuple[int, int]:
+    """Return the smallest and the largest integer in several columns, or zeros if all values are null."""
+    bounds = []
+    for column in columns:
+        bounds += [bound for bound in (column.min(), column.max()) if isinstance(bound, int)]
+        memory.drop_mapped_pages()
+    return min(bounds, default=0), max(bounds, default=0)
 
 
 def search_sorted(ordered: pl.Series, values: pl.Series, side: Literal["left", "right"]) -> pl.Series:

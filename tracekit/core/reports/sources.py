@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.intervals.containment import axis_positions, contained_slices, covering_maxima, split_into_chains
 from tracekit.core.reports.names import memcpy_label_expr, memset_label_expr
 from tracekit.core.reports.report import CALL_COLUMNS, CALL_KEY, RANGE_COLUMNS, THREAD
 from tracekit.core.reports.summary import DURATION
@@ -108,6 +107,13 @@ def last_started_ranges(ranges: pl.DataFrame, launches: pl.DataFrame, key: str) 
     Returns:
         One row per launch: ``key``, ``range`` (row number in ``ranges``, null if no range contains the launch).
     """
+    from tracekit.core.intervals.containment import (
+        axis_positions,
+        contained_slices,
+        covering_maxima,
+        split_into_chains,
+    )
+
     range_positions, launch_positions = axis_positions(ranges, launches, by=THREAD)
     frames = []
     for chain in split_into_chains(launch_positions):

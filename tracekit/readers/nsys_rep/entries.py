@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from tracekit import memory
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf import decoder
 from tracekit.readers.common.protobuf.decoder import (
@@ -40,6 +41,8 @@ _FIRST = np.zeros(1, np.int64)
 MAX_ENTRIES = 1 << 17
 ENTRY_BYTES = 16
 """Bytes of memory to reserve per entry, including temporary memory."""
+STORED_BYTES = 8
+"""Bytes per entry that stay in memory, or in a temporary file."""
 
 
 class Selection(NamedTuple):
@@ -71,6 +74,11 @@ class Entries:
     kinds: Kinds
     bounds: Int64Array
     counts: dict[int, int]
+
+    def spill_to_temporary_file(self) -> Entries:
+        """Write the arrays of entries to a temporary file, and return equal entries that are mapped from it."""
+        starts, sizes, kinds = memory.spill_arrays(self.starts, self.sizes, self.kinds)
+        return Entries(starts, sizes, kinds, self.bounds, self.counts)
 
     def selection_mask(self, selection: Selection) -> Mask:
         """Return a mask of the events that a selection includes."""

@@ -1,7 +1,7 @@
 """Read the event blocks of a report in batches, in several threads.
 
-The first pass over a block caches the offsets of its events (8 bytes per event). Later passes decompress only the
-blocks that contain selected events, and visit only the selected events.
+The first pass over a block caches the offsets of its events (8 bytes per event), in temporary files if they are large.
+Later passes decompress only the blocks that contain selected events, and visit only the selected events.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
+from tracekit import memory
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoder import SLACK
@@ -76,6 +77,7 @@ class Events:
         self._damaged: dict[int, str] = {}
         self._buffers = _BufferPool()
         self._budget = Budget(raw.file_bytes)
+        self._are_entries_large = memory.is_large(entries.STORED_BYTES * raw.event_count)
 
     def map_batches(
         self, selections: Sequence[Selection], function: Callable[[list[SelectedEvents]], Result]
@@ -170,6 +172,8 @@ class Events:
         except Damage as e:
             self._damaged[batch_index] = str(e)
             raise
+        if self._are_entries_large:
+            entries_of_batch = entries_of_batch.spill_to_temporary_file()
         self._entries[batch_index] = entries_of_batch
         return buffer, entries_of_batch, bases
 
