@@ -90,10 +90,10 @@ def max_rows_per_report(limit: int | None, printing: Printing, report_count: int
 
 def _limit_rows(report: Report, max_rows: int) -> Report:
     """Return a report with only its first rows, at most ``max_rows`` per rank. If it is 0, return all rows."""
-    from tracekit.sets.reports import RankedReport
-
     if not max_rows:
         return report
+    from tracekit.sets.reports import RankedReport
+
     return (
         report.first_rows_of_each_rank(max_rows)
         if isinstance(report, RankedReport)

@@ -4,8 +4,19 @@
 determines one rank per file. ``engines`` apply a function to every member, and ``trace_set`` defines ``TraceSet``.
 """
 
-from tracekit.sets.engines import Engine, LocalEngine
-from tracekit.sets.member import Member
-from tracekit.sets.trace_set import TraceSet, load_many
+from tracekit.lazy import lazy_getattr_and_dir
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tracekit.sets.engines import Engine, LocalEngine
+    from tracekit.sets.member import Member
+    from tracekit.sets.trace_set import TraceSet, load_many
 
 __all__ = ["Engine", "LocalEngine", "Member", "TraceSet", "load_many"]
+
+__getattr__, __dir__ = lazy_getattr_and_dir(
+    globals(),
+    engines=("Engine", "LocalEngine"),
+    member=("Member",),
+    trace_set=("TraceSet", "load_many"),
+)
