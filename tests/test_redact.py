@@ -37,7 +37,7 @@ def named(path: Path) -> str:
 
 
 def differences(path: Path, out: Path) -> dict[str, int]:
-    """Number of values that differ, by column: of texts, as all else is equal."""
+    """Number of distinct values that differ, by column: of texts, as all else is equal."""
     found: dict[str, int] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TracekitWarning)
@@ -52,7 +52,8 @@ def differences(path: Path, out: Path) -> dict[str, int]:
                             continue
                         assert pa.types.is_dictionary(mine[column].type) or pa.types.is_string(mine[column].type)
                         a, b = (pl.from_arrow(t[column]).cast(pl.String) for t in (mine, theirs))
-                        found[f"{name}.{column}"] = int(a.ne_missing(b).sum())
+                        both = pl.DataFrame({"a": a, "b": b}).unique()
+                        found[f"{name}.{column}"] = both.filter(both["a"].ne_missing(both["b"])).height
     return found
 
 
@@ -69,8 +70,10 @@ def redacted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], tuple
     return redact
 
 
-PATHS = {"stacks.module", "cpu_page_faults.module", "cpu_page_faults.source_file", "jit_operations.cache_path"}
-"""Columns with paths, whose private folders are replaced."""
+PATHS = {"stacks.module", "cpu_page_faults.module", "cpu_page_faults.source_file", "jit_operations.cache_path"} | {
+    "diagnostics.text"
+}
+"""Columns with paths or messages, whose private folders and names are replaced."""
 
 
 @pytest.mark.many(2)

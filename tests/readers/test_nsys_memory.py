@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
+from tests.secrets_of import texts
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.nsys_rep.capture import RepCapture
 from tracekit.source import Source
@@ -136,7 +137,7 @@ def test_compilations_overheads_and_system_calls_are_told_from_other_calls(tmp_p
     )
     columns = ("jit_operation_id", "entry_type", "operation_type", "cache_bytes", "cache_path")
     assert rows(path, "jit_operations", *columns) == [
-        (1, "NVVM IR to PTX", "Cache load", 1 << 30, f"{HOME}/.nv/ComputeCache"),
+        (1, "NVVM IR to PTX", "Cache load", 1 << 30, "ComputeCache"),
         (2, "PTX to cubin", "Compile", None, None),
     ]
     assert rows(path, "overheads", "overhead_id", "start_ns", "overhead_type") == [(1, 5, "Undefined")]
@@ -172,11 +173,12 @@ def test_paths_in_caches_and_messages_are_redacted(tmp_path: Path) -> None:
         event(48, 108, *CALL, (6, 102), (40, message((1, 2), (2, 1), (6, f"{HOME}/.nv/ComputeCache")))),
         event(49, 110, (1, said), (2, 1), (3, 2), (4, f"cannot write {HOME}/report"), (5, PROCESS)),
     )
+    shown = ("cannot write report", "Warning")
+    assert rows(path, "diagnostics", "text", "severity") == [shown]
     tk.redact(path, tmp_path / "redacted.nsys-rep")
-    assert b"somebody" not in (tmp_path / "redacted.nsys-rep").read_bytes()
-    ((text, severity),) = rows(tmp_path / "redacted.nsys-rep", "diagnostics", "text", "severity")
-    assert severity == "Warning"
-    assert str(text).startswith("cannot write /home/")
+    assert b"somebody" not in b"".join(texts(tmp_path / "redacted.nsys-rep"))
+    assert rows(tmp_path / "redacted.nsys-rep", "diagnostics", "severity") == [shown[1:]]
+    assert b"cannot write /home/" in b"".join(texts(tmp_path / "redacted.nsys-rep"))
 
 
 JIT = """CREATE TABLE CUPTI_ACTIVITY_KIND_JIT (start INTEGER NOT NULL, "end" INTEGER NOT NULL,
@@ -198,7 +200,7 @@ def test_exported_compilations_and_system_calls(tmp_path: Path) -> None:
     )
     columns = ("start_ns", "thread_id", "entry_type", "operation_type", "cache_bytes", "cache_path")
     assert rows(path, "jit_operations", *columns) == [
-        (1, 10, "PTX to cubin", "Cache store", 5, f"{HOME}/cache"),
+        (1, 10, "PTX to cubin", "Cache store", 5, "cache"),
         (3, 10, None, "Compile", None, None),
     ]
     assert rows(path, "syscalls", "syscall_id", "end_ns", "return_value") == [(1, 9, None)]

@@ -74,7 +74,7 @@ def test_processes_compute_the_same_in_the_order_of_ranks() -> None:
 def test_processes_are_kept_for_further_calls_and_hide_pandas_if_this_process_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(no_pandas, "is_hidden", lambda: True)
+    monkeypatch.setattr(no_pandas, "is_pandas_hidden", lambda: True)
     members = tk.load_many(RANKS, ranks={"mpi_rank0": 0, "mpi_rank1": 1}).captures
     engine = LocalEngine(2)
     traces = TraceSet(members, engine=engine)

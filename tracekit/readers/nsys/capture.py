@@ -20,7 +20,18 @@ from tracekit.errors import CorruptTraceError, SchemaError, first_line_of_messag
 from tracekit.interface import Capture
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.builders import Builder, ChunkBuilder, RowCounter, concatenate
-from tracekit.readers.nsys import counters, ids, machine, metrics, nvtx, overheads, python_stacks, sampling, stacks
+from tracekit.readers.nsys import (
+    counters,
+    ids,
+    machine,
+    metrics,
+    nvtx,
+    overheads,
+    paths,
+    python_stacks,
+    sampling,
+    stacks,
+)
 from tracekit.readers.nsys.launch import read_launch_environment
 from tracekit.readers.nsys.lookups import INLINE_NAMES, Lookups, arrow_type, source_request
 from tracekit.readers.nsys.tables import FRAMES, ROWID, Request
@@ -380,6 +391,7 @@ def column_resolvers(table_name: str) -> dict[str, Resolver]:
         **machine.RESOLVERS,
         **sampling.RESOLVERS,
         **overheads.RESOLVERS,
+        **paths.RESOLVERS,
         **stacks.RESOLVERS,
         **counters.RESOLVERS,
         "gpu_metrics": metrics.RESOLVERS,

@@ -20,8 +20,9 @@ from tracekit.readers.common import columns as col
 from tracekit.readers.common.builders import TableBuilder
 from tracekit.readers.common.damage import damage_as_error
 from tracekit.readers.common.tries import Trie
-from tracekit.readers.nsys import machine, nvtx, python_stacks
+from tracekit.readers.nsys import nvtx, python_stacks
 from tracekit.readers.nsys.lookups import source_request
+from tracekit.readers.nsys.paths import file_names
 from tracekit.readers.nsys.tables import FRAMES, ROWID, Request
 
 if TYPE_CHECKING:
@@ -403,7 +404,7 @@ def _unescape_names(names: pa.Array) -> pa.Array:
 def _module_names(stacks: Stacks, capture: Lookups) -> pa.Array:
     """Return the module name of the innermost frame of each stack, without the folder, which may be private."""
     paths = capture.look_up_strings(TABLE, "module", stacks.frame_columns["module"], capture.strings)
-    names = _unescape_names(machine.file_names(paths.dictionary))
+    names = _unescape_names(file_names(paths.dictionary))
     return _innermost_frame_names(stacks, pa.DictionaryArray.from_arrays(paths.indices, names))
 
 

@@ -46,6 +46,7 @@ _DIGITS = np.zeros(256, np.uint8)
 _DIGITS[list(b"0123456789abcdef")] = range(16)
 _DIGITS[list(b"ABCDEF")] = range(10, 16)
 _AFTER_DRIVE = b":\\"
+_SEPARATORS = b"/\\"
 _MANY_STARTS = 1 << 12
 """If the first two bytes of names and values occur more often than this in a string, whole names are searched for."""
 _AROUND, _MANY_ESCAPES = 300, 1000
@@ -166,6 +167,8 @@ class PrivateValueMatcher:
     def _redact_literals(self, text: bytes, min_length: int) -> bytes:
         """Overwrite the collected names and values wherever they occur as whole words or parts of compound words.
 
+        The separator at the beginning of a path is not overwritten, so that the text still begins like a path.
+
         Args:
             text: The bytes to redact.
             min_length: Minimum length of the names and values to overwrite. If it is 0, ``text`` must be decoded text,
@@ -180,7 +183,8 @@ class PrivateValueMatcher:
             for literal in self._literal_strings.strings_at_offset(low, start):
                 end, is_name = start + len(literal), literal not in self._values
                 if len(literal) >= min_length and _is_separate_word(text, start, end, is_name, letters):
-                    out[start:end] = FILL * (end - start)
+                    first = start + (text[start] in _SEPARATORS)
+                    out[first:end] = FILL * (end - first)
                     after = end
                     break
         return bytes(out)
