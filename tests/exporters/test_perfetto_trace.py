@@ -8,6 +8,8 @@ import importlib.util
 import itertools
 import json
 import struct
+import subprocess
+import sys
 import zlib
 from collections import Counter, defaultdict
 from decimal import Decimal
@@ -400,9 +402,28 @@ COLUMNS = st.fixed_dictionaries(
 def test_combinations_of_values_have_codes(rows: list[dict[str, Any]]) -> None:
     frame = pl.DataFrame(rows, schema={"a": pl.Int64, "b": pl.Categorical, "c": pl.Float64})
     with small_blocks(7):
-        codes, examples = combinations.distinct_combinations(FrameRows(frame), ["a", "b", "c", "a"])
+        codes, examples, order = combinations.distinct_combinations(FrameRows(frame), ["a", "b", "c", "a"])
     assert examples[codes].equals(frame)
     assert examples.height == len(set(map(tuple, frame.rows())))
+    assert examples[order].rows() == list(dict.fromkeys(frame.rows()[::-1]))[::-1]
+
+
+def test_traces_do_not_depend_on_the_codes_of_categories(tmp_path: Path) -> None:
+    """polars numbers the categories of a process in the order in which they are first used."""
+    code = """
+import sys, polars as pl, tracekit as tk
+keep = pl.Series(sys.argv[3:], dtype=pl.Categorical)
+with tk.load(sys.argv[1]) as trace:
+    trace.export(sys.argv[2], format="perfetto")
+"""
+    names = tk.load(FIXTURES / "train_amp.nsys-rep").frame("nvtx_ranges").select("name").collect()["name"]
+    earlier = names.cast(pl.String).unique().sort(descending=True).to_list()
+    files = []
+    for number, categories in enumerate(([], earlier)):
+        files.append(tmp_path / f"{number}.pftrace")
+        command = [sys.executable, "-c", code, str(FIXTURES / "train_amp.nsys-rep"), str(files[-1]), *categories]
+        subprocess.run(command, check=True)
+    assert files[0].read_bytes() == files[1].read_bytes()
 
 
 @given(st.lists(COLUMNS, min_size=1, max_size=30), st.integers(0, 9))
@@ -423,7 +444,7 @@ def test_groups_that_rarely_repeat_have_no_codes(rows: list[dict[str, Any]], lim
 def test_codes_of_sparse_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(combinations, "_TABLE_SIZE", 2)
     frame = pl.DataFrame({"n": [10**15, 5, None, 5]})
-    codes, examples = combinations.distinct_combinations(FrameRows(frame), ["n"])
+    codes, examples, _ = combinations.distinct_combinations(FrameRows(frame), ["n"])
     assert (examples[codes]["n"].to_list(), examples.height) == ([10**15, 5, None, 5], 3)
 
 

@@ -284,12 +284,12 @@ def prepare_counters(
         lanes: The lanes of all tracks.
         uuids: The uuids of the tracks in the file, to which those of the counters are added.
     """
-    codes, examples = distinct_combinations(rows, ["lane_id", *column_names(kind.name)])
+    codes, examples, order = distinct_combinations(rows, ["lane_id", *column_names(kind.name)])
     pids = {thread.lane_id: thread.pid for thread in lanes.threads()}
     tracks: dict[tuple[int, str], int] = {}
     described = bytearray()
     keys = list(examples.select("lane_id", kind.name.alias("name")).iter_rows())
-    for lane_id, name in keys:
+    for lane_id, name in (keys[code] for code in order):
         if (lane_id, name) not in tracks:
             tracks[lane_id, name] = uuids.counter()
             descriptor = {"uuid": tracks[lane_id, name], "parent_uuid": uuids.process(pids[lane_id]), "name": name}

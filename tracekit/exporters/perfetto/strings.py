@@ -88,10 +88,12 @@ class StringTable:
             expression: The expression. Its result in a row must depend only on values in the same row.
         """
         names = list(dict.fromkeys(column_names(expression)))
-        codes, examples = distinct_combinations(rows, names)
+        codes, examples, order = distinct_combinations(rows, names)
         if len(names) == 1 and examples[names[0]].dtype == pl.Categorical:
-            return InternedStrings(codes, self._category_ids(table, examples, expression, names[0]))
-        return InternedStrings(codes, self._intern_new(table, examples.select(expression).to_series()))
+            return InternedStrings(codes, self._category_ids(table, examples, order, expression))
+        numbers = np.zeros(len(order), np.uint64)
+        numbers[order] = self._intern_new(table, examples[order].select(expression).to_series())
+        return InternedStrings(codes, numbers)
 
     def annotation_name(self, key: str) -> int:
         """Return the interning id of the name of an argument."""
@@ -107,16 +109,23 @@ class StringTable:
         self._add(table, texts.drop_nulls())
         return numbers
 
-    def _category_ids(self, table: str, examples: pl.DataFrame, expression: pl.Expr, name: str) -> Numbers:
-        """Return the interning id of the string that an expression returns for each of the given, distinct values."""
+    def _category_ids(self, table: str, examples: pl.DataFrame, order: Codes, expression: pl.Expr) -> Numbers:
+        """Return the interning id of the string that an expression returns for each of the given, distinct values.
+
+        Args:
+            table: Name of the string table.
+            examples: The distinct values, in one Categorical column.
+            order: Row numbers of ``examples`` in the order in which new strings are interned.
+            expression: The expression.
+        """
+        name = examples.columns[0]
         category = examples[name].to_physical().cast(pl.Int64).fill_null(-1).to_numpy() + 1
         key = table, expression.meta.serialize()
         known = self._categories[key].numbers if key in self._categories else np.zeros(0, np.int64)
         missing = int(category.max(initial=0)) + 1 - len(known)
         known = np.concatenate([known, np.full(max(missing, 0), -1, np.int64)])
-        is_new = known[category] < 0
-        texts = examples.filter(pl.Series(is_new)).select(expression).to_series()
-        known[category[is_new]] = self._intern_new(table, texts)
+        new = order[known[category[order]] < 0]
+        known[category[new]] = self._intern_new(table, examples[new].select(expression).to_series())
         self._categories[key] = _CategoryIds(known, examples[name].head(0))
         numbers: Numbers = known[category].astype(np.uint64)
         return numbers

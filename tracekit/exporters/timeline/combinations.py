@@ -27,11 +27,26 @@ _MIN_COMBINATIONS = 64
 """Number of combinations that is always allowed, even if a table has few rows."""
 
 
-def distinct_combinations(rows: Rows, names: Sequence[str]) -> tuple[Codes, pl.DataFrame]:
-    """Return a code for the combination of values in each row, and a frame with one row per code."""
+class Combinations(NamedTuple):
+    """The distinct combinations of values in the rows of a table.
+
+    Attributes:
+        codes: Code of the combination in each row. Codes depend on the codes of Categorical columns, which may differ
+            between runs.
+        examples: One row per code, in the order of the codes.
+        order: All codes, in the order in which their combinations last occur in the table.
+    """
+
+    codes: Codes
+    examples: pl.DataFrame
+    order: Codes
+
+
+def distinct_combinations(rows: Rows, names: Sequence[str]) -> Combinations:
+    """Return the distinct combinations of values of some columns."""
     distinct = list(dict.fromkeys(names))
     codes, count = _compact_codes(*_row_codes(rows, distinct))
-    return codes, _example_rows(rows, distinct, codes, count)
+    return Combinations(codes, *_example_rows(rows, distinct, codes, count))
 
 
 class _TooManyError(Exception):
@@ -59,7 +74,8 @@ def repeated_combinations(rows: Rows, groups: Sequence[Sequence[str]]) -> tuple[
             codes, count = _compact_codes(_combine_codes(codes, more, size), count * size, most)
             used.append(nth)
     columns = list(dict.fromkeys(name for nth in used for name in groups[nth]))
-    return codes, _example_rows(rows, columns, codes, count), frozenset(used)
+    examples, _ = _example_rows(rows, columns, codes, count)
+    return codes, examples, frozenset(used)
 
 
 class _LazyCodes(NamedTuple):
@@ -105,8 +121,12 @@ def _row_codes(rows: Rows, names: Sequence[str], limit: int | None = None) -> tu
     return codes, count
 
 
-def _example_rows(rows: Rows, names: Sequence[str], codes: Codes, count: int) -> pl.DataFrame:
-    """Return one row per code, ordered by code: the columns ``names`` of any row that has the code."""
+def _example_rows(rows: Rows, names: Sequence[str], codes: Codes, count: int) -> tuple[pl.DataFrame, Codes]:
+    """Return the columns ``names`` of the last row with each code.
+
+    Returns:
+        One row per code, ordered by code, and the codes in the order of their last rows.
+    """
     examples = np.zeros(count, np.int64)
     for block in row_blocks(rows.height):
         examples[codes[block]] = np.arange(block.start, block.stop)
@@ -119,7 +139,7 @@ def _example_rows(rows: Rows, names: Sequence[str], codes: Codes, count: int) ->
             frames.append(rows.block(block, names)[ordered[first:stop] - block.start])
     place = np.empty(count, np.int64)
     place[order] = np.arange(count)
-    return pl.concat(frames)[place]
+    return pl.concat(frames)[place], order
 
 
 def _extend_codes(codes: _LazyCodes, count: int, rows: Rows, name: str, limit: int | None) -> tuple[_LazyCodes, int]:

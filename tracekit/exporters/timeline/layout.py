@@ -174,7 +174,7 @@ def assign_lane_ids(
         placement: The tracks of the events.
         registry: The registry that numbers lanes.
     """
-    codes, examples = distinct_combinations(positions, placement.keys)
+    codes, examples, _ = distinct_combinations(positions, placement.keys)
     numbered = examples.with_row_index("code").with_columns(pl.col(pl.Categorical).cast(pl.String))
     tracks = numbered.sort(placement.keys)
     grouped = group_rows(lambda block: codes[block], positions.height, tracks.height) if tracks.height > 1 else None
