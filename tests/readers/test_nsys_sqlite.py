@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import shutil
 import weakref
 from collections.abc import Callable
@@ -589,7 +590,27 @@ def selected(path: Path, name: str, source: str, expressions: dict[str, str]) ->
         e if not e.isidentifier() or e == "NULL" else f't."{e}"' if e in have else "NULL" for e in expressions.values()
     ]
     rows = plain(path, f"SELECT {', '.join(chosen)} FROM {source} t WHERE {ONLY.get(name, 1)} ORDER BY t.rowid")
-    return [dict(zip(expressions, r, strict=True)) for r in rows]
+    found = [dict(zip(expressions, r, strict=True)) for r in rows]
+    column = SHORTENED.get(name)
+    return [row | {column: without_folders(row[column])} for row in found] if column else found
+
+
+SHORTENED = {
+    "diagnostics": "text",
+    "jit_operations": "cache_path",
+    "cpu_page_faults": "module",
+    "openacc_events": "source_file",
+}
+"""The columns of text in which paths have no folders."""
+
+
+def without_folders(text: object) -> object:
+    """The text with the last part of each word that is a path, unless the kernel names it."""
+    kept = ("/proc/", "/sys/", "/dev/")
+    return text and "".join(
+        word.rpartition("/")[2] if word.startswith("/") and not word.startswith(kept) else word
+        for word in re.split("([ '])", str(text))
+    )
 
 
 def stacks_expected(path: Path, name: str) -> list[dict[str, object]]:
