@@ -100,7 +100,7 @@ def test_tables_show_redacted_paths(capture: Path, tmp_path: Path) -> None:
         assert "MPI Rank 0 on xxxxxxxxxxxxx" in names
         if capture.suffix == ".sqlite":
             assert trace["openacc_events"]["source_file"].to_pylist() == ["main.c"]
-            assert trace["cpu_page_faults"]["source_file"].to_pylist() == ["/home/xxxxxxx/xxxxxx/main.c"]
+            assert trace["cpu_page_faults"]["source_file"].to_pylist() == ["main.c"]
 
 
 def test_identifiers_of_switches_become_numbers(tmp_path: Path) -> None:

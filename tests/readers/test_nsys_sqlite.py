@@ -591,15 +591,14 @@ def selected(path: Path, name: str, source: str, expressions: dict[str, str]) ->
     ]
     rows = plain(path, f"SELECT {', '.join(chosen)} FROM {source} t WHERE {ONLY.get(name, 1)} ORDER BY t.rowid")
     found = [dict(zip(expressions, r, strict=True)) for r in rows]
-    column = SHORTENED.get(name)
-    return [row | {column: without_folders(row[column])} for row in found] if column else found
+    return [row | {column: without_folders(row[column]) for column in SHORTENED.get(name, ())} for row in found]
 
 
 SHORTENED = {
-    "diagnostics": "text",
-    "jit_operations": "cache_path",
-    "cpu_page_faults": "module",
-    "openacc_events": "source_file",
+    "diagnostics": ("text",),
+    "jit_operations": ("cache_path",),
+    "cpu_page_faults": ("module", "source_file"),
+    "openacc_events": ("source_file",),
 }
 """The columns of text in which paths have no folders."""
 

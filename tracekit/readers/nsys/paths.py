@@ -68,7 +68,10 @@ def _map_strings(array: pa.DictionaryArray, transform: Callable[[pa.Array], pa.A
 
 
 RESOLVERS: dict[str, dict[str, Resolver]] = {
-    "cpu_page_faults": {"module": _resolver("module", file_names)},
+    "cpu_page_faults": {
+        "module": _resolver("module", file_names),
+        "source_file": _resolver("source_file", file_names, "sourceFile"),
+    },
     "diagnostics": {"text": _resolver("text", without_folders)},
     "jit_operations": {"cache_path": _resolver("cache_path", file_names, "cachePath")},
     "openacc_events": {"source_file": _resolver("source_file", file_names, "srcFile")},
