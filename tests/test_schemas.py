@@ -73,6 +73,14 @@ def test_unknown_names() -> None:
         KERNELS["start"]
 
 
+def test_columns_of_a_declaration() -> None:
+    assert [column.name for column in KERNELS] == KERNELS.names
+    assert KERNELS["start_ns"] in list(KERNELS)
+    assert "start_ns" in KERNELS
+    assert "start" not in KERNELS
+    assert 0 not in KERNELS
+
+
 @pytest.mark.parametrize("schema", EVERY, ids=lambda s: f"{s.name}{len(s.columns)}")
 def test_json_schema(schema: schemas.TableSchema) -> None:
     made = schemas.json_schema(schema)

@@ -19,7 +19,7 @@ from tracekit.errors import SchemaError, choices_hint
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import polars as pl
     import pyarrow as pa
@@ -110,6 +110,14 @@ class TableSchema:
         except KeyError:
             hint = choices_hint("columns", self.names, column)
             raise SchemaError(f"table {self.name!r} has no column {column!r}", hint=hint) from None
+
+    def __iter__(self) -> Iterator[Column]:
+        """Iterate over the columns, in declared order."""
+        return iter(self.columns)
+
+    def __contains__(self, column: object) -> bool:
+        """Return whether the table has a column with this name."""
+        return column in self._columns_by_name
 
     @functools.cached_property
     def _columns_by_name(self) -> dict[str, Column]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 BLOCK_ROWS = 1 << 20
 """Maximum number of rows in a block."""
+_ROWS_SORTED_AT_ONCE = 1 << 22
 _UINT32_ROWS = 1 << 32
 _MAX_BUCKETS = 1 << 12
 _SAMPLES_PER_BUCKET = 64
@@ -115,12 +116,12 @@ def sort_rows(*keys: Array) -> SortedRows:
     """Sort rows by one or more integer keys in ascending order. Rows with equal keys keep their order.
 
     The rows are first distributed to buckets by their first key. Each bucket is then sorted in memory. If many rows
-    have the same first key, their bucket is larger than ``BLOCK_ROWS``.
+    have the same first key, their bucket is larger than ``BLOCK_ROWS``. A few million rows are sorted at once.
     """
     rows = len(keys[0])
     if is_sorted(*keys):
         return SortedRows(None, list(keys))
-    if rows <= BLOCK_ROWS:
+    if rows <= _ROWS_SORTED_AT_ONCE:
         order = stable_order(*keys)
         return SortedRows(order.astype(row_number_type(rows)), [key[order] for key in keys])
     bounds = _bucket_bounds(keys[0])
@@ -144,6 +145,11 @@ def sort_rows(*keys: Array) -> SortedRows:
     return SortedRows(order, ordered)
 
 
+def sort_in_place(values: Array) -> None:
+    """Sort integers. Merging is fast if they are almost in order, but needs memory, so large arrays are not merged."""
+    values.sort(kind=None if memory.is_large(values.nbytes) else "stable")
+
+
 def is_sorted(*keys: Array) -> bool:
     """Return whether rows are in ascending order of one or more keys."""
     rows = len(keys[0])
@@ -152,9 +158,20 @@ def is_sorted(*keys: Array) -> bool:
 
 def stable_order(*keys: Array) -> Array:
     """Return the row numbers in ascending order of one or more integer keys. Rows with equal keys keep their order."""
-    order = _stable_argsort(keys[-1])
-    for key in reversed(keys[:-1]):
-        order = order[_stable_argsort(key[order])]
+    order = _stable_argsort(keys[0])
+    return _order_ties(order, keys) if len(keys) > 1 else order
+
+
+def _order_ties(order: Array, keys: Sequence[Array]) -> Array:
+    """Order rows that are ordered by their first key by the other keys, too."""
+    key = keys[0][order]
+    is_tie = key[1:] == key[:-1]
+    is_tied = np.append(is_tie, False) | np.append(False, is_tie)  # noqa: FBT003
+    tied = np.flatnonzero(is_tied)
+    if len(tied):
+        rows, values = order[tied], key[tied]
+        within = stable_order(*(other[rows] for other in keys[1:]))
+        order[tied] = rows[within[_stable_argsort(values[within])]]
     return order
 
 
@@ -182,7 +199,8 @@ def _stable_argsort(key: Array) -> Array:
     """Return the row numbers in ascending order of an integer key. Rows with equal keys keep their order.
 
     If the key and the row number fit into one integer, these integers are sorted, which is several times as fast as
-    ``numpy.argsort``.
+    ``numpy.argsort``. They are sorted by merging, which takes little time if the rows are almost in order, as events
+    in most captures are.
     """
     if not len(key):
         return np.zeros(0, np.int64)
@@ -193,7 +211,7 @@ def _stable_argsort(key: Array) -> Array:
     packed -= low
     packed <<= bits
     packed |= np.arange(len(key))
-    packed.sort()
+    packed.sort(kind="stable")
     packed &= (1 << bits) - 1
     return packed
 

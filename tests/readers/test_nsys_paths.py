@@ -12,6 +12,7 @@ UNCHANGED = (
     "Try\nsudo sh -c 'echo 1 >/proc/sys/kernel/perf_event_paranoid'\n to change the level to 1.",
     "For more details, please visit https://example.com/a/b.",
     "SLI/NVLink and/or legacy/software traces were collected.",
+    "Level: /proc/sys/kernel/perf_event_paranoid",
     "perf event paranoid level is 2. Ratio 1/2, kworker/0:1",
     "",
 )
@@ -22,6 +23,7 @@ SHORTENED = {
     "C:\\Users\\alice\\a.exe ended (D:/b/c.dll)": "a.exe ended (c.dll)",
     "file:///home/alice/x, TMP=/home/alice/y;../z/w ~/v/u": "file:x, TMP=y;w u",
     "failed: /home/alice/a.so: see https://example.com/b/c": "failed: a.so: see https://example.com/b/c",
+    "Read: /sys/a b: /home/alice/my tools/c.so": "Read: /sys/a b: c.so",
     "two\n/home/alice/lines\n": "two\nlines\n",
     "/home/alice/bin/": "",
 }

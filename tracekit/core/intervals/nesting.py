@@ -24,7 +24,7 @@ from tracekit import memory
 from tracekit.core.intervals.axis import Axis, map_in_threads, null_unless, search_sorted
 from tracekit.core.intervals.maximum_tree import MaximumTree
 from tracekit.core.series import nullable_series
-from tracekit.sorting import map_blocks, row_blocks, series_from_array, sort_rows, take
+from tracekit.sorting import group_rows, map_blocks, row_blocks, series_from_array, sort_in_place, sort_rows, take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -181,27 +181,21 @@ def _nesting_order(intervals: pl.DataFrame, axis: Axis) -> tuple[pl.DataFrame, p
         row = take(row, order)
     end = map_blocks(lambda block: -end[block], count, np.int64)
     ends = map_blocks(lambda block: end[block], count, np.int64)
-    ends.sort()
+    sort_in_place(ends)
     memory.release_pages()
     depth = map_blocks(
         lambda block: _numbers(block) - np.searchsorted(ends, start[block], side="right"), count, np.int64
     )
-    rows_by_depth = map_blocks(lambda block: depth[block] * count + _numbers(block), count, np.int64)
-    rows_by_depth.sort()
+    rows_by_depth = _rows_by_depth(depth)
     memory.release_pages()
     by_depth = series_from_array(rows_by_depth)
-
-    def parent(block: slice) -> npt.NDArray[np.int64]:
-        outer, before = (series_from_array(values) for values in (depth[block] - 1, _numbers(block)))
-        return _last_at_depth(by_depth, outer, before).fill_null(-1).to_numpy()
-
     columns = {
         "row": series_from_array(row),
         "track": series_from_array(map_blocks(lambda block: start[block] // axis.width, count, np.int64)),
         "start": series_from_array(start),
         "end": series_from_array(end),
         "depth": series_from_array(depth),
-        "parent": nullable_series(map_blocks(parent, count, np.int64)),
+        "parent": nullable_series(_parents(rows_by_depth)),
     }
     return pl.DataFrame(columns), series_from_array(ends), by_depth
 
@@ -221,6 +215,29 @@ def _nonempty_positions(
         count += positions.height
     row, start, end = (column[:count] for column in columns)
     return row, start, end
+
+
+def _rows_by_depth(depth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return ``depth * count + row`` of each interval in ascending order, given the depths in nesting order."""
+    count = len(depth)
+    deepest = max((int(depth[block].max()) for block in row_blocks(count)), default=0)
+    numbers = np.min_scalar_type(deepest)
+    rows, _ = group_rows(lambda block: depth[block].astype(numbers), count, deepest + 1)
+    return map_blocks(lambda block: depth[rows[block]] * count + rows[block], count, np.int64)
+
+
+def _parents(rows_by_depth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the last earlier interval whose depth is smaller by one. It is -1 for intervals with depth 0.
+
+    The intervals are searched in the order of ``rows_by_depth``, because ascending values are found fastest.
+    """
+    count = len(rows_by_depth)
+    parents = memory.zeros(count, np.int64)
+    for block in row_blocks(count):
+        depth, rows = np.divmod(rows_by_depth[block], count)
+        outer = rows_by_depth[np.searchsorted(rows_by_depth, rows_by_depth[block] - count) - 1] % count
+        parents[rows] = np.where(depth > 0, outer, -1)
+    return parents
 
 
 def _numbers(block: slice) -> npt.NDArray[np.int64]:

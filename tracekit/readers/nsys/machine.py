@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.common import columns as col
-from tracekit.readers.nsys import ids, paths
+from tracekit.readers.nsys import ids
+from tracekit.readers.nsys.paths import file_names
 from tracekit.readers.nsys.tables import Where
 from tracekit.readers.nsys.versions import CONTEXTS, DEVICES, FACT_TABLES, METADATA
 
@@ -160,7 +161,7 @@ def process_names(_capture: Lookups, _table: str, source_rows: pa.Table) -> pa.A
 
     A name such as ``kworker/0:1``, which does not begin like a path, is unchanged.
     """
-    return paths.file_names(source_rows["name"])
+    return file_names(source_rows["name"])
 
 
 def read_machine_columns(capture: Lookups, table_name: str) -> Columns:

@@ -16,10 +16,11 @@ _START = r"(?:/|~/|\.{1,2}/|[A-Za-z]:[\\/]|\\\\)"
 """Beginning of a path on Linux or Windows."""
 _BEFORE = r"^|[\s'\"(\[{<>=,;:|]"
 """Character before a path in a text."""
-_PATH_WITH_SPACES = rf"(?m)(: ){_START}[^\n:]*[/\\]([^/\\\s]+)$"
+_KERNEL_PATH = r"/(?:proc|sys|dev)/"
+_PATH_WITH_SPACES = rf"(?m)(: {_KERNEL_PATH}[^\s:]*)|(: ){_START}[^\n:]*[/\\]([^/\\\s]+)$"
 """Path after a colon, up to the end of the line."""
 _QUOTED_PATH = rf"(['\"]){_START}[^'\"\n]*[/\\]"
-_UNCHANGED = rf"https?://[^\s'\"]*|(?:{_BEFORE})/(?:proc|sys|dev)/[^\s'\"]*"
+_UNCHANGED = rf"https?://[^\s'\"]*|(?:{_BEFORE}){_KERNEL_PATH}[^\s'\"]*"
 """Addresses of web pages, and paths of files of the Linux kernel, which are the same on all machines."""
 _FOLDERS = rf"(?m)({_UNCHANGED})|({_BEFORE}){_START}[^\s'\";,|<>]*[/\\]"
 
@@ -37,7 +38,7 @@ def without_folders(texts: pa.Array) -> pa.Array:
 
     Addresses of web pages and paths of kernel files, such as ``/proc/sys/kernel/perf_event_paranoid``, are unchanged.
     """
-    for pattern, replacement in ((_PATH_WITH_SPACES, r"\1\2"), (_QUOTED_PATH, r"\1"), (_FOLDERS, r"\1\2")):
+    for pattern, replacement in ((_PATH_WITH_SPACES, r"\1\2\3"), (_QUOTED_PATH, r"\1"), (_FOLDERS, r"\1\2")):
         texts = pc.replace_substring_regex(texts, pattern, replacement)
     return texts
 
