@@ -166,7 +166,7 @@ def _order_ties(order: Array, keys: Sequence[Array]) -> Array:
     """Order rows that are ordered by their first key by the other keys, too."""
     key = keys[0][order]
     is_tie = key[1:] == key[:-1]
-    is_tied = np.append(is_tie, False) | np.append(False, is_tie)  # noqa: FBT003
+    is_tied = np.append(is_tie, False) | np.append(False, is_tie)
     tied = np.flatnonzero(is_tied)
     if len(tied):
         rows, values = order[tied], key[tied]
