@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 BLOCK_ROWS = 1 << 20
 """Maximum number of rows in a block."""
 _ROWS_SORTED_AT_ONCE = 1 << 22
+"""Number of rows up to which arrays that are not large are sorted without buckets."""
 _UINT32_ROWS = 1 << 32
 _MAX_BUCKETS = 1 << 12
 _SAMPLES_PER_BUCKET = 64
@@ -116,12 +117,13 @@ def sort_rows(*keys: Array) -> SortedRows:
     """Sort rows by one or more integer keys in ascending order. Rows with equal keys keep their order.
 
     The rows are first distributed to buckets by their first key. Each bucket is then sorted in memory. If many rows
-    have the same first key, their bucket is larger than ``BLOCK_ROWS``. A few million rows are sorted at once.
+    have the same first key, their bucket is larger than ``BLOCK_ROWS``. A few million rows are sorted at once
+    if the memory limit allows it.
     """
     rows = len(keys[0])
     if is_sorted(*keys):
         return SortedRows(None, list(keys))
-    if rows <= _ROWS_SORTED_AT_ONCE:
+    if rows <= BLOCK_ROWS or (rows <= _ROWS_SORTED_AT_ONCE and not memory.is_large(keys[0].nbytes)):
         order = stable_order(*keys)
         return SortedRows(order.astype(row_number_type(rows)), [key[order] for key in keys])
     bounds = _bucket_bounds(keys[0])
@@ -146,7 +148,10 @@ def sort_rows(*keys: Array) -> SortedRows:
 
 
 def sort_in_place(values: Array) -> None:
-    """Sort integers. Merging is fast if they are almost in order, but needs memory, so large arrays are not merged."""
+    """Sort an array of integers.
+
+    Almost ordered integers are sorted fastest by merging. Large arrays are not merged, because merging needs memory.
+    """
     values.sort(kind=None if memory.is_large(values.nbytes) else "stable")
 
 
@@ -163,7 +168,7 @@ def stable_order(*keys: Array) -> Array:
 
 
 def _order_ties(order: Array, keys: Sequence[Array]) -> Array:
-    """Order rows that are ordered by their first key by the other keys, too."""
+    """Return rows, which are in ascending order of the first key, in the order of all keys."""
     key = keys[0][order]
     is_tie = key[1:] == key[:-1]
     is_tied = np.append(is_tie, False) | np.append(False, is_tie)

@@ -6,8 +6,10 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.blocks import small_blocks
 from tracekit.core import intervals
 from tracekit.core.forests import depths
+from tracekit.core.intervals import nesting
 
 SCHEMA = {"thread": pl.Int32, "domain": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
 FAR = 1 << 61
@@ -123,6 +125,25 @@ def parent_by_hand(rows, i) -> int | None:
         if track is not None and other == track and before and s < e and s <= start and until <= e:
             outer.append((s, -e, j))
     return max(outer)[2] if outer else None
+
+
+@given(st.one_of(nested(), crossed(), tangled()), st.integers(1, 9), st.sampled_from([0, 1, 65_535]))
+def test_blocks_and_ways_of_sorting_do_not_matter(rows, size, grouped_depth) -> None:
+    with pytest.MonkeyPatch.context() as patch, small_blocks(size):
+        patch.setattr(nesting, "_MAX_GROUPED_DEPTH", grouped_depth)
+        index = intervals.NestingIndex.from_intervals(frame(rows), ["thread"])
+    expected = intervals.NestingIndex.from_intervals(frame(rows), ["thread"])
+    assert index.frame.equals(expected.frame)
+    assert index.ends.equals(expected.ends)
+    assert index.rows_by_depth.equals(expected.rows_by_depth.sort())
+
+
+def test_more_levels_than_are_grouped() -> None:
+    count = 70_000
+    rows = [(0, 0, i, 2 * count - i) for i in range(count)]
+    index = intervals.NestingIndex.from_intervals(frame(rows), ["thread"])
+    assert index.frame["depth"].to_list() == list(range(count))
+    assert index.parents().to_list() == [None, *range(count - 1)]
 
 
 @given(st.one_of(nested(), crossed(), tangled()))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _STEPS = 8
+_MAX_GROUPED_DEPTH = (1 << 16) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,11 +219,17 @@ def _nonempty_positions(
 
 
 def _rows_by_depth(depth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return ``depth * count + row`` of each interval in ascending order, given the depths in nesting order."""
+    """Return ``depth * count + row`` of each interval in ascending order, given the depths in nesting order.
+
+    Intervals are grouped by depth, which is faster than sorting but needs memory for each depth.
+    """
     count = len(depth)
     deepest = max((int(depth[block].max()) for block in row_blocks(count)), default=0)
-    numbers = np.min_scalar_type(deepest)
-    rows, _ = group_rows(lambda block: depth[block].astype(numbers), count, deepest + 1)
+    if deepest > _MAX_GROUPED_DEPTH:
+        rows_by_depth = map_blocks(lambda block: depth[block] * count + _numbers(block), count, np.int64)
+        sort_in_place(rows_by_depth)
+        return rows_by_depth
+    rows, _ = group_rows(lambda block: depth[block].astype(np.uint16), count, deepest + 1)
     return map_blocks(lambda block: depth[rows[block]] * count + rows[block], count, np.int64)
 
 
