@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from tests import strategies
 from tests.conftest import FIXTURES, examples
 from tests.counted import counted
-from tracekit import schemas
+from tracekit import memory, schemas
 from tracekit.errors import SchemaError, TracekitError, TracekitWarning
 from tracekit.interface import Capture
 from tracekit.plan import (
@@ -39,7 +40,7 @@ from tracekit.plan import (
     tables_of,
     to_frame,
 )
-from tracekit.plan.base import compact_if_all_null
+from tracekit.plan.base import _string_series, compact_if_all_null
 from tracekit.readers.nsys.capture import NsysCapture
 from tracekit.trace import trace_view
 
@@ -275,6 +276,31 @@ def test_a_frame_is_the_table(layer: RecordedTables, correlated: bool) -> None:
         assert frame.filter(some).head(4).collect().equals(whole.filter(some).head(4))
         assert frame.head(9).filter(some).collect().equals(whole.head(9).filter(some))
         assert frame.select(pl.len()).collect().item() == whole.height == chosen.count(name)
+
+
+def test_string_columns_of_a_frame(layer: RecordedTables) -> None:
+    schema, strings = layer.schema("nvtx_ranges"), ("name", "domain")
+    whole = pl.DataFrame(layer.read("nvtx_ranges", schema.names)).with_columns(pl.col(strings).cast(pl.String))
+    frame = to_frame(layer, "nvtx_ranges", strings)
+    assert dict(frame.collect_schema()) == dict(whole.schema)
+    assert frame.collect().equals(whole)
+    assert frame.slice(3, 5).collect().equals(whole.slice(3, 5))
+    for columns in (["name"], ["name", "domain"], ["domain", "kind", "name"], ["kind"]):
+        assert frame.select(columns).collect().equals(whole.select(columns))
+    some = pl.col("name").str.starts_with("a")
+    assert 0 < whole.filter(some).height < whole.height
+    assert frame.filter(some).select("range_id").collect().equals(whole.filter(some).select("range_id"))
+    with memory.limit_memory(0):
+        assert to_frame(layer, "nvtx_ranges", strings).collect().equals(whole)
+
+
+@given(st.lists(st.lists(st.sampled_from(["", "a", "ä", "a string that is longer than twelve bytes", None]))))
+@settings(max_examples=examples(50), deadline=None)
+def test_strings_of_chunks_with_their_own_dictionaries(chunks: list[list[str | None]]) -> None:
+    kind = pa.dictionary(pa.int32(), pa.string())
+    column = pa.chunked_array([pa.array(chunk, pa.string()).dictionary_encode() for chunk in chunks], kind)
+    strings = pl.Series("name", list(itertools.chain.from_iterable(chunks)), pl.String)
+    assert _string_series("name", column).equals(strings, check_dtypes=True)
 
 
 def test_correlation_adds_each_column_once(layer: RecordedTables, monkeypatch: pytest.MonkeyPatch) -> None:

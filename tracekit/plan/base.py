@@ -9,7 +9,7 @@ from tracekit import memory, schemas
 from tracekit.forks import check_polars_can_run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import polars as pl
     import pyarrow as pa
@@ -79,28 +79,54 @@ def _zero_buffer(size: int) -> pa.Buffer:
     return pa.py_buffer(np.zeros(size, np.uint8))
 
 
-def to_frame(tables: Tables, name: str) -> pl.LazyFrame:
-    """Return a table as a LazyFrame. Collecting it reads only the columns that the query uses."""
+def to_frame(tables: Tables, name: str, string_columns: Collection[str] = ()) -> pl.LazyFrame:
+    """Return a table as a LazyFrame. Collecting it reads only the columns that the query uses.
+
+    Args:
+        tables: The tables.
+        name: Name of the table.
+        string_columns: Columns whose type is String instead of Categorical. If nearly every row has another string,
+            converting them to Categorical takes ten times as long.
+    """
+    import polars as pl
     from polars.io.plugins import register_io_source
 
     check_polars_can_run()
-    schema = schemas.polars_schema(tables.schema(name))
+    schema = schemas.polars_schema(tables.schema(name)) | dict.fromkeys(string_columns, pl.String())
     limit = memory.current_memory_limit()  # polars calls the function in a thread without the context of the caller
 
     def read(with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, _: int | None):  # type: ignore[no-untyped-def]
         check_polars_can_run()
         with memory.limit_memory(limit):
             table = tables.read(name, list(schema) if with_columns is None else with_columns or list(schema)[:1])
-            frame = _to_frame_without_copy(table if n_rows is None else table.slice(0, n_rows))
+            frame = _to_frame_without_copy(table if n_rows is None else table.slice(0, n_rows), string_columns)
         yield frame if predicate is None else frame.filter(predicate)
 
     return register_io_source(read, schema=schema)
 
 
-def _to_frame_without_copy(table: pa.Table) -> pl.DataFrame:
-    """Convert a table to a frame. The chunks of a table that exceeds the memory limit are not joined."""
+def _to_frame_without_copy(table: pa.Table, string_columns: Collection[str] = ()) -> pl.DataFrame:
+    """Convert a table to a frame. The chunks of a table that exceeds the memory limit are not joined.
+
+    The frame refers to the strings of ``string_columns`` in the dictionaries of the table.
+    """
     import polars as pl
 
+    strings = [_string_series(column, table[column]) for column in table.column_names if column in string_columns]
+    if strings:
+        others = table.drop_columns([column.name for column in strings])
+        frame = pl.DataFrame(strings)
+        if others.column_names:
+            frame = frame.hstack(_to_frame_without_copy(others))
+        return frame.select(table.column_names)
     if table.nbytes <= memory.memory_budget_bytes():
         return pl.DataFrame(table)
     return cast("pl.DataFrame", pl.from_arrow(table, rechunk=False))
+
+
+def _string_series(name: str, column: pa.ChunkedArray) -> pl.Series:
+    """Return the strings of a dictionary column as a String column, which refers to the dictionaries."""
+    import polars as pl
+
+    chunks = [pl.Series(chunk.dictionary).gather(pl.Series(chunk.indices)) for chunk in column.chunks]
+    return pl.concat([pl.Series(dtype=pl.String), *chunks], rechunk=False).alias(name)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
+    from tracekit.plan.base import Tables
     from tracekit.plan.plan import Plan
 
 Result = TypeVar("Result")
@@ -141,10 +142,9 @@ class TraceView:
                 raise reports.unknown_report_error(name, REPORTS)
             return run_report(rollup_of(self.plan), name)
         window = self.plan.window
-        unlimited = (
-            None if window == (None, None) else functools.partial(to_frame, tables_of(self.plan.without_time_window()))
-        )
-        return reports.compute_report(self.frame, name, self._prefetch_used_columns, window=window, unlimited=unlimited)
+        unlimited = None if window == (None, None) else _report_frames(tables_of(self.plan.without_time_window()))
+        frames = _report_frames(self._tables)
+        return reports.compute_report(frames, name, self._prefetch_used_columns, window=window, unlimited=unlimited)
 
     def analyze(self, rule: str) -> ReportTable:
         """Apply a rule of ``nsys analyze`` or of tracekit.
@@ -230,3 +230,10 @@ class TraceView:
     def _column_names(self, name: str, columns: Sequence[str] | None) -> list[str]:
         schema = self.schema(name)
         return schema.names if columns is None else [schema[c].name for c in columns]
+
+
+def _report_frames(tables: Tables) -> Callable[[str], pl.LazyFrame]:
+    """Return a function that returns the tables of a trace as LazyFrames, with the types that reports expect."""
+    from tracekit.core.reports.report import STRING_COLUMNS
+
+    return lambda name: to_frame(tables, name, STRING_COLUMNS.get(name, ()))

@@ -11,7 +11,7 @@ import polars as pl
 from tracekit.core.reports.table import ReportColumn, ReportTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
 Frames = Callable[[str], pl.LazyFrame]
 Computation = Callable[[Frames], object]
@@ -26,6 +26,8 @@ CALL_KEY = ("process_id", "correlation_id")  # joins GPU activities to the API c
 TIMES = ("start_ns", "end_ns")
 CALL_COLUMNS = (*THREAD, "correlation_id", *TIMES)
 RANGE_COLUMNS = ("range_id", *TIMES, "kind", *THREAD, "end_thread_id", "domain", "name")
+STRING_COLUMNS: Mapping[str, Sequence[str]] = {"nvtx_ranges": ("name",)}
+"""Columns that reports read as String instead of Categorical, by table. Often nearly every range has its own name."""
 _EXACT_ROUNDING_SINCE = (2024, 5)
 
 
