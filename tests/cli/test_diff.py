@@ -136,8 +136,16 @@ def test_wrong_usage(run: Run, tmp_path: Path) -> None:
         run("diff", TRAIN, DDP, option, value, status=2)
     copy = tmp_path / "train.sqlite"
     copy.write_bytes(TRAIN.read_bytes())
-    for arguments in (("diff", copy, TRAIN, "-o", copy), ("diff", copy, "--save", copy)):
+    for arguments in (
+        ("diff", copy, TRAIN, "-o", copy),
+        ("diff", copy, "--save", copy),
+        ("diff", TRAIN, copy, "--by", "copies", "--save", copy),
+    ):
         assert "this file is being read, so it cannot be replaced" in run(*arguments, "-f", status=1).stderr
+    assert copy.read_bytes() == TRAIN.read_bytes()
+    same = run("diff", TRAIN, TRAIN, "--save", tmp_path / "x", "-o", tmp_path / "." / "x", status=2)
+    assert "--save and -o name the same file" in same.stderr
+    assert not (tmp_path / "x").exists()
 
 
 def test_options(run: Run, runs: tuple[Path, Path]) -> None:

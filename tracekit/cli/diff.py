@@ -156,6 +156,8 @@ def command(
         raise click.UsageError("B is missing: it can be omitted only with --save")
     if to is not None and printing.out is None:
         raise click.UsageError("an HTML page can only be written to a file: name the file with -o")
+    if baseline is not None and printing.out is not None and baseline.resolve() == printing.out.resolve():
+        raise click.UsageError("--save and -o name the same file: the baseline and the differences are two files")
     if b is not None and all(map(recipe_files.is_folder_of_statistics, (a, b))):
         _print_statistics_diff(a, b, printing)
         return
@@ -164,18 +166,16 @@ def command(
     parsed = [compare.parse_condition(text) for text in conditions]
     needed = dict.fromkeys([*chosen, *(kind for condition in parsed for kind in condition.required_kinds)])
     summarizer = Summarizer(tuple(compare.KINDS if baseline else needed), key_op, iterations, exact_names)
-    before = summarizer.summarize(a)
+    inputs = [file for side in (a, b) if side is not None for file in input_files_of_side(side)]
+    before, after = summarizer.summarize(a), None if b is None else summarizer.summarize(b)
     if baseline is not None:
-        write_baseline(before, baseline, overwrite=printing.force, inputs=input_files_of_side(a))
+        write_baseline(before, baseline, overwrite=printing.force, inputs=inputs)
         print_message(f"wrote {baseline}", quiet=quiet)
-    if b is None:
+    if b is None or after is None:
         return
-    after = summarizer.summarize(b)
     limit_alpha = compare.DEFAULT_ALPHA if alpha is None else alpha
     diff = compare.compare(before, after, chosen, alpha=limit_alpha, min_percent=min_percent)
-    with printing.open_output_page(
-        _ComparedFiles((*input_files_of_side(a), *input_files_of_side(b))), limit=limit
-    ) as page:
+    with printing.open_output_page(_ComparedFiles(tuple(inputs)), limit=limit) as page:
         if to is None:
             _print_diff(page, diff, printing, max_rows_per_report(limit, printing, len(chosen)))
         else:
