@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from tracekit.cli.layout import shorten_to_width, table_lines
+from tracekit.cli.layout import shorten_to_width, table_lines, table_lines_that_fit
 
 LONG = "void cudnn::bn_bw_1C11_kernel_new<__half, float, float2>(T2, T2, cudnnTensorStruct, const T1 *)"
 FRAME = pl.DataFrame({"name": [LONG, "memset"], "total_ns": [1_533_628, 960], "kernel_id": [12345, None]})
@@ -118,3 +118,43 @@ def test_a_cut_text_fits(text: str, width: int) -> None:
 def test_a_grid_fits_the_terminal(rows: list[tuple[str, int, str]], width: int) -> None:
     frame = pl.DataFrame(rows, schema={"a": pl.String, "n": pl.Int64, "b": pl.String}, orient="row")
     assert all(cell_len(line) <= width for line in shown(frame, width))
+
+
+OPS = pl.DataFrame(
+    {
+        "Op ID": ["MAX_POOL2D_1"],
+        "Op Name": ["Batch */Forward pass/layer1/aten::max_pool2d_with_indices"],
+        "Direction": ["fprop"],
+        "No. Calls": [4],
+        "Device ID": [0],
+        "Total CPU Time (ns)": [173_999],
+        "Avg. CPU Time (ns)": [43_499.8],
+        "Total GPU Time (ns)": [4_320],
+        "Grid X": [12],
+        "Data Type": [None],
+        "Stack Trace": ["module.py:12 forward;train.py:80 main"],
+    }
+)
+ORDER = [
+    *("Data Type", "Stack Trace", "Grid X", "Device ID", "Avg. CPU Time (ns)", "Direction"),
+    *("Total GPU Time (ns)", "Total CPU Time (ns)", "No. Calls", "Op ID"),
+]
+
+
+def test_unimportant_columns_are_omitted_first() -> None:
+    for width in range(10, 260):
+        lines, omitted = table_lines_that_fit(OPS, width)
+        assert omitted == [title for title in OPS.columns if title in ORDER[: len(omitted)]]
+        assert max(map(cell_len, lines)) <= width
+    assert table_lines_that_fit(OPS, 260)[1] == []
+    assert len(table_lines_that_fit(OPS, 100)[1]) == len(ORDER) - 4
+    assert len(table_lines_that_fit(OPS, 10)[1]) == len(ORDER)
+
+
+def test_names_of_ranges_and_kernels_are_kept() -> None:
+    names = {"NVTX Range": ["r" * 60], "Style": ["PushPop"], "PID": [600], "Kernel Name": ["k" * 60]}
+    frame = pl.DataFrame({**names, "Instances": [1], "Total Time (ns)": [6_080], "Max (ns)": [6_080]})
+    assert table_lines_that_fit(frame, 90)[1] == ["Style", "PID"]
+    assert table_lines_that_fit(frame, 60)[1] == ["Style", "PID", "Instances", "Total Time (ns)", "Max (ns)"]
+    long = frame.select(pl.lit("r" * 60).alias("Range"), *(pl.lit("k" * 60).alias(f"{i} Name") for i in range(3)))
+    assert table_lines_that_fit(long, 60)[1] == ["1 Name", "2 Name"]

@@ -21,10 +21,15 @@ if TYPE_CHECKING:
 GAP = "  "
 NARROWEST_TEXT = 24  # in cells; if string columns would be narrower, the frame is printed as blocks
 NARROWEST_WITH_END = 24  # in cells; strings that are shortened to a smaller width lose their end, not their middle
-NARROWEST_NAME = 36  # in cells; columns of numbers are omitted before string columns become narrower
+NARROWEST_NAME = 36  # in cells; columns are omitted before string columns become narrower
+SHORT_STRING = 12  # in cells; columns of longer strings that are not names are omitted before numbers
+KEPT_NUMBERS = 3  # columns of numbers that are kept as long as there are other columns than names
+KEPT_NAMES = 2  # columns of names that are kept as long as there are other columns
 MOST_LINES = 4  # maximum number of lines of a string in a block
 MOST_DECIMALS = 3
 _ID = re.compile(r"(_id|Id|ID)$|^[PT]id$")
+_STATISTIC = re.compile(r"\b[AKQT]?(Avg|Med|Min|Max|StdDev|Mean|Median|Minimum|Maximum)\b")
+_LAUNCH_SHAPE = re.compile(r"^(Grid|Block) ?[XYZ]\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +88,6 @@ def table_lines(
 def table_lines_that_fit(frame: pl.DataFrame, width: int, *, bold: bool = False) -> tuple[Iterator[str], list[str]]:
     """Return the lines of a frame as a grid with one line per row, without the columns that do not fit.
 
-    The last columns of numbers are omitted first.
-
     Args:
         frame: The frame to format.
         width: Width of the terminal in cells.
@@ -93,11 +96,49 @@ def table_lines_that_fit(frame: pl.DataFrame, width: int, *, bold: bool = False)
     Returns:
         The lines, and the titles of the omitted columns.
     """
-    columns, omitted = _text_columns(frame, ()), []
-    while (widths := _grid_widths(columns, width, NARROWEST_NAME)) is None and len(columns) > 1:
-        numbers = [i for i, column in enumerate(columns) if column.is_number]
-        omitted.append(columns.pop(numbers[-1] if len(numbers) > 1 else 0).title)
-    return _grid_lines(columns, widths or [width], bold=bold), omitted[::-1]
+    columns = kept = _text_columns(frame, ())
+    while (widths := _grid_widths(kept, width, _min_name_width(kept))) is None and len(kept) > 1:
+        omitted = _least_important_column(kept)
+        kept = [column for column in kept if column is not omitted]
+    missing = [column.title for column in columns if not any(column is k for k in kept)]
+    return _grid_lines(kept, widths or [width], bold=bold), missing
+
+
+def _min_name_width(columns: Sequence[TextColumn]) -> int:
+    """Return the width to which names are shortened before further columns are omitted."""
+    has_many_numbers = sum(column.is_number for column in columns) > KEPT_NUMBERS
+    return NARROWEST_NAME if has_many_numbers else NARROWEST_TEXT
+
+
+def _least_important_column(columns: Sequence[TextColumn]) -> TextColumn:
+    """Return the column that is omitted first if a grid is too wide.
+
+    These are, in this order and each from the last: columns without values, long strings that are not names, numbers
+    except three, other strings that are not names, numbers except one, names, and the other columns. Ids and launch
+    shapes are the first numbers that are omitted, followed by statistics other than totals.
+    """
+    numbers = sorted((column for column in columns if column.is_number), key=_number_rank)
+    strings = [column for column in columns if not column.is_number]
+    names = [column for column in strings if column.title.lower().endswith("name")][:KEPT_NAMES]
+    others = [column for column in strings[1:] if column not in names]
+    groups = (
+        [column for column in columns if not any(column.cells)],
+        [column for column in others if column.width > SHORT_STRING],
+        numbers[KEPT_NUMBERS:],
+        others,
+        numbers[1:],
+        names[1:],
+        [column for column in columns if column not in names],
+        columns,
+    )
+    return next(group[-1] for group in groups if group)
+
+
+def _number_rank(column: TextColumn) -> int:
+    """Return 2 for a column of ids or launch shapes, 1 for a statistic such as a maximum, and 0 for other columns."""
+    if _ID.search(column.title) or _LAUNCH_SHAPE.search(column.title):
+        return 2
+    return int(_STATISTIC.search(column.title) is not None)
 
 
 def shorten_to_width(text: str, width: int) -> str:
