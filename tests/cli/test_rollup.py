@@ -45,6 +45,22 @@ def test_rolled_up_tables_are_rows(run: Run) -> None:
     assert json.loads(chosen.text)[0] == {"instance_count": 136}
 
 
+def test_reports_that_do_not_depend_on_iterations_say_so(run: Run) -> None:
+    done = run("stats", TRAIN, "-r", "cuda_gpu_kern_sum:base,summary,gpukernsum", "--iterations", "2:3", "-n", "1")
+    assert done.stderr.splitlines()[-1] == (
+        "--iterations has no effect on cuda_gpu_kern_sum:base, gpukernsum: these reports count all events, or those "
+        "that --time or --nvtx selects"
+    )
+    both = run("stats", TRAIN, "-r", "nvtx_sum", "--key-op", "x", "--dialect", "emit-nvtx", "--format", "csv").stderr
+    assert "--key-op, --dialect have no effect on nvtx_sum" in both
+    for silent in (
+        ["-r", "nvtx_sum"],
+        ["-r", "summary", "--iterations", "2:3"],
+        ["-r", "nvtx_sum", "--key-op", "x", "-q"],
+    ):
+        assert "no effect" not in run("stats", TRAIN, *silent, "-n", "1").stderr
+
+
 def test_kernels_with_their_op(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "k.parquet"
     run("correlate", TRAIN, "-o", out, "--ops", "--iterations", "2:3")

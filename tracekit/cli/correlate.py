@@ -79,7 +79,8 @@ def command(
 
     Rows are in the order of the capture. The selection options filter kernels only, so a kernel keeps its range even if
     the range lies outside --time. --ops adds the op of each kernel, its instance, direction and iteration. --key-op,
-    --iterations and --dialect control how ops and iterations are determined.
+    --iterations and --dialect control how ops and iterations are determined. They are determined from the selected
+    events alone, so with a selection, the same kernel can have another op, and iterations are counted from its start.
 
     --ncu adds metrics that Nsight Compute measured in another run of the program, matched by name, grid, block, NVTX
     range and order. The column ncu_match contains the kind of match. A message reports the share of matched kernels.

@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import polars as pl
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     Traces: TypeAlias = Trace | TraceSet
     AnyTraces = TypeVar("AnyTraces", bound=Traces)
-    RollUp: TypeAlias = Callable[..., Traces]
 
     class Select(Protocol):
         """A function that applies the selection options of a command to a trace or a set."""
@@ -352,12 +351,37 @@ def selection_options(command: Command) -> Command:
 EXTENDED = "extended"
 
 
+@dataclass(frozen=True, slots=True)
+class RollUp:
+    """The roll-up that the options of ``rollup_options`` describe.
+
+    Attributes:
+        values: Arguments of ``Trace.rollup``. Options that are not used are None or ``EXTENDED``.
+    """
+
+    values: Mapping[str, Any]
+
+    @property
+    def used_options(self) -> list[str]:
+        """The options that are used, such as ``--iterations``."""
+        return [f"--{name.replace('_', '-')}" for name, v in self.values.items() if v not in (None, EXTENDED)]
+
+    def __call__(self, trace: Traces, *tables: str, required: bool = False) -> Traces:
+        """Roll up a trace.
+
+        Because a roll-up takes time, the trace is returned unchanged unless an option is used, ``required`` is true, or
+        one of the tables is computed by a roll-up and has no rows in the file.
+        """
+        from tracekit.plan import ROLLED_UP
+
+        has_missing_tables = any(t in ROLLED_UP and not trace.count(t) for t in tables)
+        return trace.rollup(**self.values) if required or self.used_options or has_missing_tables else trace
+
+
 def rollup_options(command: Command) -> Command:
     """Add the options ``--key-op``, ``--iterations``, ``--dialect`` and ``--tensor-cores`` to a command.
 
-    The command receives ``roll_up``, a function that rolls up a trace with these options. Because a roll-up takes time,
-    the function returns the trace unchanged unless one of these options is used, its argument ``required`` is true, or
-    one of the tables that are passed to it is computed by a roll-up and has no rows in the file.
+    The command receives ``roll_up``, a ``RollUp`` that rolls up a trace with these options.
     """
     modes = click.Choice([EXTENDED, "dlprof"])
     options = (
@@ -370,7 +394,8 @@ def rollup_options(command: Command) -> Command:
             "--iterations",
             metavar="A:B",
             type=parse_iterations,
-            help="Select iterations A to B, both included and counted from 0, such as '2:9' or '2:'.",
+            help="Aggregate iterations A to B in ops, groups and reports of DLProf, such as '2:9' or '2:'. Both are "
+            "included, and counted from 0. Events of other iterations are kept.",
         ),
         click.option(
             "--dialect",
@@ -389,15 +414,7 @@ def rollup_options(command: Command) -> Command:
     @functools.wraps(command)
     def run_with_rollup(*, key_op: Any, iterations: Any, dialect: Any, tensor_cores: Any, **others: Any) -> Any:
         values = {"key_op": key_op, "iterations": iterations, "dialect": dialect, "tensor_cores": tensor_cores}
-
-        def roll_up(trace: Traces, *tables: str, required: bool = False) -> Traces:
-            from tracekit.plan import ROLLED_UP
-
-            has_values = any(v not in (None, EXTENDED) for v in values.values())
-            has_missing_tables = any(t in ROLLED_UP and not trace.count(t) for t in tables)
-            return trace.rollup(**values) if required or has_values or has_missing_tables else trace
-
-        return command(roll_up=roll_up, **others)
+        return command(roll_up=RollUp(values), **others)
 
     return _add_options(options, run_with_rollup)
 

@@ -27,7 +27,7 @@ from tracekit.cli.output import print_message, progress_bar
 from tracekit.cli.reports import limit_help_text, list_option, print_reports
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from tracekit.cli.options import Printing, RollUp, Select, Traces
     from tracekit.trace import Trace
@@ -121,9 +121,23 @@ def command(
                 progress(i, len(names))
                 reports.append((name, selected.report(name)))
         print_reports(reports, printing, selected, limit=limit)
+    _print_ignored_options(roll_up.used_options, names, quiet=quiet)
     for name, report in reports:
         if not report.rows:
             print_message(f"{name}: no rows, because {_missing_data_reason(trace, selected)}", quiet=quiet)
+
+
+def _print_ignored_options(options: Sequence[str], names: Sequence[str], *, quiet: bool) -> None:
+    """Print a message if options of the roll-up are used, but some of the reports do not depend on a roll-up."""
+    from tracekit.core import reports
+
+    ignoring = [name for name in names if reports.is_report_of_nsys(name)]
+    if options and ignoring:
+        print_message(
+            f"{', '.join(options)} {'has' if len(options) == 1 else 'have'} no effect on {', '.join(ignoring)}: "
+            "these reports count all events, or those that --time or --nvtx selects",
+            quiet=quiet,
+        )
 
 
 def _missing_data_reason(trace: Traces, selected_trace: Traces) -> str:

@@ -32,6 +32,7 @@ __all__ = [
     "ReportTable",
     "compute_report",
     "is_known_report",
+    "is_report_of_nsys",
 ]
 
 ADVISE = "advise"
@@ -220,8 +221,18 @@ def _parse_parameter_value(report: Report, parameter: str, text: str) -> int:
 
 def is_known_report(name: str) -> bool:
     """Return whether a report has the given name or old name. Options after colons are ignored."""
+    return _current_name(name) in {*REPORTS, *EXTRA_REPORTS}
+
+
+def is_report_of_nsys(name: str) -> bool:
+    """Return whether nsys has a report with the given name or old name. Options after colons are ignored."""
+    return _current_name(name) in REPORTS
+
+
+def _current_name(name: str) -> str:
+    """Return the current name of a report, without its options."""
     base = name.partition(":")[0]
-    return ALIASES.get(base, base) in {*REPORTS, *EXTRA_REPORTS}
+    return ALIASES.get(base, base)
 
 
 def unknown_report_error(name: str, others: Iterable[str] = ()) -> UnknownFormatError:
