@@ -61,3 +61,20 @@ def test_blocks_of_a_table_are_those_of_its_frame(
         middle = slice(kept.height // 2, kept.height + kept.height // 2)
         assert joined.block(middle, list(schema)).equals(pl.concat([kept, kept])[middle])
         assert doubled.tolist() == (kept["n"] * 3).to_list()
+
+
+def test_chunks_whose_dictionaries_are_slices_of_one_array_keep_their_strings() -> None:
+    words = pa.array(["a", "b", "c", "d"])
+    codes = pa.array([0, 1], pa.int32())
+    chunks = [pa.DictionaryArray.from_arrays(codes, words[start : start + 2]) for start in (0, 2)]
+    rows = TableRows(pa.table({"name": pa.chunked_array(chunks)}))
+    assert rows.block(slice(0, 4), ["name"]).to_series().to_list() == words.to_pylist()
+
+
+def test_events_whose_keys_have_the_same_track_do_not_overlap_on_a_lane() -> None:
+    keys = pl.DataFrame({"domain": [None, "", "a", None]})
+    starts, registry = np.array([0, 5, 5, 10]), LaneRegistry(TrackNames({}, {}, {}, {}, {}))
+    placement = Placement(("domain",), lambda _, domain: Track(TrackGroup(1, "", ()), domain or ""))
+    numbers = layout.assign_lane_ids(FrameRows(keys), (starts, starts + 10), placement, registry).tolist()
+    names = {thread.lane_id: thread.name for thread in registry.threads()}
+    assert [names[n] for n in numbers] == ["", " · lane 2", "a", ""]

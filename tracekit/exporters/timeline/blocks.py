@@ -55,7 +55,7 @@ class TableRows:
             where: The condition, or None for all rows.
         """
         self._table = table
-        self._categories: dict[tuple[str, int, int], pl.Series] = {}
+        self._categories: dict[tuple[str | int, ...], pl.Series] = {}
         self._convert_dictionaries([] if where is None else where.meta.root_names())
         self._convert_dictionaries(table.column_names)
         self._selected = None if where is None else self._select(where)
@@ -121,8 +121,8 @@ class TableRows:
         """Convert a chunk of a dictionary column."""
         codes = cast("pl.Series", pl.from_arrow(chunk.indices))
         values = chunk.dictionary
-        buffer = values.buffers()[-1]
-        key = name, len(values), 0 if buffer is None else buffer.address
+        addresses = (0 if buffer is None else buffer.address for buffer in values.buffers())
+        key = name, len(values), values.offset, *addresses
         if key not in self._categories:
             strings = pl.Series(name, cast("pl.Series", pl.from_arrow(values)), pl.String)
             self._categories[key] = strings.cast(pl.Categorical)

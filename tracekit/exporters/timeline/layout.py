@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tracekit.exporters.timeline.blocks import Rows
     from tracekit.exporters.timeline.kinds import EventKind
-    from tracekit.exporters.timeline.tracks import Placement
+    from tracekit.exporters.timeline.tracks import Placement, Track
     from tracekit.interface import View
     from tracekit.sorting import Array
 
@@ -175,13 +175,12 @@ def assign_lane_ids(
         registry: The registry that numbers lanes.
     """
     codes, examples, _ = distinct_combinations(positions, placement.keys)
-    numbered = examples.with_row_index("code").with_columns(pl.col(pl.Categorical).cast(pl.String))
-    tracks = numbered.sort(placement.keys)
-    grouped = group_rows(lambda block: codes[block], positions.height, tracks.height) if tracks.height > 1 else None
+    tracks, numbers = _tracks_of_keys(examples, placement, registry.names)
+    count = len(tracks)
+    grouped = group_rows(lambda block: numbers[codes[block]], positions.height, count) if count > 1 else None
     lane_ids = memory.zeros(positions.height, np.int32)
-    for code, *key in tracks.select("code", *placement.keys).iter_rows():
-        track = placement.make_track(registry.names, *key)
-        rows = None if grouped is None else grouped.order[grouped.starts[code] : grouped.starts[code + 1]]
+    for number, track in enumerate(tracks):
+        rows = None if grouped is None else grouped.order[grouped.starts[number] : grouped.starts[number + 1]]
         lane = _lanes_of_track(_take(intervals[0], rows), _take(intervals[1], rows), placement)
         ids = np.array(registry.lane_ids(track, 1 if lane is None else lane.n_unique()), np.int32)
         for block in row_blocks(positions.height if rows is None else len(rows)):
@@ -189,6 +188,19 @@ def assign_lane_ids(
             lane_ids[block if rows is None else rows[block]] = values
         memory.release_pages()
     return lane_ids
+
+
+def _tracks_of_keys(keys: pl.DataFrame, placement: Placement, names: TrackNames) -> tuple[list[Track], Array]:
+    """Return the distinct tracks, ordered by key, and the number of the track of each row of keys.
+
+    Different keys can have the same track. For example, the domain of a range can be null or empty.
+    """
+    numbered = keys.with_row_index("row").with_columns(pl.col(pl.Categorical).cast(pl.String)).sort(placement.keys)
+    tracks: dict[Track, int] = {}
+    numbers = np.zeros(keys.height, np.int64)
+    for row, *key in numbered.select("row", *placement.keys).iter_rows():
+        numbers[row] = tracks.setdefault(placement.make_track(names, *key), len(tracks))
+    return list(tracks), numbers
 
 
 def _take(values: Array, rows: Array | None) -> Array:
