@@ -359,6 +359,14 @@ def test_gzip_holds_the_same_text_and_is_always_the_same(tmp_path: Path, monkeyp
     assert made.export(tmp_path / "d.json").read_bytes() == plain
 
 
+def test_gzip_has_one_header_if_the_first_batches_are_empty(tmp_path: Path) -> None:
+    path = tmp_path / "x.gz"
+    with BatchFile(path) as file:
+        for batch in (b"", b"", b"text"):
+            file.write(batch)
+    assert gzip.decompress(path.read_bytes()) == b"text"
+
+
 def test_progress_comes_to_its_end(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     view = trace(kernels=[kernel(0, 1)], api_calls=[call(0, 1)])._view

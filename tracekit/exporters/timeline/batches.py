@@ -57,6 +57,7 @@ class GzipCompression:
     LEVEL = 1
 
     def __init__(self) -> None:
+        self._head = self.HEAD
         self._crc = 0
         self._size = 0
 
@@ -70,7 +71,7 @@ class GzipCompression:
 
         The header of the file precedes the first batch.
         """
-        head = b"" if self._size else self.HEAD
+        head, self._head = self._head, b""
         self._crc = zlib.crc32(data, self._crc)
         self._size += len(data)
         return head + bytes(compressed) if head else compressed
