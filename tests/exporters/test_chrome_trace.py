@@ -258,6 +258,22 @@ def test_without_process_and_thread(tmp_path: Path) -> None:
     assert list(names(made, tmp_path, "process_name").values()) == ["unknown process", "GPU 0 · pid 0"]
 
 
+@pytest.mark.parametrize(
+    ("process", "shown"),
+    [
+        (4_194_305, {4_194_305: "process", 4_194_306: "GPU 0 · pid 4194305"}),
+        (2**31 - 1, {2**31 - 1: "process", 4_194_305: "GPU 0 · pid 2147483647"}),
+        (2**31, {4_194_305: "process · pid 2147483648", 4_194_306: "GPU 0 · pid 2147483648"}),
+        (-(2**31) - 1, {4_194_305: "process · pid -2147483649", 4_194_306: "GPU 0 · pid -2147483649"}),
+    ],
+)
+def test_each_group_has_a_pid_of_its_own(process: int, shown: dict[int, str], tmp_path: Path) -> None:
+    of_process = {"process_id": process}
+    made = trace(kernels=[kernel(0, 1, **of_process)], api_calls=[call(0, 1, **of_process)])
+    assert {pid: name for (pid, _), name in names(made, tmp_path, "process_name").items()} == shown
+    assert [e["pid"] for e in drawn(made, tmp_path)] == list(shown)
+
+
 def test_arrows_lead_from_calls_to_all_that_they_launched(tmp_path: Path) -> None:
     made = trace(
         api_calls=[call(0, 4, correlation_id=1), call(6, 8, correlation_id=2), call(50, 60, correlation_id=3)],

@@ -99,6 +99,22 @@ def test_each_rank_has_processes_and_tracks_of_its_own(two: tk.TraceSet, tmp_pat
     assert {(e["pid"], e["tid"]) for e in events_of(written, "X")} <= set(threads)
 
 
+def test_a_process_whose_id_is_the_pid_of_a_gpu_of_another_rank(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        tables = collective(rank, 3000, "1000000000000000000")
+        for row in (row for rows in tables.values() for row in rows if rank and "process_id" in row):
+            row["process_id"] = 4_194_305
+        write_capture(tmp_path / f"rank{rank}", **tables)
+    written = write(tk.load_many([tmp_path / "rank0", tmp_path / "rank1"]), tmp_path)
+    named = [e for e in events_of(written, "M") if e["name"] == "process_name"]
+    assert [(e["args"]["name"], e["pid"]) for e in named] == [
+        ("rank 0 · python", 1),
+        ("rank 0 · GPU 0 · pid 1", 4_194_305),
+        ("rank 1 · python · pid 4194305", 4_194_306),
+        ("rank 1 · GPU 0 · pid 4194305", 4_194_307),
+    ]
+
+
 def test_arrows_between_the_members_of_a_collective(two: tk.TraceSet, tmp_path: Path) -> None:
     two.export(tmp_path / "trace.json")
     written = load(tmp_path / "trace.json")

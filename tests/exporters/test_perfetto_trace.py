@@ -201,6 +201,14 @@ def test_counters_of_all_forms(tmp_path: Path) -> None:
     check(trace(counters=[sample | value for value in values]), tmp_path)
 
 
+@pytest.mark.parametrize("process", [4_194_305, 2**31 - 1, 2**31, 2**60, -(2**31) - 1])
+def test_large_process_ids(process: int, tmp_path: Path) -> None:
+    of_process = {"process_id": process, "correlation_id": 1}
+    kernels, calls = [kernel(2, 3, **of_process)], [call(0, 1, **of_process)]
+    sample = {"process_id": process, "timestamp_ns": 5, "name": "c", "value_type": "int64", "value_int": 3}
+    check(trace(kernels=kernels, api_calls=calls, counters=[sample]).correlate(), tmp_path)
+
+
 def test_messages_and_collectives(tmp_path: Path) -> None:
     check(two_ranks().correlate(), tmp_path)
 

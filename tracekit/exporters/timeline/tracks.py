@@ -29,18 +29,21 @@ threads by ``tid`` and ignores the sort index. The thread id of the operating sy
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from tracekit.interface import View
 
 FIRST_PID = 4_194_305
 """First pid of groups that are not processes. It is larger than any process id of Linux, which is at most 2^22."""
+SHOWN_PIDS = range(-(1 << 31), 1 << 31)
+"""Pids that viewers can show. Perfetto traces store pids as 32-bit integers."""
 AFTER_PROCESSES = 1 << 40
 """First sort key of groups that follow all processes. It is larger than any process id."""
 NO_STREAM = (1 << 32) - 1
@@ -49,9 +52,15 @@ NO_STREAM = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True)
 class TrackGroup:
-    """A group of tracks, which viewers show as a process."""
+    """A group of tracks, which viewers show as a process.
 
-    pid: int
+    Attributes:
+        process_id: Process id, if the group is the CPU side of a process.
+        name: Name of the group.
+        order: Sort key of the group.
+    """
+
+    process_id: int | None
     name: str
     order: tuple[int, ...]
 
@@ -91,7 +100,7 @@ class Placement:
 
 @dataclass(slots=True)
 class TrackNames:
-    """The names of processes, threads, devices and streams, and the groups of tracks that have been created.
+    """The names of processes, threads, devices and streams.
 
     Attributes:
         processes: Name of each process, by process id.
@@ -101,7 +110,6 @@ class TrackNames:
         contexts: Device id of each context, by process id and context id.
         runs: Number of each TensorFlow device, by run and name of the device.
         components: Number of each component whose events were counted, by name and instance.
-        groups: Groups of tracks that have been created, by sort key.
     """
 
     processes: dict[int, str]
@@ -111,7 +119,6 @@ class TrackNames:
     contexts: dict[tuple[int, int], int | None]
     runs: dict[tuple[str, str], int] = field(default_factory=dict)
     components: dict[tuple[str | None, int | None], int] = field(default_factory=dict)
-    groups: dict[tuple[int, ...], TrackGroup] = field(default_factory=dict)
 
     @classmethod
     def from_view(cls, view: View) -> TrackNames:
@@ -142,22 +149,22 @@ class TrackNames:
 
     def gpu_group(self, process: int | None, device: int) -> TrackGroup:
         """Return the track group of the activities of a process on a device."""
-        return self._get_group(f"{self.device_name(device)} · pid {process or 0}", (process or 0, 1, device))
+        return TrackGroup(None, f"{self.device_name(device)} · pid {process or 0}", (process or 0, 1, device))
 
     def metrics_group(self, device: int) -> TrackGroup:
         """Return the track group of the counters of a device."""
-        return self._get_group(f"{self.device_name(device)} · metrics", (AFTER_PROCESSES, device))
+        return TrackGroup(None, f"{self.device_name(device)} · metrics", (AFTER_PROCESSES, device))
 
     def tensorflow_group(self, run: str, device: str) -> TrackGroup:
         """Return the track group of the node executions that TensorFlow traced on a device in a run."""
         number = self.runs.setdefault((run, device), len(self.runs))
-        return self._get_group(f"{device} · {run}", (AFTER_PROCESSES + 1, number))
+        return TrackGroup(None, f"{device} · {run}", (AFTER_PROCESSES + 1, number))
 
     def component_group(self, component: str | None, instance: int | None) -> TrackGroup:
         """Return the track group of the counters of a component of the machine."""
         number = self.components.setdefault((component, instance), len(self.components))
         name = " ".join(str(part) for part in (component or "machine", instance) if part is not None)
-        return self._get_group(f"{name} · counters", (AFTER_PROCESSES + 2, number))
+        return TrackGroup(None, f"{name} · counters", (AFTER_PROCESSES + 2, number))
 
     def device_name(self, device: int) -> str:
         """Return the display name of a device."""
@@ -177,10 +184,6 @@ class TrackNames:
             parts.insert(1, f"context {context}")
         return " · ".join(filter(None, parts))
 
-    def _get_group(self, name: str, order: tuple[int, ...]) -> TrackGroup:
-        """Return the group with the given sort key. A new group gets a pid that no process can have."""
-        return self.groups.setdefault(order, TrackGroup(FIRST_PID + len(self.groups), name, order))
-
 
 @dataclass(slots=True)
 class Numbering:
@@ -196,11 +199,20 @@ class Numbering:
     lanes: int = 0
     groups: int = 0
 
-    def free_pid(self, pid: int) -> int:
-        """Mark a pid as used and return it. If it is already used, return a pid that no process can have instead."""
-        free = pid if pid not in self.pids else max(FIRST_PID, *(p + 1 for p in self.pids))
-        self.pids.add(free)
-        return free
+    def assign_pids(self, groups: Sequence[TrackGroup]) -> dict[TrackGroup, int]:
+        """Return a pid for each group of tracks, and mark these pids as used.
+
+        A process keeps its process id if viewers can show this id and it is not used. All other groups get unused pids
+        from ``FIRST_PID``: first the other processes by process id, then the groups that are not processes.
+        """
+        ids = {group: group.process_id for group in groups}
+        pids = {g: n for g, n in ids.items() if n is not None and n in SHOWN_PIDS and n not in self.pids}
+        self.pids.update(pids.values())
+        others = sorted((g for g in groups if g not in pids), key=lambda g: (ids[g] is None, ids[g] or 0))
+        unused = (pid for pid in itertools.count(FIRST_PID) if pid not in self.pids)
+        pids |= zip(others, unused, strict=False)
+        self.pids.update(pids.values())
+        return pids
 
 
 class ShownProcess(NamedTuple):
@@ -239,7 +251,7 @@ class LaneRegistry:
         self.names = names
         self._lane_ids: dict[tuple[Track, int], int] = {}
         self._prefix, self._first_tid, self._first_group = "", 1, 0
-        self._pids: dict[int, int] = {}
+        self._pids: dict[TrackGroup, int] = {}
 
     def add_to_file(self, prefix: str, numbering: Numbering) -> None:
         """Number the groups and lanes of this trace after those of earlier traces in the file. All lanes must exist.
@@ -249,10 +261,9 @@ class LaneRegistry:
             numbering: The numbers that are used in the file so far, to which the numbers of this trace are added.
         """
         self._prefix, self._first_tid, self._first_group = prefix, numbering.lanes + 1, numbering.groups
-        pids = sorted({track.group.pid for track, _ in self._lane_ids})
-        self._pids = {pid: numbering.free_pid(pid) for pid in pids}
+        self._pids = numbering.assign_pids(self._groups())
         numbering.lanes += len(self._lane_ids)
-        numbering.groups += len(self._groups())
+        numbering.groups += len(self._pids)
 
     def lane_ids(self, track: Track, lanes: int) -> list[int]:
         """Return the ids of the first ``lanes`` lanes of a track, and create those that do not exist."""
@@ -260,25 +271,28 @@ class LaneRegistry:
 
     def processes(self) -> Iterator[ShownProcess]:
         """Yield the groups of tracks as processes, in the order in which viewers show them, after all lanes exist."""
-        for nth, group in enumerate(self._groups(), self._first_group):
-            pid = self._group_pid(group)
-            shown = group.name if pid == group.pid or group.pid >= FIRST_PID else f"{group.name} · pid {group.pid}"
+        pids = self._group_pids()
+        ordered = sorted(self._groups(), key=lambda group: group.order)
+        for nth, group in enumerate(ordered, self._first_group):
+            pid = pids[group]
+            shown = group.name if group.process_id in (None, pid) else f"{group.name} · pid {group.process_id}"
             yield ShownProcess(pid, f"{self._prefix}{shown}", nth)
 
     def threads(self) -> Iterator[ShownThread]:
         """Yield the lanes of all tracks as threads, in the order in which viewers show them, after all lanes exist."""
+        pids = self._group_pids()
         for tid, track, lane, lane_id in self._ordered_lanes():
             name = f"{track.name} · lane {lane + 1}" if track.name is not None and lane else track.name
             attributes = {column: value for column, value in track.attributes if value is not None}
-            yield ShownThread(lane_id, self._group_pid(track.group), tid, name, attributes)
+            yield ShownThread(lane_id, pids[track.group], tid, name, attributes)
 
     def _groups(self) -> list[TrackGroup]:
-        """Return the groups of tracks in the order in which viewers show them."""
-        return sorted({track.group for track, _ in self._lane_ids}, key=lambda g: (g.order, g.pid))
+        """Return the groups of tracks in the order of creation."""
+        return list(dict.fromkeys(track.group for track, _ in self._lane_ids))
 
-    def _group_pid(self, group: TrackGroup) -> int:
-        """Return the pid that a group of tracks has in the exported file, which may differ from that of its process."""
-        return self._pids.get(group.pid, group.pid)
+    def _group_pids(self) -> dict[TrackGroup, int]:
+        """Return the pid of each group of tracks. A trace that was not added to a file is the only one in its file."""
+        return self._pids or Numbering().assign_pids(self._groups())
 
     def _ordered_lanes(self) -> Iterator[tuple[int, Track, int, int]]:
         """Yield the tid, track, lane number and lane id of every lane, in the order of the viewer."""
