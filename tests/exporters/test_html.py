@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import re
 import sys
@@ -137,6 +138,23 @@ def test_tables_have_the_numbers_of_the_reports(amp: tk.Trace, page: Page) -> No
     assert len(titles) == len(names)
     copies = page.tables["Memory copies and sets"]
     assert copies[1] == ["Host-to-Device", "8", "12,591,104", "264,478"]
+
+
+def test_a_page_of_some_iterations_says_what_it_counts(amp: tk.Trace, tmp_path: Path) -> None:
+    note = "This section shows the whole capture, not only the aggregated iterations."
+    some = Page(amp.rollup(iterations=(2, 3)).export(tmp_path / "some.html").read_text("utf-8"))
+    kernels = [row[3] for row in some.tables["Iterations"][1:]]
+    assert kernels == ["", "", "74", "74"]
+    parts = [text for element, text in some.texts if element == "h2" or text == note]
+    assert [title for title, following in itertools.pairwise(parts) if following == note] == WHOLE_CAPTURE
+    every = Page(amp.export(tmp_path / "all.html").read_text("utf-8"))
+    assert "" not in [row[3] for row in every.tables["Iterations"]]
+    assert note not in [text for _, text in every.texts]
+
+
+WHOLE_CAPTURE = [
+    *("Utilization over time", "Kernels", "Idle time of the GPUs", "CUDA API calls", "Memory copies", "NVTX ranges"),
+]
 
 
 def test_advice_and_overview_are_those_of_the_tables(amp: tk.Trace, page: Page) -> None:

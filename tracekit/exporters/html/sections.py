@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import MissingTableError
@@ -62,7 +62,10 @@ def build_contents(view: View, progress: Progress) -> Contents:
     builder = _ContentsBuilder(view)
     sections: list[Section] = []
     for number, build in enumerate(_BUILDERS, 1):
-        sections.extend(build(builder))
+        built = list(build(builder))
+        if build in _OF_THE_WHOLE_CAPTURE and builder.omits_iterations:
+            built = [replace(section, notes=[*section.notes, _WHOLE_CAPTURE]) for section in built]
+        sections.extend(built)
         progress(number, len(_BUILDERS))
     missing = list(dict.fromkeys((e.message, e.hint or "") for e in builder.missing))
     return Contents(_page_title(view), sections, missing)
@@ -105,6 +108,12 @@ class _ContentsBuilder:
         content = json.loads(drawn.to_json())
         del content["layout"]["template"]
         return {name: content}
+
+    @property
+    def omits_iterations(self) -> bool:
+        """Whether only some of the iterations are aggregated."""
+        iterations = self.figure_rows("iterations")
+        return iterations is not None and not iterations["is_aggregated"].all()
 
     def figure_rows(self, name: str) -> pl.DataFrame | None:
         """Return the data frame that a figure shows, or None if the capture lacks this data. The result is cached."""
@@ -246,6 +255,8 @@ def _advice_section(builder: _ContentsBuilder) -> Iterator[Section]:
 
 
 def _iterations_section(builder: _ContentsBuilder) -> Iterator[Section]:
+    import polars as pl
+
     figures = builder.draw_figure("iterations")
     rows = builder.figure_rows("iterations")
     if rows is not None:
@@ -258,8 +269,13 @@ def _iterations_section(builder: _ContentsBuilder) -> Iterator[Section]:
             "tensor_core_kernel_time_ns": "Kernel time on Tensor Cores (ns)",
         }
         timed = rows.with_columns(duration=rows["end_ns"] - rows["start_ns"])
+        notes = []
+        if builder.omits_iterations:
+            counted = ("kernel_count", "kernel_time_ns", "tensor_core_kernel_time_ns")
+            timed = timed.with_columns(pl.when("is_aggregated").then(column).alias(column) for column in counted)
+            notes = ["Kernels are counted only in the aggregated iterations. The other iterations have empty cells."]
         table = Table.from_frame("Iterations", timed, columns, ROWS, "iteration")
-        yield Section("Iterations", "iterations", figures=figures, tables=[table])
+        yield Section("Iterations", "iterations", notes, figures=figures, tables=[table])
 
 
 def _utilization_over_time_section(builder: _ContentsBuilder) -> Iterator[Section]:
@@ -408,3 +424,8 @@ _BUILDERS = (
     ),
     *(_communication_section, _api_calls_section, _copies_section, _ranges_section, _memory_section, _metrics_section),
 )
+_OF_THE_WHOLE_CAPTURE = (
+    *(_utilization_over_time_section, _kernels_section, _idle_time_section, _communication_section),
+    *(_api_calls_section, _copies_section, _ranges_section, _memory_section, _metrics_section),
+)
+_WHOLE_CAPTURE = "This section shows the whole capture, not only the aggregated iterations."
