@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import sqlite3
 import sys
 import tempfile
@@ -16,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute
 import tracekit as tk
+from measuring import peak_mib
 from tracekit.core import intervals
 
 if TYPE_CHECKING:
@@ -207,5 +207,4 @@ JOBS: dict[str, Callable[[str], tuple[float, int]]] = {
 
 if __name__ == "__main__":
     seconds, count = JOBS[sys.argv[1]](sys.argv[2])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    print(json.dumps({"seconds": seconds, "rows": count, "peak_mb": peak}))
+    print(json.dumps({"seconds": seconds, "rows": count, "peak_mb": peak_mib()}))

@@ -12,12 +12,11 @@ import itertools
 import json
 import os
 import re
-import resource
 import sys
 import time
 from pathlib import Path
 
-from measuring import Measure, install, median_of_runs
+from measuring import Measure, install, median_of_runs, peak_mib
 
 ROOT = Path(__file__).parents[2]
 TRACE = ROOT / "fixtures" / "kineto" / "train.pt.trace.json.gz"
@@ -157,9 +156,8 @@ def run(path: str) -> Measure:
     before, began = cpu_seconds(), time.perf_counter()
     job(path)
     seconds = time.perf_counter() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     rows = RANKS * RANK_EVENTS if is_set else EVENTS
-    return {"seconds": seconds, "cpu_seconds": cpu_seconds() - before, "rows": rows, "peak_mb": peak}
+    return {"seconds": seconds, "cpu_seconds": cpu_seconds() - before, "rows": rows, "peak_mb": peak_mib()}
 
 
 def cpu_seconds() -> float:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import resource
 import statistics
 import subprocess
+import sys
 import time
 import venv
 from pathlib import Path
@@ -28,6 +31,14 @@ def median_of_runs(command: list[str], runs: int = RUNS) -> Measure:
         results.append(json.loads(printed.splitlines()[-1]))
     medians = {key: statistics.median(result[key] for result in results) for key in results[0]}
     return {**medians, "runs": len(results)}
+
+
+def peak_mib() -> int:
+    """Return the largest memory of this process so far, in MiB."""
+    status = Path("/proc/self/status")
+    if status.exists():  # ru_maxrss counts what the process held that started this one
+        return int(re.findall(r"VmHWM:\s+(\d+) kB", status.read_text("ascii", errors="replace"))[0]) // 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1 << 20 if sys.platform == "darwin" else 1024)
 
 
 def install(folder: Path, packages: tuple[str, ...]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import resource
 import sys
 import time
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import tracekit as tk
-from measuring import Measure, median_of_runs
+from measuring import Measure, median_of_runs, peak_mib
 from tracekit.readers.ncu.units import parse_unit
 
 if TYPE_CHECKING:
@@ -119,5 +118,4 @@ JOBS: dict[str, Callable[[str], tuple[float, int]]] = {f.__name__: f for f in (t
 
 if __name__ == "__main__":
     seconds, count = JOBS[sys.argv[1]](sys.argv[2])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    print(json.dumps({"seconds": seconds, "rows": count, "peak_mb": peak}))
+    print(json.dumps({"seconds": seconds, "rows": count, "peak_mb": peak_mib()}))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import struct
 import sys
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from measuring import Measure, median_of_runs
+from measuring import Measure, median_of_runs, peak_mib
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,5 +101,4 @@ if __name__ == "__main__":
     began = time.perf_counter()
     rows = job(sys.argv[2]).num_rows
     seconds = time.perf_counter() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    print(json.dumps({"seconds": seconds, "rows": rows, "peak_mb": peak}))
+    print(json.dumps({"seconds": seconds, "rows": rows, "peak_mb": peak_mib()}))

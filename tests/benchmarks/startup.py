@@ -13,7 +13,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from measuring import RUNS, Measure
@@ -51,15 +50,20 @@ def imports(report: Path) -> str:
 def _run(command: tuple[str, ...]) -> tuple[float, float]:
     """Run Python; return seconds and the peak of its memory in MiB."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}  # as after an installation
-    began = time.perf_counter()
-    with subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL, env=environment) as process:
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
-    return time.perf_counter() - began, used.ru_maxrss / 1024
+    measured = [sys.executable, "-S", "-c", _MEASURED, sys.executable, *command]
+    seconds, peak = subprocess.run(measured, check=True, capture_output=True, text=True, env=environment).stdout.split()
+    return float(seconds), int(peak) / 1024
+
+
+# A small process in between, because a program inherits the largest memory of the process that starts it.
+_MEASURED = """
+import resource, subprocess, sys, time
+began = time.perf_counter()
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
 
 
 if __name__ == "__main__":
-    job, own, libraries = measured(Path(sys.argv[1]), Path(tempfile.mkdtemp()), 9)
-    print(f"{job}: {own['seconds']:.3f} s, {own['peak_mb']:.0f} MiB; libraries {libraries['seconds']:.3f} s")
+    own, libraries = measured(Path(sys.argv[1]), Path(tempfile.mkdtemp()))
+    print(f"start: {own['seconds']:.3f} s, {own['peak_mb']:.0f} MiB; libraries {libraries['seconds']:.3f} s")

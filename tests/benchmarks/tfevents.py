@@ -9,13 +9,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import resource
 import struct
 import sys
 import time
 from pathlib import Path
 
-from measuring import Measure, install, median_of_runs
+from measuring import Measure, install, median_of_runs, peak_mib
 
 ROOT = Path(__file__).parents[2]
 EVENTS = int(os.environ.get("SCALAR_EVENTS", "500000"))
@@ -112,8 +111,7 @@ def run(path: str, name: str) -> Measure:
     seconds = time.perf_counter() - began
     if rows != EVENTS:
         raise SystemExit(f"{name} read {rows} points of {EVENTS}")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    return {"seconds": seconds, "rows": EVENTS, "peak_mb": peak}
+    return {"seconds": seconds, "rows": EVENTS, "peak_mb": peak_mib()}
 
 
 if __name__ == "__main__":
