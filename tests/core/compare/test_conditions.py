@@ -118,7 +118,6 @@ def test_values() -> None:
     assert parse_condition("kernels[kernel_f<*] > 0%").observed_value(diff) == Fraction(
         slow["change_ns"] * 100, slow["time_a_ns"]
     )
-    assert parse_condition("kernels[nothing*] > 0%").observed_value(diff) == 0
     for name in METRICS:
         assert isinstance(parse_condition(f"{name} > 0%").observed_value(diff), Fraction)
     for name in ROW_COUNTS:
@@ -162,3 +161,20 @@ def test_a_side_without_data_is_an_error() -> None:
         holds("gpu_time > 5%", compare.compare(some, nothing, ["kernels"]))
     with pytest.raises(MissingTableError, match="side A has no data for api_time"):
         holds("api_time > 5%", compare.compare(some, some, ["kernels"]))
+    for sides in ((some, nothing), (nothing, some)):
+        side = "A" if sides[0] is nothing else "B"
+        with pytest.raises(MissingTableError, match=f"side {side} has no data for kernels\nHint: compare captures"):
+            holds("kernels[a] > 5%", compare.compare(*sides, ["kernels"]))
+
+
+def test_a_pattern_has_to_match_a_name() -> None:
+    a, b = summary_of([("a", 0, 1, 5), ("same", 0, 1, 5)]), summary_of([("b", 0, 1, 5), ("same", 0, 1, 5)])
+    diff = compare.compare(a, b, ["kernels"])
+    with pytest.raises(MissingTableError) as raised:
+        holds("kernels[*typo*] > 3%", diff)
+    assert str(raised.value) == (
+        "no name of A or B matches the pattern in 'kernels[*typo*] > 3%'\n"
+        "Hint: list the names with tracekit diff A B --by kernels --format csv"
+    )
+    assert parse_condition("kernels[a] > 5%").observed_value(diff) == -100
+    assert parse_condition("kernels[b] > 5%").observed_value(diff) == math.inf

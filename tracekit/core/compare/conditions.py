@@ -117,12 +117,17 @@ class Condition:
         """Return the number to compare with the limit, which is a change or a number of rows.
 
         Raises:
-            MissingTableError: A side has no data for the metric.
+            MissingTableError: A side has no data for the metric, or no name on either side matches the pattern.
         """
         if self.pattern is None and not self._is_metric:
             return Fraction(diff.significant().filter(pl.col("status") == self.metric).height)
+        rows_a, rows_b = self._rows_of_side(diff.a, "A"), self._rows_of_side(diff.b, "B")
+        if self.pattern is not None and rows_a.is_empty() and rows_b.is_empty():
+            hint = f"list the names with tracekit diff A B --by {self.metric} --format csv"
+            raise MissingTableError(f"no name of A or B matches the pattern in {self.text!r}", hint=hint)
         per_iteration = is_per_iteration(diff.a, diff.b)
-        before, after = (self._side_value(side, name, per_iteration) for side, name in ((diff.a, "A"), (diff.b, "B")))
+        before = self._sum_rows(rows_a, diff.a.iterations if per_iteration else None)
+        after = self._sum_rows(rows_b, diff.b.iterations if per_iteration else None)
         change = after - before
         if not self.is_relative:
             return change
@@ -132,26 +137,33 @@ class Condition:
         """Return whether the differences between two sides satisfy the condition.
 
         Raises:
-            MissingTableError: A side has no data for the metric.
+            MissingTableError: A side has no data for the metric, or no name on either side matches the pattern.
         """
         return _COMPARISONS[self.comparison](self.observed_value(diff), self.limit)
 
-    def _side_value(self, side: Summary, name: str, per_iteration: bool) -> Fraction:  # noqa: FBT001
-        """Return the value of the metric of one side, per iteration if the numbers of iterations differ."""
-        metric = Metric("", (self.metric,)) if self.pattern is not None else METRICS[self.metric]
+    @property
+    def _summed_metric(self) -> Metric:
+        """The metric that is computed for each side. With a pattern, it is the time of all rows of a kind."""
+        return Metric("", (self.metric,)) if self.pattern is not None else METRICS[self.metric]
+
+    def _rows_of_side(self, side: Summary, name: str) -> pl.DataFrame:
+        """Return the samples of one side, A or B, that are summed: none if no name matches the pattern."""
+        metric = self._summed_metric
         rows = side.samples.filter(pl.col("kind").is_in(metric.kinds))
-        if rows.is_empty() and self.pattern is None:
+        if rows.is_empty():
             hint = "compare captures that recorded this data, or use another metric"
             raise MissingTableError(f"side {name} has no data for {self.metric}", hint=hint)
         if metric.name is not None:
-            rows = rows.filter(pl.col("name") == metric.name)
-        if self.pattern is not None:
-            names = rows["name"].drop_nulls().unique()
-            pattern = _glob_to_regex(self.pattern)
-            matching = [n for n in names if pattern.fullmatch(n)]
-            rows = rows.filter(pl.col("name").is_in(matching))
-        rows = rows.drop_nulls("unit") if per_iteration else rows
-        return Fraction(int(rows[metric.column].sum() or 0), side.iterations if per_iteration else 1)
+            return rows.filter(pl.col("name") == metric.name)
+        if self.pattern is None:
+            return rows
+        pattern = _glob_to_regex(self.pattern)
+        return rows.filter(pl.col("name").is_in([n for n in rows["name"].drop_nulls().unique() if pattern.fullmatch(n)]))
+
+    def _sum_rows(self, rows: pl.DataFrame, iterations: int | None) -> Fraction:
+        """Sum the column of the metric. With a number of iterations, return the sum per iteration."""
+        summed = rows if iterations is None else rows.drop_nulls("unit")
+        return Fraction(int(summed[self._summed_metric.column].sum() or 0), iterations or 1)
 
 
 def _glob_to_regex(pattern: str) -> re.Pattern[str]:
