@@ -19,6 +19,7 @@ _UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Unicode categories that are escaped: controls, format characters, surrogates, and line and paragraph separators."""
 UNDECODED = "".join(map(chr, range(0xDC80, 0xDD00)))
 """The characters with which Python represents bytes in a path that are not valid UTF-8."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SHORT_ESCAPES = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _NOT_ASCII_PRINTABLE = re.compile(r"[^ -~]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
@@ -35,6 +36,14 @@ def to_printable(text: str, *, keep: str = "") -> str:
     return _NOT_ASCII_PRINTABLE.sub(
         lambda match: match[0] if match[0] in keep else _escape_for_terminal(match[0]), text
     )
+
+
+def replace_surrogates(text: str) -> str:
+    """Replace surrogates, with which Python represents invalid bytes of arguments and paths, by U+FFFD.
+
+    Readers replace invalid bytes of names in captures in the same way. polars and Arrow reject surrogates.
+    """
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def escape_json_text(text: str) -> str:

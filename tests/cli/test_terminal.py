@@ -408,12 +408,22 @@ class TestRows:
             "short_name > 1",
             "nosuch(kernel_id) = 1",
             "* = 1",
+            "cast(name as int) > 1",
+            "DATE(name) > 5",
         ],
     )
     def test_what_is_no_condition_is_said(self, run: Run, condition: str) -> None:
         result = run("rows", TRAIN, "kernels", "--where", condition, status=2)
         assert "Error: Invalid value for --where: " in result.stderr
         assert result.text == ""
+
+    @pytest.mark.parametrize(
+        ("file", "table"), [(TRAIN, ["kernels"]), (FIXTURES / "ncu" / "ncu_basic.ncu-rep", ["ncu_metrics", "--wide"])]
+    )
+    def test_columns_are_listed_once(self, run: Run, file: Path, table: list[str]) -> None:
+        column = "start_ns" if file == TRAIN else "launch_id"
+        said = run("rows", file, *table, "--columns", f"{column},{column}", status=2).stderr
+        assert f"column '{column}' is listed twice" in said
 
     def test_there_is_no_duration_without_times(self, run: Run) -> None:
         said = run("rows", TRAIN, "streams", "--columns", "duration_ns", status=1).stderr

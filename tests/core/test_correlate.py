@@ -182,6 +182,16 @@ def test_first_rows_finds_the_first_row_of_a_key(table, wanted, spread) -> None:
     assert found.to_list() == [table.index(k) if None not in k and k in table else None for k in wanted]
 
 
+extreme = st.one_of(st.none(), st.sampled_from([-(2**63), -(2**62), -1, 0, 1, 2**62 + 5, 2**63 - 2, 2**63 - 1]))
+
+
+@given(*[st.lists(st.tuples(st.sampled_from([1, 2]), extreme), max_size=6)] * 2)
+def test_correlation_ids_may_be_any_int64(table, wanted) -> None:
+    schema = {"process_id": pl.Int64, "correlation_id": pl.Int64}
+    found = find_first_rows(pl.DataFrame(table, schema, orient="row"), pl.DataFrame(wanted, schema, orient="row"))
+    assert found.to_list() == [table.index(k) if None not in k and k in table else None for k in wanted]
+
+
 def test_paths_below_the_deepest_level_end_in_an_ellipsis() -> None:
     n = MAX_PATH_LEVELS + 5
     parent = pl.Series([None, *range(n - 1)], dtype=pl.Int64)

@@ -143,7 +143,9 @@ def test_events_are_selected(format: str, tmp_path: Path) -> None:
     of = small(cpu_samples=SAMPLES, threads=[{"process_id": 7, "thread_id": 9, "name": "loader"}])
     assert exported(of, tmp_path, format, thread="9").total() == 2
     assert exported(of, tmp_path, format, thread="9", process="6").total() == 1
-    assert exported(of, tmp_path, format, thread="77") == {}
+    with pytest.raises(MissingTableError, match="no event of cpu_samples with a call stack matches thread=77") as error:
+        exported(of, tmp_path, format, thread="77")
+    assert error.value.hint == "choose one of these values of thread: 8, 9"
     assert exported(of.select(time=(10, 41)), tmp_path, format).total() == 2
     groups = {group for group, _ in exported(of, tmp_path, format, by="thread")}
     assert groups == {"thread (8)", "loader (9)", "thread (9)"}
@@ -157,6 +159,21 @@ def test_events_inside_ranges_of_their_thread(tmp_path: Path) -> None:
     of = small(cpu_samples=[*SAMPLES, sample(43, 1), sample(99, 1)], nvtx_ranges=ranges)
     found = exported(of, tmp_path, "speedscope", range="r", modules="no")
     assert found == {(None, ("main", "work;\nhard")): 1, (None, VDSO): 2, (None, ("main",)): 2}
+
+
+def test_ranges_that_do_not_exist(tmp_path: Path) -> None:
+    of = small(cpu_samples=SAMPLES, nvtx_ranges=[push(10, 30, "forward"), push(200, 300, "late")])
+    message = "no event of cpu_samples with a call stack matches range=forwrad"
+    with pytest.raises(MissingTableError, match=message) as error:
+        exported(of, tmp_path, "collapsed", range="forwrad")
+    assert error.value.hint == "did you mean 'forward'? choose one of these ranges: 'forward', 'late'"
+    with pytest.raises(MissingTableError, match="matches thread=9 and process=1 and range=late") as error:
+        exported(of, tmp_path, "collapsed", range="late", thread="9", process="1")
+    assert error.value.hint == "choose one of these values of process: 6, 7"
+    with pytest.raises(MissingTableError, match="matches range=late") as error:
+        exported(of, tmp_path, "collapsed", range="late")
+    assert error.value.hint == "omit some of these options"
+    assert not list(tmp_path.iterdir())
 
 
 def test_weights_are_times(tmp_path: Path) -> None:

@@ -43,10 +43,12 @@ def query_rows(
 
     Raises:
         SchemaError: The table or a column does not exist.
-        click.BadParameter: ``where`` is not a valid condition.
+        click.BadParameter: ``where`` is not a valid condition, or cannot be computed for the values of the table, or a
+            column is selected twice.
     """
     import polars as pl
 
+    _check_columns_are_distinct(columns or ())
     rows = _wide_ncu_metrics(trace).lazy() if wide else trace.frame(table)
     names = rows.collect_schema().names()
     rows = _add_duration_column(rows, names)
@@ -61,7 +63,23 @@ def query_rows(
     if order:
         by = [pl.col(name).cast(pl.String) if name in encoded else pl.col(name) for name, _ in order]
         rows = rows.sort(by, descending=[down for _, down in order], nulls_last=True, maintain_order=True)
-    return rows.select(columns or names).collect()
+    try:
+        return rows.select(columns or names).collect()
+    except pl.exceptions.PolarsError as e:
+        if where is None:
+            raise
+        raise _incomputable_condition_error(where, e) from e
+
+
+def _check_columns_are_distinct(columns: Sequence[str]) -> None:
+    """Check that no column is selected twice.
+
+    Raises:
+        click.BadParameter: A column is repeated.
+    """
+    repeated = next((name for n, name in enumerate(columns) if name in columns[:n]), None)
+    if repeated is not None:
+        raise click.BadParameter(f"column {repeated!r} is listed twice", param_hint="--columns")
 
 
 def _wide_ncu_metrics(trace: Traces) -> pl.DataFrame:
@@ -75,7 +93,7 @@ def _filter_rows(rows: pl.LazyFrame, condition: pl.Expr, encoded_columns: Sequen
     """Return the rows that match a condition, in which dictionary-encoded columns are compared as plain strings."""
     import polars as pl
 
-    named = [name for name in condition.meta.root_names() if name in encoded_columns]
+    named = [name for name in dict.fromkeys(condition.meta.root_names()) if name in encoded_columns]
     plain = rows.with_columns(
         *(pl.col(name).alias(f"{name}{_ENCODED_SUFFIX}") for name in named),
         *(pl.col(name).cast(pl.String) for name in named),
@@ -103,6 +121,9 @@ def _parse_condition(rows: pl.LazyFrame, where: str, known_columns: Sequence[str
         raise click.BadParameter(
             f"{where!r} is not a condition: {first_line_of_message(e)}", param_hint="--where"
         ) from e
+    except UnicodeEncodeError as e:
+        message = f"{where!r} is not a condition, because it is not valid UTF-8"
+        raise click.BadParameter(message, param_hint="--where") from e
     for name in named:
         if name in where:  # polars invents names for subqueries, which are not columns of the table
             _check_column(name, known_columns, table)
@@ -110,12 +131,14 @@ def _parse_condition(rows: pl.LazyFrame, where: str, known_columns: Sequence[str
     try:
         kind = pl.DataFrame(schema=types).select(condition.alias("keep")).schema["keep"]
     except pl.exceptions.PolarsError as e:
-        raise click.BadParameter(
-            f"{where!r} cannot be computed: {first_line_of_message(e)}", param_hint="--where"
-        ) from e
+        raise _incomputable_condition_error(where, e) from e
     if kind not in (pl.Boolean, pl.Null):
         raise click.BadParameter(f"{where!r} is not a condition but a value of type {kind}", param_hint="--where")
     return condition
+
+
+def _incomputable_condition_error(where: str, error: Exception) -> click.BadParameter:
+    return click.BadParameter(f"{where!r} cannot be computed: {first_line_of_message(error)}", param_hint="--where")
 
 
 def _check_column(name: str, known_columns: Sequence[str], table: str) -> None:

@@ -444,11 +444,12 @@ def find_first_rows(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
     process = CALL[0]
     blocks = [table[block].drop_nulls().group_by(process).agg(_LOW, _HIGH) for block in row_blocks(table.height)]
     bounds = pl.concat(blocks).group_by(process).agg(pl.col("low").min(), pl.col("high").max())
-    id_ranges = bounds.select(process, "low", size=pl.col("high") - pl.col("low") + 1)
-    size = int(id_ranges["size"].cast(pl.Int128).sum() or 0)
+    id_ranges = bounds.select(process, "low", size=pl.col("high").cast(pl.Int128) - pl.col("low") + 1)
+    size = int(id_ranges["size"].sum() or 0)
     if size > _SLOTS_PER_ROW * (table.height + keys.height):
         numbered = table.with_columns(row=pl.int_range(pl.len())).unique(CALL, keep="first")
         return keys.join(numbered, on=CALL, how="left", maintain_order="left")["row"]
+    id_ranges = id_ranges.with_columns(pl.col("size").cast(pl.Int64))
     id_ranges = id_ranges.with_columns(offset=pl.col("size").cum_sum() - pl.col("size"))
     row_of_slot = pl.repeat(None, size, dtype=pl.UInt32, eager=True)
     for start in range(0, table.height, _BATCH_ROWS)[::-1]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from tracekit.errors import TracekitError, choices_hint
+from tracekit.text import replace_surrogates
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +78,7 @@ def find_instance(ranges: pl.LazyFrame, text: str, path: Path | None = None) -> 
     Raises:
         TracekitError: There is no such range. The hint lists existing domains or ranges.
     """
-    target = parse_range_name(text)
+    target = parse_range_name(replace_surrogates(text))
     rows = ranges.select(COLUMNS).collect()
     domain, name = (rows[c].cast(pl.String).fill_null("") for c in ("domain", "name"))
     matching = rows.filter((domain == target.domain) & (name == target.name)).sort("start_ns", maintain_order=True)

@@ -312,9 +312,8 @@ class TraceSet:
         names = schema.names[1:] if columns is None else [schema[c].name for c in columns if c != RANK]
         columns_to_read = names or schema.names[1:2]
         read = functools.partial(_read_table, name, [frames.column_name_in_trace(c) for c in columns_to_read])
-        return frames.concat_tables(schema, [RANK, *columns_to_read], self._readable_results(read)).select(
-            [RANK, *names]
-        )
+        table = frames.concat_tables(schema, [RANK, *columns_to_read], self._readable_results(read))
+        return table.select(list(range(1 + len(names))))
 
     def __getitem__(self, name: str) -> pa.Table:
         return self.table(name)

@@ -158,7 +158,9 @@ class Condition:
         if self.pattern is None:
             return rows
         pattern = _glob_to_regex(self.pattern)
-        return rows.filter(pl.col("name").is_in([n for n in rows["name"].drop_nulls().unique() if pattern.fullmatch(n)]))
+        return rows.filter(
+            pl.col("name").is_in([n for n in rows["name"].drop_nulls().unique() if pattern.fullmatch(n)])
+        )
 
     def _sum_rows(self, rows: pl.DataFrame, iterations: int | None) -> Fraction:
         """Sum the column of the metric. With a number of iterations, return the sum per iteration."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.callstacks import BATCH_FRAMES, batches_of_call_stack_frames
-from tracekit.errors import MissingTableError
+from tracekit.errors import MissingTableError, choices_hint
 from tracekit.exporters.stacks.options import EVENTS
 from tracekit.forks import check_polars_can_run
 
@@ -32,6 +32,7 @@ _PYTHON = {"python_samples": "periodic", "python_calls": "cuda"}
 _HINT = "record them with nsys profile --sample=process-tree, or --cudabacktrace=all for those of CUDA API calls"
 _PYTHON_HINT = "record them with nsys profile --python-sampling=true, or --python-backtrace=cuda for CUDA API calls"
 _EXPORT_HINT = "read the report, or export it with --include-blobs=true, because other exports lack Python call stacks"
+_SHOWN = 20
 _THREAD = ["process_id", "thread_id"]
 _KEYS = {"none": [], "thread": _THREAD, "process": ["process_id"]}
 
@@ -88,7 +89,7 @@ def read_profile(view: View, options: Options) -> Profile:
     Events without a call stack are omitted.
 
     Raises:
-        MissingTableError: The trace has no call stacks.
+        MissingTableError: The trace has no call stacks, or no event with a call stack matches the options.
     """
     check_polars_can_run()
     name = options.events or next((n for n in EVENTS if has_stacks(view, n)), None)
@@ -103,6 +104,11 @@ def read_profile(view: View, options: Options) -> Profile:
     if options.weight == "time":
         events, weight = _add_event_times(view, name, events)
     sums = events.group_by(*keys, "stack_id").agg(weight=weight.cast(pl.Int64)).collect()
+    if sums.is_empty() and (conditions := options.conditions):
+        raise MissingTableError(
+            f"no event of {name} with a call stack matches {' and '.join(conditions)}",
+            hint=_matching_options_hint(view, name, options),
+        )
     groups = sums.select(keys).unique().sort(keys) if keys else pl.DataFrame({"group": [0]})
     numbered = groups.with_row_index("group") if keys else groups
     sums = sums.join(numbered, on=keys, nulls_equal=True) if keys else sums.with_columns(group=pl.lit(0))
@@ -139,6 +145,21 @@ def _missing_stacks_hint(view: View, name: str | None) -> str:
     if name not in _PYTHON:
         return _HINT
     return _EXPORT_HINT if _events_with_name(view, name).select(pl.len()).collect().item() else _PYTHON_HINT
+
+
+def _matching_options_hint(view: View, name: str, options: Options) -> str:
+    """Return a hint with values of the first option that no event with a call stack matches."""
+    events = _events_with_name(view, name).filter(pl.col("stack_id").is_not_null())
+    for option, column, chosen in (("thread", "thread_id", options.thread), ("process", "process_id", options.process)):
+        values = events.select(column).unique().sort(column).collect()[column].drop_nulls().to_list()
+        if chosen is not None and chosen not in values:
+            return choices_hint(f"values of {option}", map(str, values[:_SHOWN]), str(chosen))
+    if options.range is not None:
+        ranges = view.frame("nvtx_ranges").filter(pl.col("kind").cast(pl.String) == "push_pop")
+        names = ranges.select(pl.col("name").cast(pl.String)).unique().collect()["name"].drop_nulls().sort().to_list()
+        if options.range not in names:
+            return choices_hint("ranges", names[:_SHOWN], options.range, quoted=True)
+    return "omit some of these options"
 
 
 def _selected_events(view: View, name: str, options: Options) -> pl.LazyFrame:
