@@ -7,7 +7,7 @@ from unittest import mock
 import polars as pl
 import pytest
 import tracekit as tk
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.core.scenes import declared, launches, nvtx
 from tracekit import memory, schemas
@@ -23,6 +23,19 @@ ADDED_TO_RANGES = [
 small = st.integers(0, 12)
 processes = st.sampled_from([1, 2])
 threads = st.sampled_from([10, 11])
+
+
+CALL_COLUMNS = ["api_call_id", "start_ns", "end_ns", "process_id", "thread_id", "correlation_id"]
+RANGE_TYPES = {
+    "range_id": pl.Int64,
+    "kind": pl.Categorical,
+    "process_id": pl.Int64,
+    "thread_id": pl.Int64,
+    "domain_id": pl.Int64,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "name": pl.Categorical,
+}
 
 
 @st.composite
@@ -47,7 +60,7 @@ def captures(draw: st.DrawFn) -> dict[str, pl.DataFrame]:
     return {
         "api_calls": pl.DataFrame(
             [(i + 1, s, s + d, p, t, c) for i, (p, t, c, s, d) in enumerate(calls)],
-            schema=["api_call_id", "start_ns", "end_ns", "process_id", "thread_id", "correlation_id"],
+            schema=CALL_COLUMNS,
             orient="row",
         ).cast(pl.Int64),
         "kernels": pl.DataFrame(
@@ -57,16 +70,7 @@ def captures(draw: st.DrawFn) -> dict[str, pl.DataFrame]:
         ).cast(pl.Int64),
         "nvtx_ranges": pl.DataFrame(
             [(i + 101, *r) for i, r in enumerate(ranges)],
-            schema={
-                "range_id": pl.Int64,
-                "kind": pl.Categorical,
-                "process_id": pl.Int64,
-                "thread_id": pl.Int64,
-                "domain_id": pl.Int64,
-                "start_ns": pl.Int64,
-                "end_ns": pl.Int64,
-                "name": pl.Categorical,
-            },
+            schema=RANGE_TYPES,
             orient="row",
         ),
     }
@@ -128,6 +132,53 @@ def test_kernels_get_their_call_and_the_ranges_around_it(tables) -> None:
         named = next((r["name"] for r in ranges if r["range_id"] == link["range_id"]), None)
         assert link["range_name"] == named
         assert (link["range_depth"] == 0) == (link["range_id"] is None) == (link["range_path"] is None)
+
+
+CROSSING = {
+    "api_calls": pl.DataFrame([(1, t, t, 1, 10, t) for t in (3, 7, 8, 12)], CALL_COLUMNS, orient="row"),
+    "kernels": pl.DataFrame(
+        [(1, t, 20 + t, 30 + t) for t in (3, 7, 8, 12)],
+        ["process_id", "correlation_id", "start_ns", "end_ns"],
+        orient="row",
+    ),
+    "nvtx_ranges": pl.DataFrame(
+        [
+            (i, "push_pop", 1, thread, 0, start, end, "a")
+            for i, (thread, start, end) in enumerate([(10, 0, 10), (10, 5, 15), (10, 6, 9), (11, 0, 20), (11, 1, 2)])
+        ],
+        RANGE_TYPES,
+        orient="row",
+    ),
+}
+"""Ranges of one thread cross, and those of another thread are nested."""
+
+
+@given(captures())
+@example(CROSSING)
+def test_ranges_are_projected_on_each_stream(tables) -> None:
+    """Ranges of a thread may cross: a launch is inside every range that is open, nested or not."""
+    streams = {
+        "device_id": pl.int_range(pl.len()) % 2,
+        "context_id": pl.lit(1),
+        "stream_id": pl.int_range(pl.len()) % 3,
+    }
+    types = schemas.polars_schema(schemas.table("kernels"))
+    kernels = tables["kernels"].with_columns(expression.cast(types[c]).alias(c) for c, expression in streams.items())
+    ranges = tables["nvtx_ranges"].with_columns(domain=pl.lit(None, pl.Categorical))
+    calls = tables["api_calls"].to_dicts()
+    expected = []
+    for r in ranges.to_dicts():
+        same = ("process_id", "thread_id") if r["kind"] == "push_pop" else ("process_id",)
+        inside: dict[tuple[int, ...], list[dict]] = {}
+        for k in kernels.to_dicts():
+            if (call := call_of(k, calls)) and open_ranges(call, [r], r["kind"], same):
+                inside.setdefault((k["device_id"], k["context_id"], k["stream_id"]), []).append(k)
+        for stream, ran in sorted(inside.items()):
+            times = min(k["start_ns"] for k in ran), max(k["end_ns"] for k in ran)
+            expected.append((r["range_id"], *stream, *times, len(ran), sum(k["end_ns"] - k["start_ns"] for k in ran)))
+    columns = ["range_id", *streams, "start_ns", "end_ns", "gpu_op_count", "gpu_time_ns"]
+    found = correlation({**tables, "kernels": kernels, "nvtx_ranges": ranges}).projections().select(columns)
+    assert found.rows() == expected
 
 
 @given(captures())

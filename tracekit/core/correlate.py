@@ -266,7 +266,8 @@ class Ranges:
         """Return the number and total duration of the activities that each push/pop range launched on each stream.
 
         Launches in nested ranges are included. Launches in ranges deeper than ``MAX_PATH_LEVELS`` are attributed to the
-        ancestor at that depth.
+        ancestor at that depth. If ranges of a thread cross, the launches inside each of its ranges are counted by time,
+        because a launch can be inside ranges that do not contain each other.
 
         Args:
             launches: The launches, as ``Activities.launches_by_stream`` returns them.
@@ -287,6 +288,12 @@ class Ranges:
             here = levels.get((level,), direct.clear().with_columns(depth=pl.lit(0, pl.Int32))).drop("depth")
             by_level.append(_sum_by_stream(pl.concat([here, below])))
         summed = pl.concat(by_level)
+        if self.nesting.has_crossings:
+            rows = self.nesting.crossing_rows()
+            nested = summed.filter(~pl.col("row").is_in(rows.implode()))
+            nested = nested.with_columns(row=self.push_pop_ranges["row"].gather(nested["row"]))
+            crossing = _sum_by_range_and_stream(launches, self.push_pop_ranges[rows], THREAD)
+            return pl.concat([nested, crossing.select(nested.columns)])
         return summed.with_columns(row=self.push_pop_ranges["row"].gather(summed["row"]))
 
     def start_end_stream_totals(self, launches: pl.DataFrame) -> pl.DataFrame:
@@ -296,11 +303,7 @@ class Ranges:
         """
         if not self.start_end_ranges.height:
             launches = launches.clear()
-        streams = launches.select("process_id", *STREAM).unique(maintain_order=True).drop_nulls()
-        pairs = self.start_end_ranges.join(streams, on="process_id", maintain_order="left")
-        projected = project_onto_gpu(launches, pairs, ["process_id", *STREAM])
-        projected = projected.rename({"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"})
-        return pairs.select("row", *STREAM).hstack(projected).drop_nulls("start_ns")
+        return _sum_by_range_and_stream(launches, self.start_end_ranges, THREAD[:1])
 
     def _ranges_of_kind(self, kind: str) -> pl.DataFrame:
         """Return the ranges of one kind, with their row number in ``nvtx_ranges`` as ``row``."""
@@ -566,6 +569,24 @@ def _lookup_indices(keys: pl.DataFrame, id_ranges: pl.DataFrame) -> pl.Series:
     slot = pl.col(number) - pl.col("low")
     inside = (slot >= 0) & (slot < pl.col("size"))
     return joined.select(slot=pl.when(inside).then(slot + pl.col("offset"))).to_series()
+
+
+def _sum_by_range_and_stream(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Return the number and total duration of the activities launched during each range, by stream.
+
+    Args:
+        launches: The launches, as ``Activities.launches_by_stream`` returns them.
+        ranges: The ranges: ``row``, ``start_ns``, ``end_ns`` and the columns ``by``.
+        by: Columns that must be equal in a launch and a range.
+
+    Returns:
+        One row per range and stream, with the columns of ``Ranges.push_pop_stream_totals``.
+    """
+    streams = launches.select(*by, *STREAM).unique(maintain_order=True).drop_nulls()
+    pairs = ranges.join(streams, on=by, maintain_order="left")
+    projected = project_onto_gpu(launches, pairs, [*by, *STREAM])
+    projected = projected.rename({"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"})
+    return pairs.select("row", *STREAM).hstack(projected).drop_nulls("start_ns")
 
 
 def _sum_by_stream(

@@ -79,6 +79,11 @@ class NestingIndex:
         """Whether two intervals of any track cross, so that they overlap and neither contains the other."""
         return len(self.crossing_tracks) > 0
 
+    def crossing_rows(self) -> pl.Series:
+        """Return the row numbers of the intervals on tracks that are not nested, in ascending order (UInt32)."""
+        is_crossing = self.frame["track"].is_in(self.crossing_tracks.implode())
+        return self.frame["row"].filter(is_crossing).sort()
+
     def innermost(self, points: pl.DataFrame, time: str) -> pl.Series:
         """Return the innermost interval that encloses each point.
 
