@@ -19,6 +19,7 @@ from typing import Any
 import click
 from tracekit import cli, registry, schemas
 from tracekit.core import analyze, compare, idle, recipes, reports
+from tracekit.exporters.stacks.options import OPTIONS
 from tracekit.readers.nsys import versions
 
 ROOT = Path(__file__).parents[1]
@@ -228,6 +229,12 @@ def recipe_list() -> str:
     return "\n".join([*_grid(("recipe", "shows", "options", "tables"), rows), ""])
 
 
+def stack_options() -> str:
+    """Return a table of the options of the exporters of call stacks."""
+    rows = [(f"`{name}`", _escape_markdown(doc)) for name, doc in OPTIONS.items()]
+    return "\n".join([*_grid(("option", "meaning"), rows), ""])
+
+
 def code(path: str) -> str:
     """Return a file of the repository as a code block."""
     return f"```{Path(path).suffix.removeprefix('.')}\n{(ROOT / path).read_text('utf-8')}```\n"
@@ -259,6 +266,7 @@ _GENERATORS = (
     *_RULE_GENERATORS,
     recipe_list,
     formats,
+    stack_options,
     *_VERSION_GENERATORS,
     code,
 )

@@ -39,6 +39,10 @@ def test_printable(raw: str, shown: str) -> None:
     assert text.to_printable(raw) == shown
 
 
+def test_surrogates_are_replaced() -> None:
+    assert text.replace_surrogates("caf\udce9 \ud800 \U0001f680") == "caf\ufffd \ufffd \U0001f680"
+
+
 @given(ANY | SURROGATES)
 def test_nothing_acts_on_a_terminal(raw: str) -> None:
     shown = text.to_printable(raw)

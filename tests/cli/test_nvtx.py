@@ -26,6 +26,12 @@ def test_every_command_that_selects_by_time_selects_by_range(command: str, run: 
     assert said in failed.stderr
 
 
+def test_a_name_that_is_not_utf8(run: Run) -> None:
+    path = FIXTURES / "train_amp.nsys-rep"
+    result = run("stats", path, "-r", "cuda_api_sum", "--nvtx", "caf\udce9", status=1)
+    assert "there is no NVTX range 'caf\ufffd' in the default domain\nHint: choose one of these ranges" in result.stderr
+
+
 def test_commands_print_the_selected_rows(run: Run) -> None:
     path = FIXTURES / "graph_node.sqlite"
     lines = run("rows", path, "kernels", "--nvtx", "replay 0", "--format", "csv").text.splitlines()

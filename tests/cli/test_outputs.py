@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import polars as pl
 import pytest
 import tracekit as tk
 from tracekit import cli, registry
@@ -257,21 +256,6 @@ class TestNames:
         path = tmp_path / NOT_UTF8
         shutil.copytree(next(FIXTURES.glob(f"*_{form}")), path)
         assert json.loads(run("info", path, "--json").text)["rows"]["kernels"] == 334
-
-    def test_recipes(self, run: Run, tmp_path: Path) -> None:
-        path = tmp_path / f"{NOT_UTF8}.sqlite"
-        shutil.copy(TRAIN, path)
-        printed = run("recipe", "cuda_gpu_kern_sum", path, "--format", "csv").stdout
-        assert printed == run("recipe", "cuda_gpu_kern_sum", TRAIN, "--format", "csv").stdout
-        run("recipe", "cuda_gpu_kern_sum", path, "-o", tmp_path / "out")
-        names = pl.read_parquet(tmp_path / "out" / "files.parquet")
-        assert names.to_series(0).to_list() == ["caf\ufffd \ufffd"]
-
-    def test_ranges_and_conditions(self, run: Run) -> None:
-        no_range = run("stats", TRAIN, "-r", "cuda_api_sum", "--nvtx", NOT_UTF8, status=1).stderr
-        assert "there is no NVTX range 'caf\ufffd \ufffd' in the default domain" in no_range
-        no_condition = run("rows", TRAIN, "kernels", "--where", f"name = '{NOT_UTF8}'", status=2).stderr
-        assert "because it is not valid UTF-8" in no_condition
 
     def test_the_default_name_of_the_output(self, run: Run, tmp_path: Path) -> None:
         for name in (NOT_UTF8, EMOJI):

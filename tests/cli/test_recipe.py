@@ -95,6 +95,16 @@ def test_all_tables_are_written(run: Run, tmp_path: Path) -> None:
     assert (out / "files.csv").read_text() == "File\nmpi_rank0\nmpi_rank1\n"
 
 
+def test_a_name_that_is_not_utf8(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "caf\udce9.nsys-rep"
+    path.write_bytes((FIXTURES / "train_amp.nsys-rep").read_bytes())
+    files = run("recipe", "cuda_gpu_kern_sum", path, "--table", "files", "--format", "csv").text
+    assert files == "File\ncaf\ufffd\n"
+    out = tmp_path / "out"
+    run("recipe", "cuda_gpu_kern_sum", path, "-o", out, "-q")
+    assert pl.read_parquet(out / "files.parquet")["File"].to_list() == ["caf\ufffd"]
+
+
 def test_the_inputs_are_not_replaced(run: Run, tmp_path: Path) -> None:
     for file in RANKS.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())

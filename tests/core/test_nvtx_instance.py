@@ -54,6 +54,13 @@ def test_names(text: str, parts: tuple[str, str, int]) -> None:
     assert parse_range_name(text) == parts
 
 
+def test_invalid_utf8_is_replaced_as_in_captures() -> None:
+    ranges = [nvtx(0, 5, "caf\ufffd", kind="push_pop")]
+    assert instance_of("caf\udce9", ranges).start_ns == 0
+    with pytest.raises(TracekitError, match="there is no NVTX range 'caf\ufffd' in the default domain"):
+        instance_of("caf\udce9")
+
+
 @given(st.text("ab@/\\1", max_size=8), st.text("ab@/\\1", max_size=8), st.integers(0, 99))
 def test_escaped_names_are_read_back(name: str, domain: str, index: int) -> None:
     def escape(text: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 import tracekit as tk
 from tests.exporters.test_chrome_trace import call, push, trace
 from tracekit import schemas
-from tracekit.errors import MissingTableError, UnknownFormatError
+from tracekit.errors import MissingTableError, TracekitError, UnknownFormatError
 from tracekit.exporters.stacks import profile
 
 Stacks = Counter[tuple[str | None, tuple[str, ...]]]
@@ -143,13 +143,46 @@ def test_events_are_selected(format: str, tmp_path: Path) -> None:
     of = small(cpu_samples=SAMPLES, threads=[{"process_id": 7, "thread_id": 9, "name": "loader"}])
     assert exported(of, tmp_path, format, thread="9").total() == 2
     assert exported(of, tmp_path, format, thread="9", process="6").total() == 1
-    with pytest.raises(MissingTableError, match="no event of cpu_samples with a call stack matches thread=77") as error:
-        exported(of, tmp_path, format, thread="77")
-    assert error.value.hint == "choose one of these values of thread: 8, 9"
     assert exported(of.select(time=(10, 41)), tmp_path, format).total() == 2
     groups = {group for group, _ in exported(of, tmp_path, format, by="thread")}
     assert groups == {"thread (8)", "loader (9)", "thread (9)"}
     assert {g for g, _ in exported(of, tmp_path, format, by="process")} == {"process (6)", "process (7)"}
+
+
+@pytest.mark.parametrize("format", READERS)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"thread": "77"}, "thread 77 has no call stacks of cpu_samples\nHint: choose one of these threads: 8, 9"),
+        ({"process": "5"}, "process 5 has no call stacks of cpu_samples\nHint: choose one of these processes: 6, 7"),
+        (
+            {"process": "6", "thread": "8"},
+            "thread 8 has no call stacks of cpu_samples in process 6\nHint: choose one of these threads: 9",
+        ),
+        (
+            {"range": "forwrad"},
+            "'forwrad'\nHint: did you mean 'forward'? choose one of these ranges: 'forward', 'late'",
+        ),
+        ({"range": "other"}, "there is no NVTX push/pop range 'other'"),
+        (
+            {"range": "late", "thread": "9"},
+            "there are no call stacks of cpu_samples in thread 9 inside the range 'late'\nHint: choose another range",
+        ),
+    ],
+)
+def test_options_that_select_nothing(format: str, options: dict[str, str], message: str, tmp_path: Path) -> None:
+    ranges = [push(0, 100, "forward"), push(900, 950, "late"), push(0, 100, "other", kind="start_end")]
+    of = small(cpu_samples=SAMPLES, nvtx_ranges=ranges)
+    with pytest.raises(TracekitError) as raised:
+        exported(of, tmp_path, format, **options)
+    assert message in str(raised.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_hints_list_some_of_many_ranges(tmp_path: Path) -> None:
+    of = small(cpu_samples=SAMPLES, nvtx_ranges=[push(n, n + 1, f"step {n}") for n in range(30)])
+    with pytest.raises(TracekitError, match=r"'step 18', 'step 19', …$"):
+        exported(of, tmp_path, "collapsed", range="x")
 
 
 def test_events_inside_ranges_of_their_thread(tmp_path: Path) -> None:
@@ -159,21 +192,6 @@ def test_events_inside_ranges_of_their_thread(tmp_path: Path) -> None:
     of = small(cpu_samples=[*SAMPLES, sample(43, 1), sample(99, 1)], nvtx_ranges=ranges)
     found = exported(of, tmp_path, "speedscope", range="r", modules="no")
     assert found == {(None, ("main", "work;\nhard")): 1, (None, VDSO): 2, (None, ("main",)): 2}
-
-
-def test_ranges_that_do_not_exist(tmp_path: Path) -> None:
-    of = small(cpu_samples=SAMPLES, nvtx_ranges=[push(10, 30, "forward"), push(200, 300, "late")])
-    message = "no event of cpu_samples with a call stack matches range=forwrad"
-    with pytest.raises(MissingTableError, match=message) as error:
-        exported(of, tmp_path, "collapsed", range="forwrad")
-    assert error.value.hint == "did you mean 'forward'? choose one of these ranges: 'forward', 'late'"
-    with pytest.raises(MissingTableError, match="matches thread=9 and process=1 and range=late") as error:
-        exported(of, tmp_path, "collapsed", range="late", thread="9", process="1")
-    assert error.value.hint == "choose one of these values of process: 6, 7"
-    with pytest.raises(MissingTableError, match="matches range=late") as error:
-        exported(of, tmp_path, "collapsed", range="late")
-    assert error.value.hint == "omit some of these options"
-    assert not list(tmp_path.iterdir())
 
 
 def test_weights_are_times(tmp_path: Path) -> None:

@@ -26,14 +26,15 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
 
     Raises:
         MissingTableError: The trace has no call stacks.
+        TracekitError: The options select no events.
     """
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from tracekit.exporters.stacks.profile import read_profile, replace_separators
+    from tracekit.exporters.stacks.profile import read_nonempty_profile, replace_separators
 
-    profile = read_profile(view, options)
+    profile = read_nonempty_profile(view, options)
     texts = replace_separators(profile.texts)
     heads = replace_separators(pa.array(["" if name is None else name for name in profile.groups]))
     if options.by != "none":

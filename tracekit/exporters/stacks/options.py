@@ -56,12 +56,6 @@ class Options:
     range: str | None = None
     modules: bool = True
 
-    @property
-    def conditions(self) -> list[str]:
-        """The options that select events, such as ``thread=12``."""
-        values = {"thread": self.thread, "process": self.process, "range": self.range}
-        return [f"{name}={value}" for name, value in values.items() if value is not None]
-
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> Options:
         """Parse the values of options, given by name. Options without a value have their default.

@@ -26,10 +26,11 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
 
     Raises:
         MissingTableError: The trace has no call stacks.
+        TracekitError: The options select no events.
     """
-    from tracekit.exporters.stacks.profile import read_profile
+    from tracekit.exporters.stacks.profile import read_nonempty_profile
 
-    profile = read_profile(view, options)
+    profile = read_nonempty_profile(view, options)
     strings = _StringTable()
     message = schemas.message_class("pprof", "Profile")()
     kind = "samples" if profile.unit == "samples" else "time"

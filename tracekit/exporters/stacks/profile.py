@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.callstacks import BATCH_FRAMES, batches_of_call_stack_frames
-from tracekit.errors import MissingTableError, choices_hint
+from tracekit.errors import MissingTableError, TracekitError, choices_hint
 from tracekit.exporters.stacks.options import EVENTS
 from tracekit.forks import check_polars_can_run
 
@@ -27,12 +27,13 @@ MAX_DEPTH = 4096
 MAX_TEXT = 1 << 14
 """Maximum number of characters of a frame. Longer frames are shortened."""
 UNKNOWN = "[unknown]"
+_LISTED = 20
+"""Maximum number of threads, processes or ranges that a hint lists."""
 _PYTHON = {"python_samples": "periodic", "python_calls": "cuda"}
 """Value of ``kind`` in the table ``python_samples``, by name of events."""
 _HINT = "record them with nsys profile --sample=process-tree, or --cudabacktrace=all for those of CUDA API calls"
 _PYTHON_HINT = "record them with nsys profile --python-sampling=true, or --python-backtrace=cuda for CUDA API calls"
 _EXPORT_HINT = "read the report, or export it with --include-blobs=true, because other exports lack Python call stacks"
-_SHOWN = 20
 _THREAD = ["process_id", "thread_id"]
 _KEYS = {"none": [], "thread": _THREAD, "process": ["process_id"]}
 
@@ -89,7 +90,7 @@ def read_profile(view: View, options: Options) -> Profile:
     Events without a call stack are omitted.
 
     Raises:
-        MissingTableError: The trace has no call stacks, or no event with a call stack matches the options.
+        MissingTableError: The trace has no call stacks.
     """
     check_polars_can_run()
     name = options.events or next((n for n in EVENTS if has_stacks(view, n)), None)
@@ -104,11 +105,6 @@ def read_profile(view: View, options: Options) -> Profile:
     if options.weight == "time":
         events, weight = _add_event_times(view, name, events)
     sums = events.group_by(*keys, "stack_id").agg(weight=weight.cast(pl.Int64)).collect()
-    if sums.is_empty() and (conditions := options.conditions):
-        raise MissingTableError(
-            f"no event of {name} with a call stack matches {' and '.join(conditions)}",
-            hint=_matching_options_hint(view, name, options),
-        )
     groups = sums.select(keys).unique().sort(keys) if keys else pl.DataFrame({"group": [0]})
     numbered = groups.with_row_index("group") if keys else groups
     sums = sums.join(numbered, on=keys, nulls_equal=True) if keys else sums.with_columns(group=pl.lit(0))
@@ -126,6 +122,53 @@ def read_profile(view: View, options: Options) -> Profile:
     unit = "samples" if options.weight == "samples" else "nanoseconds"
     names = _group_names(view, groups, keys)
     return Profile(name, unit, text, functions, module, parents, labels, depths, names, weights)
+
+
+def read_nonempty_profile(view: View, options: Options) -> Profile:
+    """Return the weighted call stacks as ``read_profile`` does, or raise an error if the options select no events.
+
+    Raises:
+        MissingTableError: The trace has no call stacks, or no call stacks inside the range.
+        TracekitError: The thread, process or range in the options does not exist. The hint lists existing ones.
+    """
+    profile = read_profile(view, options)
+    if profile.weights.is_empty():
+        raise _empty_selection_error(view, profile.events, options)
+    return profile
+
+
+def _empty_selection_error(view: View, name: str, options: Options) -> TracekitError:
+    """Return the error for options that select none of the events with call stacks."""
+    events = _events_with_stacks(view, name)
+    selected = f"call stacks of {name}"
+    for noun, plural_noun, number in (("process", "processes", options.process), ("thread", "threads", options.thread)):
+        if number is None:
+            continue
+        column = f"{noun}_id"
+        ids = events.select(pl.col(column).drop_nulls().unique().sort()).collect()[column].to_list()
+        if number not in ids:
+            hint = _listed_choices(plural_noun, list(map(str, ids)), str(number))
+            return TracekitError(f"{noun} {number} has no {selected}", hint=hint)
+        events = events.filter(pl.col(column) == number)
+        selected += f" in {noun} {number}"
+    range_name = options.range or ""
+    ranges = view.frame("nvtx_ranges").filter(pl.col("kind").cast(pl.String) == "push_pop")
+    names = ranges.select(pl.col("name").cast(pl.String)).collect()["name"].drop_nulls().unique(maintain_order=True)
+    if range_name not in names.to_list():
+        hint = _listed_choices("ranges", names.to_list(), range_name, quoted=True)
+        return TracekitError(f"there is no NVTX push/pop range {range_name!r}", hint=hint)
+    return MissingTableError(f"there are no {selected} inside the range {range_name!r}", hint="choose another range")
+
+
+def _listed_choices(plural_noun: str, known_names: list[str], unknown_name: str, *, quoted: bool = False) -> str:
+    """Return a hint that lists the first known names."""
+    more = ", …" if len(known_names) > _LISTED else ""
+    return choices_hint(plural_noun, known_names[:_LISTED], unknown_name, quoted=quoted) + more
+
+
+def _events_with_stacks(view: View, name: str) -> pl.LazyFrame:
+    """Return the events with a name of ``EVENTS``, such as ``cpu_samples``, that have a call stack."""
+    return _events_with_name(view, name).filter(pl.col("stack_id").is_not_null())
 
 
 def _events_with_name(view: View, name: str) -> pl.LazyFrame:
@@ -147,24 +190,9 @@ def _missing_stacks_hint(view: View, name: str | None) -> str:
     return _EXPORT_HINT if _events_with_name(view, name).select(pl.len()).collect().item() else _PYTHON_HINT
 
 
-def _matching_options_hint(view: View, name: str, options: Options) -> str:
-    """Return a hint with values of the first option that no event with a call stack matches."""
-    events = _events_with_name(view, name).filter(pl.col("stack_id").is_not_null())
-    for option, column, chosen in (("thread", "thread_id", options.thread), ("process", "process_id", options.process)):
-        values = events.select(column).unique().sort(column).collect()[column].drop_nulls().to_list()
-        if chosen is not None and chosen not in values:
-            return choices_hint(f"values of {option}", map(str, values[:_SHOWN]), str(chosen))
-    if options.range is not None:
-        ranges = view.frame("nvtx_ranges").filter(pl.col("kind").cast(pl.String) == "push_pop")
-        names = ranges.select(pl.col("name").cast(pl.String)).unique().collect()["name"].drop_nulls().sort().to_list()
-        if options.range not in names:
-            return choices_hint("ranges", names[:_SHOWN], options.range, quoted=True)
-    return "omit some of these options"
-
-
 def _selected_events(view: View, name: str, options: Options) -> pl.LazyFrame:
     """Return the events that have a call stack, and that match the thread, process and range in the options."""
-    events = _events_with_name(view, name).filter(pl.col("stack_id").is_not_null())
+    events = _events_with_stacks(view, name)
     if options.thread is not None:
         events = events.filter(pl.col("thread_id") == options.thread)
     if options.process is not None:

@@ -26,12 +26,13 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
 
     Raises:
         MissingTableError: The trace has no call stacks.
+        TracekitError: The options select no events.
     """
     import polars as pl
 
-    from tracekit.exporters.stacks.profile import read_profile
+    from tracekit.exporters.stacks.profile import read_nonempty_profile
 
-    profile = read_profile(view, options)
+    profile = read_nonempty_profile(view, options)
     unit = "none" if profile.unit == "samples" else profile.unit
     frames = [{"name": text} for text in profile.texts.to_pylist()]
     head = {"$schema": _SCHEMA, "exporter": "tracekit", "name": profile.events, "shared": {"frames": frames}}
