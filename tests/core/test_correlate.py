@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from unittest import mock
 
 import polars as pl
 import pytest
 import tracekit as tk
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.scenes import declared, launches, nvtx
 from tracekit import memory, schemas
-from tracekit.core import correlate
+from tracekit.core import correlate, trees
 from tracekit.core.correlate import ACTIVITIES, MAX_PATH_LEVELS, Correlation, find_first_rows, range_paths
 from tracekit.plan.stages import correlation_required_columns
 
@@ -23,19 +24,6 @@ ADDED_TO_RANGES = [
 small = st.integers(0, 12)
 processes = st.sampled_from([1, 2])
 threads = st.sampled_from([10, 11])
-
-
-CALL_COLUMNS = ["api_call_id", "start_ns", "end_ns", "process_id", "thread_id", "correlation_id"]
-RANGE_TYPES = {
-    "range_id": pl.Int64,
-    "kind": pl.Categorical,
-    "process_id": pl.Int64,
-    "thread_id": pl.Int64,
-    "domain_id": pl.Int64,
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-    "name": pl.Categorical,
-}
 
 
 @st.composite
@@ -60,7 +48,7 @@ def captures(draw: st.DrawFn) -> dict[str, pl.DataFrame]:
     return {
         "api_calls": pl.DataFrame(
             [(i + 1, s, s + d, p, t, c) for i, (p, t, c, s, d) in enumerate(calls)],
-            schema=CALL_COLUMNS,
+            schema=["api_call_id", "start_ns", "end_ns", "process_id", "thread_id", "correlation_id"],
             orient="row",
         ).cast(pl.Int64),
         "kernels": pl.DataFrame(
@@ -70,7 +58,16 @@ def captures(draw: st.DrawFn) -> dict[str, pl.DataFrame]:
         ).cast(pl.Int64),
         "nvtx_ranges": pl.DataFrame(
             [(i + 101, *r) for i, r in enumerate(ranges)],
-            schema=RANGE_TYPES,
+            schema={
+                "range_id": pl.Int64,
+                "kind": pl.Categorical,
+                "process_id": pl.Int64,
+                "thread_id": pl.Int64,
+                "domain_id": pl.Int64,
+                "start_ns": pl.Int64,
+                "end_ns": pl.Int64,
+                "name": pl.Categorical,
+            },
             orient="row",
         ),
     }
@@ -134,53 +131,6 @@ def test_kernels_get_their_call_and_the_ranges_around_it(tables) -> None:
         assert (link["range_depth"] == 0) == (link["range_id"] is None) == (link["range_path"] is None)
 
 
-CROSSING = {
-    "api_calls": pl.DataFrame([(1, t, t, 1, 10, t) for t in (3, 7, 8, 12)], CALL_COLUMNS, orient="row"),
-    "kernels": pl.DataFrame(
-        [(1, t, 20 + t, 30 + t) for t in (3, 7, 8, 12)],
-        ["process_id", "correlation_id", "start_ns", "end_ns"],
-        orient="row",
-    ),
-    "nvtx_ranges": pl.DataFrame(
-        [
-            (i, "push_pop", 1, thread, 0, start, end, "a")
-            for i, (thread, start, end) in enumerate([(10, 0, 10), (10, 5, 15), (10, 6, 9), (11, 0, 20), (11, 1, 2)])
-        ],
-        RANGE_TYPES,
-        orient="row",
-    ),
-}
-"""Ranges of one thread cross, and those of another thread are nested."""
-
-
-@given(captures())
-@example(CROSSING)
-def test_ranges_are_projected_on_each_stream(tables) -> None:
-    """Ranges of a thread may cross: a launch is inside every range that is open, nested or not."""
-    streams = {
-        "device_id": pl.int_range(pl.len()) % 2,
-        "context_id": pl.lit(1),
-        "stream_id": pl.int_range(pl.len()) % 3,
-    }
-    types = schemas.polars_schema(schemas.table("kernels"))
-    kernels = tables["kernels"].with_columns(expression.cast(types[c]).alias(c) for c, expression in streams.items())
-    ranges = tables["nvtx_ranges"].with_columns(domain=pl.lit(None, pl.Categorical))
-    calls = tables["api_calls"].to_dicts()
-    expected = []
-    for r in ranges.to_dicts():
-        same = ("process_id", "thread_id") if r["kind"] == "push_pop" else ("process_id",)
-        inside: dict[tuple[int, ...], list[dict]] = {}
-        for k in kernels.to_dicts():
-            if (call := call_of(k, calls)) and open_ranges(call, [r], r["kind"], same):
-                inside.setdefault((k["device_id"], k["context_id"], k["stream_id"]), []).append(k)
-        for stream, ran in sorted(inside.items()):
-            times = min(k["start_ns"] for k in ran), max(k["end_ns"] for k in ran)
-            expected.append((r["range_id"], *stream, *times, len(ran), sum(k["end_ns"] - k["start_ns"] for k in ran)))
-    columns = ["range_id", *streams, "start_ns", "end_ns", "gpu_op_count", "gpu_time_ns"]
-    found = correlation({**tables, "kernels": kernels, "nvtx_ranges": ranges}).projections().select(columns)
-    assert found.rows() == expected
-
-
 @given(captures())
 def test_ranges_are_projected_on_what_was_launched_inside_them(tables) -> None:
     rows = correlation(tables).columns("nvtx_ranges", ADDED_TO_RANGES).to_dicts()
@@ -194,6 +144,49 @@ def test_ranges_are_projected_on_what_was_launched_inside_them(tables) -> None:
         assert row["gpu_start_ns"] == min((k["start_ns"] for k in inside), default=None)
         assert row["gpu_end_ns"] == max((k["end_ns"] for k in inside), default=None)
         assert (row["path"] is None) == (row["depth"] is None) == (r["kind"] == "start_end")
+
+
+@st.composite
+def crossings(draw: st.DrawFn) -> dict[str, pl.DataFrame]:
+    """Launches on two streams within ranges of two threads, most of which cross."""
+    thread = st.integers(1, 2)
+    ranges = draw(st.lists(st.tuples(st.sampled_from("abc"), thread, small, st.integers(0, 12)), max_size=12))
+    called = draw(st.lists(st.tuples(thread, st.integers(0, 20), st.integers(1, 3), st.just(0)), max_size=12))
+    tables = launches(*((t, at, at + size, device) for t, at, size, device in called))
+    numbers = {"context_id": 1, "stream_id": pl.int_range(pl.len()) % 2}
+    return {
+        "nvtx_ranges": nvtx(*((name, t, start, start + size) for name, t, start, size in ranges)),
+        "api_calls": tables["api_calls"],
+        "kernels": tables["kernels"].with_columns(**numbers) if called else tables["kernels"],
+    }
+
+
+def ranges_around(tables: dict[str, pl.DataFrame]) -> list[list[dict]]:
+    """The push/pop ranges around each launch of ``crossings``, from the outermost inwards."""
+    ranges, calls = tables["nvtx_ranges"].to_dicts(), tables["api_calls"].to_dicts()
+    return [nested(open_ranges(c, ranges, "push_pop", ("process_id", "thread_id"))) for c in calls]
+
+
+@given(crossings(), st.sampled_from([1, 2, 3, MAX_PATH_LEVELS]))
+def test_projections_on_streams_count_what_was_launched_inside_the_outermost_ranges(tables, levels: int) -> None:
+    with mock.patch.object(correlate, "MAX_PATH_LEVELS", levels):
+        projected = Correlation(declared(**tables)).projections()
+    inside = defaultdict(list)
+    for kernel, around in zip(tables["kernels"].to_dicts(), ranges_around(tables), strict=True):
+        for r in around[:levels]:
+            inside[r["range_id"], kernel["stream_id"]].append((kernel["start_ns"], kernel["end_ns"]))
+    columns = ["range_id", "stream_id", "start_ns", "end_ns", "gpu_op_count", "gpu_time_ns"]
+    assert projected.select(columns).rows() == [
+        (*key, min(ran)[0], max(end for _, end in ran), len(ran), sum(end - start for start, end in ran))
+        for key, ran in sorted(inside.items())
+    ]
+
+
+def test_each_of_two_crossing_ranges_is_projected_on_a_launch_in_both() -> None:
+    kernels = launches((1, 7, 8, 0))
+    kernels["kernels"] = kernels["kernels"].with_columns(context_id=1, stream_id=7)
+    found = Correlation(declared(nvtx_ranges=nvtx(("a", 1, 0, 10), ("b", 1, 5, 15)), **kernels)).projections()
+    assert found.select("name", "gpu_op_count").cast({"name": pl.String}).rows() == [("a", 1), ("b", 1)]
 
 
 @given(captures())
@@ -298,6 +291,32 @@ def test_each_column_needs_only_the_tables_that_it_is_made_of() -> None:
         linked = trace.correlate()
         assert linked.table("nvtx_ranges", ["depth"])["depth"].to_pylist() == [1] * 11
         assert linked.table("kernels", ["api_start_ns"])["api_start_ns"].null_count == 0
+
+
+@given(crossings(), st.sampled_from([1, 2, 3, MAX_PATH_LEVELS]), st.sampled_from([3, 6, trees.MAX_PATH_BYTES]))
+def test_paths_of_crossing_ranges_have_the_limits_of_nested_ones(tables, levels: int, size: int) -> None:
+    ranges = tables["nvtx_ranges"].with_columns(name=pl.col("name").cast(pl.String).replace("c", "long"))
+    tables = {**tables, "nvtx_ranges": ranges}
+    with (
+        mock.patch.multiple(trees, MAX_LEVELS=levels, MAX_PATH_BYTES=size),
+        mock.patch.object(correlate, "MAX_PATH_LEVELS", levels),
+    ):
+        made = Correlation(declared(**tables)).columns("kernels", ["range_path", "range_depth"])
+        expected = []
+        for around in ranges_around(tables):
+            depth = pl.Series(range(1, len(around) + 1), dtype=pl.Int32)
+            names = pl.Series([r["name"] for r in around], dtype=pl.Categorical)
+            paths = range_paths(depth.cast(pl.Int64).shift() - 1, depth, names)
+            expected.append((paths[-1] if around else None, len(around)))
+    assert made.cast({"range_path": pl.String}).rows() == expected
+
+
+def test_deep_and_long_paths_of_crossing_ranges_end_in_an_ellipsis() -> None:
+    for count, name, levels in ((300, "x", MAX_PATH_LEVELS), (40, "y" * 999, trees.MAX_PATH_BYTES // 1000)):
+        ranges = nvtx(*((name, 1, i, 1000 + i) for i in range(count)))
+        found = Correlation(declared(nvtx_ranges=ranges, **launches((1, 900, 901, 0), (1, 950, 951, 0))))
+        made = found.columns("kernels", ["range_path", "range_depth"]).cast({"range_path": pl.String})
+        assert made.rows() == [("/".join([*[name] * levels, "…"]), count)] * 2
 
 
 def test_the_path_of_crossing_ranges_holds_all_that_are_open() -> None:

@@ -96,6 +96,14 @@ def test_every_range_around_a_point_is_found_from_the_innermost_outwards(rows, p
         row, step = nest.next_enclosing(asked, "at", row.drop_nulls()), step + 1
 
 
+@given(st.one_of(nested(), crossed(), tangled()), points_of, st.integers(1, 4))
+def test_the_ranges_around_a_point_are_numbered_from_the_outermost_inwards(rows, points, number: int) -> None:
+    around = [(p, a[number - 1]) for p in points if len(a := enclosing_by_hand(rows, *p)) >= number]
+    asked = pl.DataFrame([p for p, _ in around], schema={"thread": pl.Int32, "at": pl.Int64}, orient="row")
+    nest = intervals.NestingIndex.from_intervals(frame(rows), ["thread"])
+    assert nest.nth_enclosing(asked, "at", number).to_list() == [row for _, row in around]
+
+
 @given(st.one_of(nested(), crossed(), tangled()), points_of)
 def test_innermost_is_the_enclosing_range_that_started_last(rows, points) -> None:
     asked = pl.DataFrame(points, schema={"thread": pl.Int32, "at": pl.Int64}, orient="row")

@@ -45,6 +45,7 @@ MAX_PATH_LEVELS = trees.MAX_LEVELS
 _SLOTS_PER_ROW, _BATCH_ROWS, _PROJECTED_ROWS = 8, 1 << 16, 1 << 21
 _LOW, _HIGH = pl.col(CALL[1]).min().alias("low"), pl.col(CALL[1]).max().alias("high")
 _DURATION = pl.col("end_ns") - pl.col("start_ns")
+_OPEN_RANGES = ("row", "count")  # the innermost open range and the number of open ranges determine which are open
 _TIMES_OF_PROJECTION = ("gpu_start_ns", "gpu_end_ns")
 _PROJECTED = (*_TIMES_OF_PROJECTION, "gpu_op_count", "gpu_time_ns")
 _RANGE_PROPERTIES = {"range_id": "range_id", "range_name": "name", "range_depth": "depth"}
@@ -205,6 +206,16 @@ class Ranges:
         """The tree of the names of push/pop ranges, and the node of each push/pop range in it."""
         return trees.range_tree(self.parent, self.depth, self.name)
 
+    @functools.cached_property
+    def part_sizes(self) -> pl.Series:
+        """Number of bytes that the name of each push/pop range adds to a path, including a separator."""
+        return spill_series(trees.part_sizes(self.name))
+
+    @functools.cached_property
+    def path_sizes(self) -> pl.Series:
+        """Number of bytes of the path of each push/pop range without limits, including a separator."""
+        return spill_series(forests.ancestor_sums(self.parent, self.part_sizes))
+
     @property
     def name(self) -> pl.Series:
         """Name of each push/pop range (Categorical)."""
@@ -216,7 +227,8 @@ class Ranges:
 
         The path of such a call differs from the path of its innermost range, because some open ranges are not ancestors
         of the innermost one. The open ranges are visited from the innermost one outwards, until all remaining ones are
-        ancestors of the visited range. The ranges visited before are then added to the tree below that range.
+        ancestors of the visited range. The ranges visited before are then added to the tree below that range. The
+        limits on paths are those of ``trees.range_tree``.
 
         Args:
             tree: The tree of range names.
@@ -226,20 +238,38 @@ class Ranges:
         Returns:
             The tree with the added nodes, and the node of each call, in the order of ``calls``.
         """
-        pending, inner_ranges = calls.with_row_index("call"), []
-        nodes = pl.zeros(calls.height, pl.Int64, eager=True)
+        numbered = calls.with_row_index("call")
+        ellipses = numbered.filter(pl.col("count") > MAX_PATH_LEVELS).select("call", "row", count=MAX_PATH_LEVELS + 1)
+        pending, inner_ranges = self._limit_levels(numbered), [ellipses]
+        nodes, sizes = (pl.zeros(calls.height, pl.Int64, eager=True) for _ in range(2))
         while pending.height:
             is_complete = self.depth.gather(pending["row"]) == pending["count"]
             complete, pending = pending.filter(is_complete), pending.filter(~is_complete)
             nodes = nodes.scatter(complete["call"], self.tree_and_nodes[1].gather(complete["row"]))
-            inner_ranges.append(pending.select("call", "row"))
+            sizes = sizes.scatter(complete["call"], self.path_sizes.gather(complete["row"]))
+            inner_ranges.append(pending.select("call", "row", pl.col("count").cast(pl.Int32)))
             outer = self.nesting.next_enclosing(pending, "api_start_ns", pending["row"])
             pending = pending.with_columns(row=outer, count=pl.col("count") - 1).filter(outer.is_not_null())
         for step in reversed(inner_ranges):
-            part = self.name.gather(step["row"]).cast(pl.String).fill_null("")
-            tree, children = tree.with_children(pl.DataFrame({"up": nodes.gather(step["call"]), "part": part}))
-            nodes = nodes.scatter(step["call"], children)
+            has_ended = trees.exceeds_limits(step["count"] - 1, sizes.gather(step["call"]))
+            inner = step.filter(~has_ended)
+            size = sizes.gather(inner["call"]) + self.part_sizes.gather(inner["row"])
+            sizes = sizes.scatter(inner["call"], size)
+            tree, children = tree.with_children(
+                pl.DataFrame({"up": nodes.gather(inner["call"]), "part": self._parts(inner, size)})
+            )
+            nodes = nodes.scatter(inner["call"], children)
         return tree, nodes
+
+    def _parts(self, paths: pl.DataFrame, sizes: pl.Series) -> pl.Series:
+        """Return the last part of each path: the name of its innermost range, or "…" if the path exceeds the limits.
+
+        Args:
+            paths: One row per path: ``row`` (innermost range) and ``count`` (number of ranges).
+            sizes: Number of bytes of each path, including a separator.
+        """
+        names = self.name.gather(paths["row"]).cast(pl.String).fill_null("")
+        return names.set(trees.exceeds_limits(paths["count"], sizes), trees.ELLIPSIS)
 
     @functools.cached_property
     def gpu_projection(self) -> pl.DataFrame:
@@ -265,9 +295,9 @@ class Ranges:
     def push_pop_stream_totals(self, launches: pl.DataFrame) -> pl.DataFrame:
         """Return the number and total duration of the activities that each push/pop range launched on each stream.
 
-        Launches in nested ranges are included. Launches in ranges deeper than ``MAX_PATH_LEVELS`` are attributed to the
-        ancestor at that depth. If ranges of a thread cross, the launches inside each of its ranges are counted by time,
-        because a launch can be inside ranges that do not contain each other.
+        A launch counts for the outermost ``MAX_PATH_LEVELS`` ranges that are open at the launch, which are an innermost
+        one and its ancestors, unless they cross. Launches with the same innermost range and the same number of open
+        ranges have the same open ranges. Their totals are therefore rolled up together.
 
         Args:
             launches: The launches, as ``Activities.launches_by_stream`` returns them.
@@ -276,25 +306,64 @@ class Ranges:
             One row per range and stream: ``row`` (row number in ``nvtx_ranges``), the columns of ``STREAM``,
             ``start_ns`` (first start), ``end_ns`` (last end), ``gpu_op_count``, ``gpu_time_ns``.
         """
-        nearest = forests.nearest_ancestors(self.parent, self.depth <= MAX_PATH_LEVELS)
-        inside = launches.select(*STREAM, "start_ns", "end_ns", row="range_row").drop_nulls("row")
-        inside = inside.with_columns(row=nearest.gather(inside["row"]))
+        inside = self._with_levels(launches).drop_nulls("row")
         direct = _sum_by_stream(inside, pl.len().cast(pl.Int64), _DURATION.sum())
-        levels = direct.with_columns(depth=self.depth.gather(direct["row"])).partition_by("depth", as_dict=True)
+        levels = direct.partition_by("level", as_dict=True)
         by_level = [direct.clear()]
-        for level in range(_deepest_level(self.depth), 0, -1):
+        for level in range(_deepest_level(direct["level"]), 0, -1):
             below = by_level[-1]
-            below = below.with_columns(row=self.parent.gather(below["row"])).drop_nulls("row")
-            here = levels.get((level,), direct.clear().with_columns(depth=pl.lit(0, pl.Int32))).drop("depth")
-            by_level.append(_sum_by_stream(pl.concat([here, below])))
+            below = below.with_columns(row=self._outer_ranges(below), level=pl.lit(level, pl.Int32))
+            by_level.append(_sum_by_stream(pl.concat([levels.get((level,), direct.clear()), below])))
         summed = pl.concat(by_level)
         if self.nesting.has_crossings:
-            rows = self.nesting.crossing_rows()
-            nested = summed.filter(~pl.col("row").is_in(rows.implode()))
-            nested = nested.with_columns(row=self.push_pop_ranges["row"].gather(nested["row"]))
-            crossing = _sum_by_range_and_stream(launches, self.push_pop_ranges[rows], THREAD)
-            return pl.concat([nested, crossing.select(nested.columns)])
+            summed = _sum_by_stream(summed.with_columns(level=pl.lit(0, pl.Int32)))
+        summed = summed.drop("level", "api_start_ns")
         return summed.with_columns(row=self.push_pop_ranges["row"].gather(summed["row"]))
+
+    def _with_levels(self, launches: pl.DataFrame) -> pl.DataFrame:
+        """Add the columns ``row`` and ``level`` to launches: the innermost open range, and the number of open ranges.
+
+        Only the outermost ``MAX_PATH_LEVELS`` ranges that are open at the launch are considered.
+        """
+        nearest = forests.nearest_ancestors(self.parent, self.depth <= MAX_PATH_LEVELS)
+        row = nearest.gather(launches["range_row"])
+        levels = launches.with_columns(row=row, level=self.depth.gather(row))
+        if not self.nesting.has_crossings:
+            return levels
+        calls = launches.select(*THREAD, "api_start_ns", row="range_row")
+        calls = calls.with_columns(count=self.nesting.enclosing_counts(calls, "api_start_ns")).with_row_index("launch")
+        crossed = self._limit_levels(calls.filter(pl.col("count") != self.depth.gather(calls["row"])))
+        return levels.with_columns(
+            row=row.scatter(crossed["launch"], crossed["row"]),
+            level=levels["level"].scatter(crossed["launch"], crossed["count"].cast(pl.Int32)),
+        )
+
+    def _limit_levels(self, calls: pl.DataFrame) -> pl.DataFrame:
+        """Replace the columns ``row`` and ``count`` of API calls with more than ``MAX_PATH_LEVELS`` open ranges.
+
+        ``row`` becomes the innermost of the outermost ``MAX_PATH_LEVELS`` open ranges, and ``count`` their number.
+        """
+        deep = calls.filter(pl.col("count") > MAX_PATH_LEVELS).unique(_OPEN_RANGES)
+        if not deep.height:
+            return calls
+        last = self.nesting.nth_enclosing(deep, "api_start_ns", MAX_PATH_LEVELS)
+        known = deep.select(*_OPEN_RANGES, last=last)
+        limited = calls.join(known, on=_OPEN_RANGES, how="left", maintain_order="left")
+        count = pl.col("count").clip(upper_bound=MAX_PATH_LEVELS)
+        return limited.with_columns(row=pl.coalesce("last", "row"), count=count).drop("last")
+
+    def _outer_ranges(self, totals: pl.DataFrame) -> pl.Series:
+        """Return the next open range outwards from the range ``row``, which is the open range number ``level``.
+
+        Args:
+            totals: The columns ``row``, ``level`` and ``api_start_ns`` (time of an API call).
+        """
+        outer = self.parent.gather(totals["row"])
+        crossed = totals.with_row_index("total").filter(pl.col("level") != self.depth.gather(totals["row"]))
+        if not crossed.height:
+            return outer
+        calls = self.push_pop_ranges.select(pl.col(THREAD).gather(crossed["row"])).hstack(crossed)
+        return outer.scatter(crossed["total"], self.nesting.next_enclosing(calls, "api_start_ns", crossed["row"]))
 
     def start_end_stream_totals(self, launches: pl.DataFrame) -> pl.DataFrame:
         """Return the number and total duration of the activities launched during each start/end range, by stream.
@@ -303,7 +372,11 @@ class Ranges:
         """
         if not self.start_end_ranges.height:
             launches = launches.clear()
-        return _sum_by_range_and_stream(launches, self.start_end_ranges, THREAD[:1])
+        streams = launches.select("process_id", *STREAM).unique(maintain_order=True).drop_nulls()
+        pairs = self.start_end_ranges.join(streams, on="process_id", maintain_order="left")
+        projected = project_onto_gpu(launches, pairs, ["process_id", *STREAM])
+        projected = projected.rename({"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"})
+        return pairs.select("row", *STREAM).hstack(projected).drop_nulls("start_ns")
 
     def _ranges_of_kind(self, kind: str) -> pl.DataFrame:
         """Return the ranges of one kind, with their row number in ``nvtx_ranges`` as ``row``."""
@@ -381,8 +454,8 @@ class Activities:
     def range_path(self) -> pl.Series:
         """Return the path of all push/pop ranges that were open when each activity was launched (Categorical).
 
-        The path contains all open ranges, even if some of them cross. Paths of ranges that launched nothing are not
-        built.
+        The path contains all open ranges within the limits on paths, even if some of them cross. Paths of ranges that
+        launched nothing are not built.
         """
         tree, nodes = self.ranges.tree_and_nodes
         call_nodes = nodes.gather(self.range_row)
@@ -399,10 +472,15 @@ class Activities:
         """
         incomplete = self.open_count != self.ranges.depth.gather(self.range_row).fill_null(0)
         calls = self.calls.with_columns(row=self.range_row, count=self.open_count).with_row_index("row_of_call")
-        for batch in calls.filter(incomplete & (self.open_count <= MAX_PATH_LEVELS)).iter_slices(_BATCH_ROWS):
+        calls = calls.filter(incomplete)
+        distinct = calls.unique(_OPEN_RANGES, maintain_order=True)
+        nodes = [pl.Series(dtype=pl.Int64)]
+        for batch in distinct.iter_slices(_BATCH_ROWS):
             tree, batch_nodes = self.ranges.add_crossed_call_paths(tree, batch)
-            call_nodes = call_nodes.scatter(batch["row_of_call"], batch_nodes)
-        return tree, call_nodes
+            nodes.append(batch_nodes)
+        known = distinct.select(*_OPEN_RANGES, node=pl.concat(nodes))
+        crossed_nodes = calls.join(known, on=_OPEN_RANGES, how="left", maintain_order="left")["node"]
+        return tree, call_nodes.scatter(calls["row_of_call"], crossed_nodes)
 
     def start_end_range_id(self) -> pl.Series:
         """Return the id of the start/end range in which each activity was launched.
@@ -571,24 +649,6 @@ def _lookup_indices(keys: pl.DataFrame, id_ranges: pl.DataFrame) -> pl.Series:
     return joined.select(slot=pl.when(inside).then(slot + pl.col("offset"))).to_series()
 
 
-def _sum_by_range_and_stream(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Return the number and total duration of the activities launched during each range, by stream.
-
-    Args:
-        launches: The launches, as ``Activities.launches_by_stream`` returns them.
-        ranges: The ranges: ``row``, ``start_ns``, ``end_ns`` and the columns ``by``.
-        by: Columns that must be equal in a launch and a range.
-
-    Returns:
-        One row per range and stream, with the columns of ``Ranges.push_pop_stream_totals``.
-    """
-    streams = launches.select(*by, *STREAM).unique(maintain_order=True).drop_nulls()
-    pairs = ranges.join(streams, on=by, maintain_order="left")
-    projected = project_onto_gpu(launches, pairs, [*by, *STREAM])
-    projected = projected.rename({"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"})
-    return pairs.select("row", *STREAM).hstack(projected).drop_nulls("start_ns")
-
-
 def _sum_by_stream(
     launches: pl.DataFrame,
     count: pl.Expr = pl.col("gpu_op_count").sum(),  # noqa: B008 - expressions never change
@@ -597,17 +657,21 @@ def _sum_by_stream(
     """Sum the number and duration of activities by range and stream.
 
     Args:
-        launches: The columns ``row`` (range), ``STREAM``, ``start_ns``, ``end_ns``, and those of ``count`` and
-            ``time``.
+        launches: The columns ``row`` (range), ``level``, ``STREAM``, ``api_start_ns``, ``start_ns``, ``end_ns``, and
+            those of ``count`` and ``time``.
         count: The number of the activities of a group.
         time: The duration of the activities of a group.
 
     Returns:
-        One row per range (``row``) and stream: ``start_ns`` (first start), ``end_ns`` (last end), ``gpu_op_count``,
-        ``gpu_time_ns``.
+        One row per range (``row``), ``level`` and stream: ``api_start_ns`` (last launch), ``start_ns`` (first start),
+        ``end_ns`` (last end), ``gpu_op_count``, ``gpu_time_ns``.
     """
-    return launches.group_by("row", *STREAM).agg(
-        pl.col("start_ns").min(), pl.col("end_ns").max(), gpu_op_count=count, gpu_time_ns=time
+    return launches.group_by("row", "level", *STREAM).agg(
+        pl.col("api_start_ns").max(),
+        pl.col("start_ns").min(),
+        pl.col("end_ns").max(),
+        gpu_op_count=count,
+        gpu_time_ns=time,
     )
 
 

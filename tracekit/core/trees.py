@@ -217,17 +217,31 @@ def _add_ellipses(tree: Tree, rows: npt.NDArray[Any], nearest: pl.Series, nodes:
     return tree
 
 
-def _exceeds_limits(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
-    """Return whether the path of each range has more than ``MAX_LEVELS`` levels or ``MAX_PATH_BYTES`` bytes."""
+def part_sizes(name: pl.Series) -> pl.Series:
+    """Return the number of bytes that each name (Categorical) adds to a path, including a separator."""
 
-    def part_sizes(block: slice) -> npt.NDArray[np.int64]:
+    def sizes(block: slice) -> npt.NDArray[np.int64]:
         return (name[block].cat.len_bytes().cast(pl.Int64).fill_null(0) + 1).to_numpy()
 
-    sizes = sorting.map_blocks(part_sizes, len(name), np.int64)
-    too_deep = depth > MAX_LEVELS
-    if _largest_number(depth) * int(sizes.max(initial=0)) <= MAX_PATH_BYTES:
-        return too_deep
-    return too_deep | ((depth > 1) & (ancestor_sums(parent, series_from_array(sizes)) > MAX_PATH_BYTES))
+    return series_from_array(sorting.map_blocks(sizes, len(name), np.int64))
+
+
+def exceeds_limits(level: pl.Series, size: pl.Series) -> pl.Series:
+    """Return whether paths have more than ``MAX_LEVELS`` levels, or several levels and too many bytes.
+
+    Args:
+        level: Number of levels of each path.
+        size: Sum of the ``part_sizes`` of the names of each path, which must not exceed ``MAX_PATH_BYTES``.
+    """
+    return (level > MAX_LEVELS) | ((level > 1) & (size > MAX_PATH_BYTES))
+
+
+def _exceeds_limits(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
+    """Return whether the path of each range exceeds the limits."""
+    sizes = part_sizes(name)
+    if _largest_number(depth) * _largest_number(sizes) <= MAX_PATH_BYTES:
+        return depth > MAX_LEVELS
+    return exceeds_limits(depth, ancestor_sums(parent, sizes))
 
 
 def _largest_number(numbers: pl.Series) -> int:

@@ -79,11 +79,6 @@ class NestingIndex:
         """Whether two intervals of any track cross, so that they overlap and neither contains the other."""
         return len(self.crossing_tracks) > 0
 
-    def crossing_rows(self) -> pl.Series:
-        """Return the row numbers of the intervals on tracks that are not nested, in ascending order (UInt32)."""
-        is_crossing = self.frame["track"].is_in(self.crossing_tracks.implode())
-        return self.frame["row"].filter(is_crossing).sort()
-
     def innermost(self, points: pl.DataFrame, time: str) -> pl.Series:
         """Return the innermost interval that encloses each point.
 
@@ -135,6 +130,25 @@ class NestingIndex:
         end_tree = self.end_tree if self.has_crossings else MaximumTree.from_values(self.frame["end"])
         later = self.axis.point_positions(points, time) + 1
         return self.frame["row"].gather(end_tree.last_at_least(later, before=frame_row.gather(rows)))
+
+    def nth_enclosing(self, points: pl.DataFrame, time: str, number: int) -> pl.Series:
+        """Return the interval with a given number among those that enclose each point, in nesting order.
+
+        Args:
+            points: The columns ``by`` and ``time``. At least ``number`` intervals must enclose each point.
+            time: Name of a column of times (ns).
+            number: Number of the interval, 1 for the outermost one.
+
+        Returns:
+            One row number of ``intervals`` per point.
+        """
+        at = self.axis.point_positions(points, time)
+        reversed_ends = MaximumTree.from_values(self.frame["end"].reverse())
+        track_starts = self.axis.track_numbers(at) * self.axis.width
+        reversed_row = self.frame.height - search_sorted(self.frame["start"], track_starts, "left")
+        for _ in range(number):
+            reversed_row = reversed_ends.last_at_least(at + 1, before=reversed_row)
+        return self.frame["row"].gather(self.frame.height - 1 - reversed_row)
 
     def parents(self) -> pl.Series:
         """Return the parent of each interval.
