@@ -92,7 +92,7 @@ def test_asynchronous_copies_of_pageable_memory() -> None:
         copy(60, "cudaGraphLaunch_v10000", src_memory_kind="Pageable", dst_memory_kind="Device"),
         copy(20, "cudaMemcpy2DAsync_ptsz_v7000", src_memory_kind="Pageable", dst_memory_kind=None),
     ]
-    assert durations("cuda_memcpy_async", "memcpys", *launches) == [30, 20, 10]
+    assert durations("cuda_memcpy_async", "memcpys", *launches) == [20, 10]
 
 
 def test_synchronous_copies_except_small_ones_to_the_device() -> None:
@@ -102,8 +102,9 @@ def test_synchronous_copies_except_small_ones_to_the_device() -> None:
         copy(20, "cudaMemcpy_v3020", **small),
         copy(30, "cudaMemcpy_v3020", **small | {"copy_kind": "Device-to-Host"}),
         copy(40, "cudaMemcpyAsync_v3020"),
-        copy(50, "cuMemcpyDtoH_v2", **small | {"copy_kind": None}),
+        copy(50, "cudaMemcpy2D_v3020", **small | {"copy_kind": None}),
         copy(60, "cudaMemsetAsync_v3020"),
+        copy(70, "cuMemcpyHtoD_v2", **small | {"bytes": 64_001}),
     ]
     assert durations("cuda_memcpy_sync", "memcpys", *launches) == [50, 30, 10]
 
@@ -115,6 +116,8 @@ def test_synchronous_sets_of_memory_that_the_cpu_uses() -> None:
         copy(30, "cudaMemset_v3020", memory_kind="Device"),
         copy(40, "cudaMemsetAsync_v3020", memory_kind="Managed"),
         copy(50, "cudaMemset_v3020", memory_kind=None),
+        copy(60, "cudaMemset_v3020", memory_kind="Managed Static"),
+        copy(70, "cuMemsetD8_v2", memory_kind="Managed"),
     ]
     assert durations("cuda_memset_sync", "memsets", *launches) == [20, 10]
     text = printed(apply_rule(frames(memsets=[launches[0][0]], api_calls=[launches[0][1]]), "cuda_memset_sync"))
@@ -169,6 +172,22 @@ def test_utilization_counts_parallel_activities_twice() -> None:
     rows = [operation(0, 20), operation(0, 20), operation(95, 100)]
     assert apply_rule(frames(kernels=rows), "gpu_time_util:chunks=1").frame().rows() == [(1, 45.0, 100, 0, 7, 0, 1)]
     assert apply_rule(frames(kernels=[operation(0, 5), *rows]), "gpu_time_util:chunks=1").rows == 0
+
+
+def test_devices_of_equal_printed_utilization_are_sorted_by_duration() -> None:
+    rows = [
+        operation(a, b, process_id=p)
+        for p, end in ((7, 3000), (8, 2000), (9, 900))
+        for a, b in ((0, 1), (end, end + 1))
+    ]
+    table = apply_rule(frames(kernels=rows), "gpu_time_util:chunks=1").frame()
+    assert table.select("In-Use (%)", "Duration (ns)").rows() == [(0.1, 2001), (0.1, 3001), (0.2, 901)]
+
+
+def test_operations_are_joined_with_calls_of_their_own_process() -> None:
+    copies = [copy(n, "cudaMemcpy_v3020") for n in (10, 20)]
+    calls = [call | {"process_id": call["process_id"] + 1} for _, call in copies]
+    assert apply_rule(frames(memcpys=[row for row, _ in copies], api_calls=calls), "cuda_memcpy_sync").rows == 0
 
 
 def test_utilization_of_a_device_is_in_the_context_that_ends_last() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import sqlite3
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
@@ -106,10 +107,15 @@ def test_dialect(monkeypatch: pytest.MonkeyPatch, rows_at_once: int) -> None:
     monkeypatch.setattr(table, "_BATCH_ROWS", rows_at_once)
     assert printed(ReportTable("sample", COLUMNS, SAMPLE)) == (
         HEADER
-        + '1,0.3,0.3,0.3,1.234,1.234,"a,b","two\nlines",1\n'
+        + '1,0.3,0.3,0.3,1.234,1.234,"a,b",two\nlines,1\n'
         + ',,,,0.001,0.001,"say "x", y",,\n'
-        + '-3,-1236.0,-1236.0,-1236.0,,,,"plain\r",-3\n'
+        + "-3,-1236.0,-1236.0,-1236.0,,,,plain\r,-3\n"
     ).replace("0.001,0.001", f"{500 / 1e6:.3f},{500 / 1e6:.3f}").replace("1.234,1.234", f"{1.2345:.3f},{1.2345:.3f}")
+
+
+def test_quotes_of_reports_that_nsys_does_not_have() -> None:
+    rows = list(csv.reader(io.StringIO(printed(ReportTable("own", COLUMNS, SAMPLE, standard_quotes=True)), newline="")))
+    assert [row[6:8] for row in rows[1:]] == [["a,b", "two\nlines"], ['say "x", y', ""], ["", "plain\r"]]
 
 
 def test_legacy_rounding_reaches_the_cells() -> None:

@@ -85,7 +85,8 @@ def apply_rule(frames: Frames, name: str, prefetch: Prefetch | None = None) -> R
     request = Request(frames, {**defaults, **values})
     if prefetch is not None:
         prefetch(lambda tables: rule(replace(request, frames=_frames_in_window(tables, window))))
-    return rule(replace(request, frames=_frames_in_window(frames, window)))
+    rows = rule(replace(request, frames=_frames_in_window(frames, window)))
+    return replace(rows, standard_quotes=base in EXTRA_RULES)
 
 
 def _parse_option(rule: Rule, text: str) -> tuple[str, int]:

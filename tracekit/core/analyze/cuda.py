@@ -1,4 +1,7 @@
-"""Declare the rules for CUDA API calls that block the CPU: synchronous memory operations and synchronizations."""
+"""Declare the rules for CUDA API calls that block the CPU: synchronous memory operations and synchronizations.
+
+As in nsys, the rules apply to functions of the runtime API (``cudaMemcpy``), not of the driver API (``cuMemcpyHtoD``).
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ from tracekit.core.reports.report import CALL_KEY
 from tracekit.core.reports.summary import DURATION
 from tracekit.core.reports.table import integer_column, megabytes_column, nanoseconds_column, text_column
 
-_ASYNC_COPY, _SYNC_COPY, _SYNC_SET = r"^cu(?:da)?Memcpy.*Async", r"^cu(?:da)?Memcpy", r"^cu(?:da)?Memset"
+_ASYNC_COPY, _SYNC_COPY, _SYNC_SET = r"^cudaMemcpy.*Async", r"^cudaMemcpy", r"^cudaMemset"
 _ASYNC = "Async"
 _WAITS = r"^cuda(?:Device|Stream)Synchronize"
 _HOST_TO_DEVICE = "Host-to-Device"
 _MAX_BUFFERED_BYTES = 64_000  # as in nsys; the driver buffers such copies and returns before they are done
-_BLOCKING_KINDS = ("Pinned", "Managed", "Managed Static")  # sets of device memory do not block the CPU
+_BLOCKING_KINDS = ("Pinned", "Managed")  # sets of device memory do not block the CPU
 _PLACE = ("process_id", "device_id", "context_id", "green_context_id", "stream_id")
 _PLACE_COLUMNS = (
     integer_column("PID", "process_id"),

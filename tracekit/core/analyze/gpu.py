@@ -12,7 +12,7 @@ import polars as pl
 
 from tracekit.core.analyze.rule import Option, Request, rule, sort_longest_first
 from tracekit.core.intervals import latest_end_before
-from tracekit.core.reports.numbers import quotient
+from tracekit.core.reports.numbers import quotient, round_to_tenths
 from tracekit.core.reports.table import integer_column, nanoseconds_column, percent_column
 
 OPERATIONS = ("kernels", "memcpys", "memsets")
@@ -66,6 +66,7 @@ def gpu_time_util(request: Request) -> pl.DataFrame:
 
     The time of each device is divided into equal chunks. Consecutive chunks below the threshold form one row. The
     utilization is the sum of the durations of all activities, so activities that run at the same time count twice.
+    Rows are sorted by the printed utilization and then by duration.
     """
     chunks = _chunk_utilization(_gpu_activities(request), request.values["chunks"])
     below = pl.col("busy_ns") * 100.0 < request.values["threshold"] * pl.col("duration_ns").cast(pl.Float64)
@@ -76,7 +77,7 @@ def gpu_time_util(request: Request) -> pl.DataFrame:
         .agg(pl.col(*_DEVICE, "context_id", "start_ns").first(), pl.col("duration_ns", "busy_ns").sum())
     )
     share = quotient(pl.col("busy_ns") * 100.0, pl.col("duration_ns").cast(pl.Float64)).alias("share")
-    return rows.with_columns(share).sort("share", "run")
+    return rows.with_columns(share).sort(round_to_tenths(pl.col("share")), "duration_ns", "run")
 
 
 def _gpu_activities(request: Request) -> pl.DataFrame:

@@ -201,7 +201,7 @@ def compute_report(
     request = Request(frames, frozenset(options), has_legacy_rounding(frames), parameters, window, unlimited)
     if prefetch is not None:
         prefetch(lambda tables: report(replace(request, frames=tables, unlimited=tables)))
-    return report(request)
+    return replace(report(request), standard_quotes=not is_report_of_nsys(name))
 
 
 def _parse_parameter_value(report: Report, parameter: str, text: str) -> int:

@@ -34,7 +34,7 @@ def advise(request: Request) -> pl.LazyFrame:
 
 def compute_advise_report(rollup: Rollup) -> ReportTable:
     """Compute the report ``advise`` over the aggregated iterations of a roll-up."""
-    return ReportTable(advise.name, advise.columns, _advice_rows(rollup))
+    return ReportTable(advise.name, advise.columns, _advice_rows(rollup), standard_quotes=True)
 
 
 def _advice_rows(rollup: Rollup) -> pl.DataFrame:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _BATCH_ROWS = 1 << 17  # limits memory, because a report can have many rows
-_NEEDS_QUOTES = [",", '"', "\n", "\r"]
+_SPECIAL_CHARACTERS = [",", '"', "\n", "\r"]
 
 
 class ColumnStyle(Enum):
@@ -61,12 +61,13 @@ class ReportColumn:
                 value = _round_to_three_decimals(_convert_to_millions(x))
         return value.alias(self.title)
 
-    def csv_expr(self, dtype: pl.DataType, *, legacy_rounding: bool) -> pl.Expr:
+    def csv_expr(self, dtype: pl.DataType, *, legacy_rounding: bool, standard_quotes: bool) -> pl.Expr:
         """Return an expression for the values that polars writes as CSV with ``float_precision=3``."""
         x = pl.col(self.source)
         match self.style:
             case ColumnStyle.TEXT:
-                value = map_categories(x, _quote_special) if dtype == pl.Categorical else _quote_special(x)
+                quote = _quote_special if standard_quotes else _quote_as_nsys
+                value = map_categories(x, quote) if dtype == pl.Categorical else quote(x)
             case ColumnStyle.INTEGER:
                 value = x
             case ColumnStyle.TENTHS:
@@ -80,19 +81,21 @@ class ReportColumn:
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
-    """A computed report, available as a frame or as the CSV of ``nsys stats --format csv``.
+    """A computed report, available as a frame or as CSV. Reports of nsys equal ``nsys stats --format csv``.
 
     Attributes:
         name: Name of the report.
         columns: The printed columns, in order.
         data: The rows before rounding, with the source columns of all printed columns and possibly further columns.
         legacy_rounding: Whether averages are rounded as in nsys before 2024.5.
+        standard_quotes: Whether strings in the CSV are quoted as in other CSV files, instead of as in nsys.
     """
 
     name: str
     columns: Sequence[ReportColumn]
     data: pl.DataFrame
     legacy_rounding: bool = False
+    standard_quotes: bool = False
 
     @property
     def rows(self) -> int:
@@ -107,14 +110,15 @@ class ReportTable:
         return self.data.select(c.value_expr(legacy_rounding=self.legacy_rounding) for c in self.columns)
 
     def csv(self, sink: BinaryIO) -> None:
-        """Write the report as CSV that equals the CSV of nsys byte for byte.
+        """Write the report as CSV. Without ``standard_quotes``, it equals the CSV of nsys byte for byte.
 
-        As in nsys, an empty report has no header, and quotes inside quoted strings are not doubled.
+        As in nsys, an empty report has no header.
         """
         if not self.rows:
             return
         sink.write((",".join(c.title for c in self.columns) + "\n").encode())
-        cells = [c.csv_expr(self.data.schema[c.source], legacy_rounding=self.legacy_rounding) for c in self.columns]
+        style = {"legacy_rounding": self.legacy_rounding, "standard_quotes": self.standard_quotes}
+        cells = [c.csv_expr(self.data.schema[c.source], **style) for c in self.columns]
         for batch in self.data.iter_slices(_BATCH_ROWS):
             batch.select(cells).write_csv(sink, include_header=False, quote_style="never", float_precision=3)
 
@@ -178,7 +182,17 @@ def _format_tenths(tenths: pl.Expr) -> pl.Expr:
 
 
 def _quote_special(values: pl.Expr) -> pl.Expr:
-    """Return an expression that puts quotes around strings that contain a special character of CSV."""
+    """Return an expression that quotes strings with a special character of CSV, and doubles quotes inside them."""
     plain = values.cast(pl.String)
-    needs = plain.str.contains_any(_NEEDS_QUOTES)
-    return pl.when(needs).then(pl.concat_str(pl.lit('"'), plain, pl.lit('"'))).otherwise(plain)
+    doubled = plain.str.replace_all('"', '""', literal=True)
+    return _add_quotes(doubled, plain.str.contains_any(_SPECIAL_CHARACTERS))
+
+
+def _quote_as_nsys(values: pl.Expr) -> pl.Expr:
+    """Return an expression that quotes strings as nsys does: only strings with a comma. Quotes are not doubled."""
+    plain = values.cast(pl.String)
+    return _add_quotes(plain, plain.str.contains(",", literal=True))
+
+
+def _add_quotes(values: pl.Expr, condition: pl.Expr) -> pl.Expr:
+    return pl.when(condition).then(pl.concat_str(pl.lit('"'), values, pl.lit('"'))).otherwise(values)
