@@ -22,10 +22,7 @@ EXPORTS = sorted((Path(__file__).parent / "made_exports" / "random").glob("*.sql
 def csv_of(trace: tk.Trace, arguments: str) -> str:
     verb, name = arguments.split()
     sink = io.BytesIO()
-    try:
-        (trace.report(name) if verb == "stats" else trace._view.analyze(name)).csv(sink)
-    except tk.MissingTableError:
-        return ""
+    (trace.report(name) if verb == "stats" else trace._view.analyze(name)).csv(sink)
     return sink.getvalue().decode()
 
 
