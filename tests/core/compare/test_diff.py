@@ -17,6 +17,7 @@ from tests.core.compare import made
 from tracekit.comparison import Summarizer
 from tracekit.core import compare
 from tracekit.core.compare import EVIDENCE, KINDS, SAMPLES, Summary
+from tracekit.core.compare.summary import MAX_UNITS
 from tracekit.errors import TracekitError, UnknownFormatError
 
 SLOW = "kernel_f<(int)4>"
@@ -255,6 +256,39 @@ def test_sides_of_several_ranks_are_added_up() -> None:
     assert all_three.samples["count"].sum() == one.samples["count"].sum() * 11 // 4
     assert all_three.samples.filter(pl.col("unit").is_null())["count"].sum() == one.samples["count"].sum() // 2
     assert compare.combine_summaries([one]) is one
+
+
+def summary_of_iterations(count: int) -> Summary:
+    """A summary of a kernel that takes 1 ns times the number of the iteration, in units as ``summarize`` forms them."""
+    size = max(-(-count // MAX_UNITS), 1)
+    batches = [range(i, min(i + size, count)) for i in range(0, count, size)]
+    return summary_of([("k", u, len(b), sum(b)) for u, b in enumerate(batches)], tuple(map(len, batches)))
+
+
+@pytest.mark.parametrize(
+    ("counts", "size", "complete"),
+    [
+        ((256, 257), 2, 256),  # units of 1 and 2 iterations
+        ((512, 513), 6, 510),  # units of 2 and 3 iterations
+        ((600, 599), 3, 597),  # the last units have 3 and 2 iterations
+        ((299, 300, 10), 2, 10),
+        ((40, 30), 1, 30),
+        ((40, 0), 1, 0),
+        ((0, 0), 1, 0),
+    ],
+)
+def test_ranks_with_units_of_different_sizes_are_added_up_by_iteration(
+    counts: tuple[int, ...], size: int, complete: int
+) -> None:
+    both = compare.combine_summaries([summary_of_iterations(count) for count in counts])
+    assert both.units == (size,) * (complete // size)
+    inside = both.samples.drop_nulls("unit")
+    for unit, count, time in inside.select("unit", "count", "time_ns").iter_rows():
+        iterations = range(unit * size, (unit + 1) * size)
+        assert (count, time) == (len(counts) * size, len(counts) * sum(iterations))
+    assert inside.height == len(both.units)
+    assert both.samples["count"].sum() == sum(counts)
+    assert both.samples["time_ns"].sum() == sum(sum(range(count)) for count in counts)
 
 
 def test_notes_say_why_sides_are_not_comparable() -> None:

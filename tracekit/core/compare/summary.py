@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import itertools
+import math
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
@@ -172,16 +174,34 @@ def combine_summaries(summaries: Sequence[Summary]) -> Summary:
     """Sum the summaries of processes that ran together, such as the ranks of a job.
 
     An iteration of the result consists of the same iteration of every process. Iterations that are missing in any
-    process count as outside of all iterations. If a fact differs between processes, its values are listed.
+    process, and iterations in the same unit as a missing one, count as outside of all iterations. If a fact differs
+    between processes, its values are listed.
     """
     if len(summaries) == 1:
         return summaries[0]
-    units = min((s.units for s in summaries), key=len)
+    size = math.lcm(*(s.units[0] for s in summaries if s.units))
+    merged = [_merge_units(s, size) for s in summaries]
+    by_unit = zip(*(s.units for s in merged), strict=False)
+    units = tuple(sizes[0] for sizes in itertools.takewhile(lambda sizes: len({*sizes}) == 1, by_unit))
     unit = pl.when(pl.col("unit") < len(units)).then("unit")
-    rows = pl.concat([s.samples.with_columns(unit) for s in summaries])
+    rows = pl.concat([s.samples.with_columns(unit) for s in merged])
     names = dict.fromkeys(name for s in summaries for name in s.facts)
     facts = {n: ", ".join(dict.fromkeys(s.facts[n] for s in summaries if n in s.facts)) for n in names}
     return Summary(_sum_samples(rows), units, facts)
+
+
+def _merge_units(summary: Summary, size: int) -> Summary:
+    """Merge consecutive units of a summary into units of ``size`` iterations, except the last unit.
+
+    Args:
+        summary: The summary, in which all units except the last one have equally many iterations.
+        size: Number of iterations per merged unit, a multiple of the number of iterations per unit of the summary.
+    """
+    if not summary.units:
+        return summary
+    count = size // summary.units[0]
+    units = tuple(sum(summary.units[i : i + count]) for i in range(0, len(summary.units), count))
+    return replace(summary, samples=summary.samples.with_columns(pl.col("unit") // count), units=units)
 
 
 def capture_facts(info: Mapping[str, str], source: Source, counts: Mapping[str, int]) -> dict[str, str]:
