@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 import pytest
 import tracekit as tk
@@ -11,6 +13,9 @@ from tracekit.core import iterations
 from tracekit.core.ops import Ops
 from tracekit.core.rollup import Rollup
 from tracekit.errors import TracekitError
+
+if TYPE_CHECKING:
+    from tracekit.core.tensor_cores import Mode
 
 BACKWARD = "{'mod': 'torch', 'op': 'backward', 'args': []}"
 
@@ -72,6 +77,23 @@ def iteration_of(ranges: pl.DataFrame, **wanted: object) -> dict[str, list[int |
     rolled = Rollup.from_frames(declared(nvtx_ranges=ranges), **wanted)  # type: ignore[arg-type]
     instances = rolled.measures.instances.with_columns(iteration=rolled.iteration, op_name=pl.col("op_name").cast(str))
     return dict(instances.group_by("op_name", maintain_order=True).agg("iteration").rows())
+
+
+@pytest.mark.parametrize("mode", ["extended", "dlprof"])
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_a_range_that_each_process_runs_once_does_not_repeat(processes: int, mode: Mode) -> None:
+    same = [("step", start, end) for _, start, end in steps(4)]
+    made = [loop(("training", 50, 900), *same, process=p) for p in range(processes)]
+    ranges = pl.concat(made).with_columns(range_id=pl.int_range(pl.len()))
+    found = iterations.find_iterations(Ops(declared(nvtx_ranges=ranges), None), mode=mode)
+    assert (found.key, found.frame.height) == ("training/step", 4)
+
+
+def test_without_an_op_that_repeats_in_a_process_there_is_no_key_op() -> None:
+    made = [loop(("training", 50, 900), ("step", 100, 200), process=p) for p in range(2)]
+    ranges = pl.concat(made).with_columns(range_id=pl.int_range(pl.len()))
+    found = iterations.find_iterations(Ops(declared(nvtx_ranges=ranges), None))
+    assert (found.has_key_op, found.frame.height) == (False, 1)
 
 
 def test_what_lies_outside_of_the_loop_has_no_iteration() -> None:

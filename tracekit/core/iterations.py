@@ -228,21 +228,22 @@ def _key_op_row(ops: Ops, key_op: str | None) -> int | None:
 def _longest_repeated_op(ops: Ops, rows: pl.DataFrame) -> int | None:
     """Return the row number of the repeated op with the longest total duration, or None if no op is suitable.
 
-    Three kinds of op are excluded: ops of the backward pass; ops with instances on several threads of one process,
-    because a training loop runs on a single thread; and the op "…", which represents all ranges that are nested too
-    deeply. If several ops have the same total duration, the outermost one is returned.
+    An op is repeated if one process runs it more than once. Three kinds of op are excluded: ops of the backward pass;
+    ops with instances on several threads of one process, because a training loop runs on a single thread; and the op
+    "…", which represents all ranges that are nested too deeply. If several ops have the same total duration, the
+    outermost one is returned.
     """
     totals = ops.instances.group_by("op").agg(total=(pl.col("end_ns") - pl.col("start_ns")).sum())
     candidates = rows.filter(
         pl.col("associated")
-        & (pl.col("instance_count") > 1)
         & (pl.col("direction").cast(pl.String) == "bprop").fill_null(value=False).not_()
         & ~pl.col("op_name").cast(pl.String).str.ends_with(f"/{ELLIPSIS}")
     )
-    threads = ops.instances.group_by("op", "process_id").agg(threads=pl.col("thread_id").n_unique())
-    shared = threads.filter(pl.col("threads") > 1)["op"].unique()
+    by_process = ops.instances.group_by("op", "process_id").agg(pl.len(), threads=pl.col("thread_id").n_unique())
+    by_op = by_process.group_by("op").agg(pl.col("len", "threads").max())
+    repeated = by_op.filter(pl.col("len") > 1, pl.col("threads") == 1)["op"]
     candidates = candidates.with_columns(pl.col("row").cast(pl.Int64))
-    candidates = candidates.filter(~pl.col("row").is_in(shared.implode())).join(totals, left_on="row", right_on="op")
+    candidates = candidates.filter(pl.col("row").is_in(repeated.implode())).join(totals, left_on="row", right_on="op")
     depth = pl.col("op_name").cast(pl.String).str.count_matches("/", literal=True)
     candidates = candidates.sort(pl.col("total") * -1, depth, "op_id")
     return int(candidates["row"][0]) if candidates.height else None
