@@ -260,7 +260,9 @@ def test_sides_of_several_ranks_are_added_up() -> None:
 
 def summary_of_iterations(count: int) -> Summary:
     """A summary of a kernel that takes 1 ns times the number of the iteration, in units as ``summarize`` forms them."""
-    size = max(-(-count // MAX_UNITS), 1)
+    size = 1
+    while count > MAX_UNITS * size:
+        size *= 2
     batches = [range(i, min(i + size, count)) for i in range(0, count, size)]
     return summary_of([("k", u, len(b), sum(b)) for u, b in enumerate(batches)], tuple(map(len, batches)))
 
@@ -269,8 +271,8 @@ def summary_of_iterations(count: int) -> Summary:
     ("counts", "size", "complete"),
     [
         ((256, 257), 2, 256),  # units of 1 and 2 iterations
-        ((512, 513), 6, 510),  # units of 2 and 3 iterations
-        ((600, 599), 3, 597),  # the last units have 3 and 2 iterations
+        ((512, 513), 4, 512),  # units of 2 and 4 iterations
+        ((600, 599), 4, 596),  # the last units have 4 and 3 iterations
         ((299, 300, 10), 2, 10),
         ((40, 30), 1, 30),
         ((40, 0), 1, 0),
@@ -289,6 +291,20 @@ def test_ranks_with_units_of_different_sizes_are_added_up_by_iteration(
     assert inside.height == len(both.units)
     assert both.samples["count"].sum() == sum(counts)
     assert both.samples["time_ns"].sum() == sum(sum(range(count)) for count in counts)
+
+
+def test_units_of_different_sizes_are_merged_before_they_are_compared() -> None:
+    """The longest of four events is longer than one event, although the sides come from the same distribution."""
+    for seed in range(100 if ALL else 2):
+        diff = tk.diff(made.run(2 * seed, iterations=250), made.run(2 * seed + 1, iterations=1000), by=["kernels"])
+        assert (len(diff.a.units), len(diff.b.units)) == (250, 250)
+        assert diff.significant().is_empty()
+
+
+def test_a_side_with_fewer_iterations_than_a_unit_of_the_other_is_not_tested() -> None:
+    diff = compare.compare(summary_of_iterations(3), summary_of_iterations(100_000), ["kernels"])
+    assert diff.frame("kernels")["evidence"].to_list() == ["untested"]
+    assert diff.frame("kernels")["iteration_a_ns"].to_list() == [1]
 
 
 def test_notes_say_why_sides_are_not_comparable() -> None:

@@ -11,7 +11,7 @@ import polars as pl
 
 from tracekit.core.compare import changes, permutation
 from tracekit.core.compare.notes import comparability_notes
-from tracekit.core.compare.summary import DURATION, GPU_PERCENT, KINDS, ON_GPU
+from tracekit.core.compare.summary import DURATION, GPU_PERCENT, KINDS, ON_GPU, with_equal_units
 from tracekit.errors import TracekitError, UnknownFormatError, choices_hint
 
 if TYPE_CHECKING:
@@ -136,10 +136,10 @@ def compare(
         raise TracekitError(f"min_percent is {min_percent}, but it must be 0 or more")
     per_iteration = is_per_iteration(a, b)
     tables = {kind: _changes_of_kind(a, b, kind, per_iteration=per_iteration) for kind in kinds}
-    tested = _add_evidence(a, b, tables, alpha, min_percent)
-    return Diff(
-        a, b, tuple(kinds), alpha, tested, comparability_notes(a, b, can_test=_have_enough_iterations(a, b, alpha))
-    )
+    merged_a, merged_b = with_equal_units([a, b])
+    tested = _add_evidence(merged_a, merged_b, tables, alpha, min_percent)
+    notes = comparability_notes(a, b, can_test=_have_enough_iterations(merged_a, merged_b, alpha))
+    return Diff(a, b, tuple(kinds), alpha, tested, notes)
 
 
 def check_kinds(kinds: Sequence[str]) -> None:

@@ -85,7 +85,11 @@ SAMPLES: dict[str, pl.DataType | type[pl.DataType]] = {
 }
 """Columns of the samples of a summary."""
 MAX_UNITS = 256
-"""Maximum number of units. If there are more iterations, a unit consists of several consecutive iterations."""
+"""Maximum number of units. If there are more iterations, a unit consists of several consecutive iterations.
+
+The number of iterations per unit is a power of two, so that the units of different captures can be merged into equal
+ones.
+"""
 RECORDED = {
     "CUDA": ("kernels", "memcpys", "memsets", "api_calls"),
     "CUDA graphs as a whole": ("graph_launches",),
@@ -157,7 +161,7 @@ def summarize(source: Source, *, kinds: Sequence[str], facts: Mapping[str, str])
     """
     iterations = source.iterations
     numbers = iterations.aggregated["iteration"].sort()
-    size = max(1, -(-len(numbers) // MAX_UNITS))
+    size = 1 << max(-(-len(numbers) // MAX_UNITS) - 1, 0).bit_length()
     unit_of = pl.DataFrame({"iteration": numbers, "unit": pl.int_range(len(numbers), eager=True) // size})
     is_partial = not iterations.frame["aggregated"].all()
     frames_by_kind = []
@@ -179,8 +183,7 @@ def combine_summaries(summaries: Sequence[Summary]) -> Summary:
     """
     if len(summaries) == 1:
         return summaries[0]
-    size = math.lcm(*(s.units[0] for s in summaries if s.units))
-    merged = [_merge_units(s, size) for s in summaries]
+    merged = with_equal_units(summaries)
     by_unit = zip(*(s.units for s in merged), strict=False)
     units = tuple(sizes[0] for sizes in itertools.takewhile(lambda sizes: len({*sizes}) == 1, by_unit))
     unit = pl.when(pl.col("unit") < len(units)).then("unit")
@@ -190,18 +193,20 @@ def combine_summaries(summaries: Sequence[Summary]) -> Summary:
     return Summary(_sum_samples(rows), units, facts)
 
 
-def _merge_units(summary: Summary, size: int) -> Summary:
-    """Merge consecutive units of a summary into units of ``size`` iterations, except the last unit.
+def with_equal_units(summaries: Sequence[Summary]) -> list[Summary]:
+    """Merge consecutive units of summaries, so that all units except the last ones have equally many iterations.
 
-    Args:
-        summary: The summary, in which all units except the last one have equally many iterations.
-        size: Number of iterations per merged unit, a multiple of the number of iterations per unit of the summary.
+    All units of each given summary except the last one must have equally many iterations.
     """
-    if not summary.units:
-        return summary
-    count = size // summary.units[0]
+    size = math.lcm(*(s.units[0] for s in summaries if s.units))
+    counts = [min(size // s.units[0], len(s.units)) if s.units else 1 for s in summaries]
+    return [s if count == 1 else _merge_units(s, count) for s, count in zip(summaries, counts, strict=True)]
+
+
+def _merge_units(summary: Summary, count: int) -> Summary:
+    """Merge each ``count`` consecutive units of a summary into one unit."""
     units = tuple(sum(summary.units[i : i + count]) for i in range(0, len(summary.units), count))
-    return replace(summary, samples=summary.samples.with_columns(pl.col("unit") // count), units=units)
+    return replace(summary, samples=_sum_samples(summary.samples.with_columns(pl.col("unit") // count)), units=units)
 
 
 def capture_facts(info: Mapping[str, str], source: Source, counts: Mapping[str, int]) -> dict[str, str]:
