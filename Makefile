@@ -81,6 +81,7 @@ bench: setup
 	$(BIN)/python tests/benchmarks/run.py "$(JOB)"
 
 docs: setup
+	$(BIN)/python -m tests.compiled_schemas
 	$(BIN)/python docs/generate.py
 	$(BIN)/zensical build --strict
 

@@ -2,6 +2,9 @@
 
 Each table is declared once, in a TOML file. Its Arrow, polars and JSON schemas, the empty table, the documentation page
 and the test data generators are derived from this declaration. ``conform`` checks the output of readers against it.
+
+Parsing TOML takes long, so the declarations are read from ``schemas/_compiled.json``. ``tests/compiled_schemas.py``
+writes this file.
 """
 
 from __future__ import annotations
@@ -9,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import tomllib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,8 +128,8 @@ class TableSchema:
 
 @functools.cache
 def table_names() -> tuple[str, ...]:
-    """Return the names of all declared tables in alphabetical order, without reading their declarations."""
-    return tuple(sorted(path.stem for path in (FOLDER / "arrow").glob("[a-z]*.toml")))
+    """Return the names of all declared tables in alphabetical order."""
+    return tuple(sorted(name for name in _compiled()["tables"] if not name.startswith("_")))
 
 
 def tables() -> dict[str, TableSchema]:
@@ -308,7 +310,7 @@ def _example_value(column: Column, dtype: pl.DataType) -> object:
 
 @functools.cache
 def _declaration(name: str) -> TableSchema:
-    """Return the declaration of one table. The others are not read, which saves 10 ms at every start of the program."""
+    """Return the declaration of one table."""
     raw = _load_declaration(name)
     optional = raw.get("optional", False)
     key, columns = tuple(raw["key"]), _parse_columns(raw["columns"])
@@ -319,9 +321,31 @@ def _parse_columns(declarations: Iterable[dict[str, Any]]) -> tuple[Column, ...]
     return tuple(Column(**{**c, "values": tuple(c.get("values", ()))}) for c in declarations)
 
 
-@functools.cache
 def _load_declaration(name: str) -> dict[str, Any]:
-    return tomllib.loads((FOLDER / "arrow" / f"{name}.toml").read_text("utf-8"))
+    declaration: dict[str, Any] = _compiled()["tables"][name]
+    return declaration
+
+
+@functools.cache
+def _compiled() -> dict[str, dict[str, Any]]:
+    compiled: dict[str, dict[str, Any]] = json.loads((FOLDER / "_compiled.json").read_text("utf-8"))
+    return compiled
+
+
+def tensor_core_rules() -> Mapping[str, Any]:
+    """Return the rules in ``schemas/tensor_cores.toml``, which state which kernels use Tensor Cores."""
+    return _compiled()["tensor_core_rules"]
+
+
+def declared_fields(file: str, message: str) -> Mapping[str, tuple[int, str | None]]:
+    """Return the number and the message type, if any, of each field of a protobuf message in ``schemas/proto``.
+
+    Args:
+        file: Name of the schema file, without suffix.
+        message: Name of the message.
+    """
+    fields: Mapping[str, tuple[int, str | None]] = _compiled()["messages"][file][message]
+    return fields
 
 
 @functools.lru_cache(maxsize=1 << 10)

@@ -6,9 +6,7 @@ Most captures do not record whether a kernel used Tensor Cores, so its name is t
 
 from __future__ import annotations
 
-import functools
 import itertools
-import tomllib
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
@@ -83,7 +81,7 @@ def extended_kernel_rules() -> list[dict[str, str]]:
 
     Each rule has the entries ``regex``, ``doc``, ``since`` and ``evidence``.
     """
-    return [dict(p) for p in _load_declarations()["uses"]]
+    return [dict(p) for p in schemas.tensor_core_rules()["uses"]]
 
 
 def _classify_distinct_names(names: pl.Series, classify: Callable[[pl.Series], pl.Series]) -> pl.Series:
@@ -103,7 +101,7 @@ def _classify_distinct_names(names: pl.Series, classify: Callable[[pl.Series], p
 def _uses_by_extended_rules(names: pl.Series) -> pl.Series:
     """Return whether each kernel uses Tensor Cores by the extended rules, or null if its name does not show it."""
     never, uses, unknown = (
-        pl.any_horizontal(map(_matches_rule_expr, _load_declarations()[k])) for k in ("never", "uses", "unknown")
+        pl.any_horizontal(map(_matches_rule_expr, schemas.tensor_core_rules()[k])) for k in ("never", "uses", "unknown")
     )
     uses_or_null = pl.when(never).then(pl.lit(value=False)).when(uses).then(pl.lit(value=True))
     return names.to_frame("name").select(uses_or_null.when(~unknown).then(pl.lit(value=False))).to_series()
@@ -117,7 +115,7 @@ def _matches_rule_expr(rule: Mapping[str, str]) -> pl.Expr:
 
 def _uses_by_dlprof_rules(names: pl.Series) -> pl.Series:
     """Return whether each kernel uses Tensor Cores by the rules of DLProf 1.8.0."""
-    rules: Mapping[str, Any] = _load_declarations()["dlprof"]
+    rules: Mapping[str, Any] = schemas.tensor_core_rules()["dlprof"]
     instead: Mapping[str, Any] = rules["instead"]
     is_exception = names.str.contains(instead["when"], literal=True)
     return _contains_substrings(names, instead).zip_with(is_exception, _contains_substrings(names, rules))
@@ -150,11 +148,5 @@ def _op_types_by_support(framework: str) -> Mapping[str, list[str]]:
     The list ``eligible`` contains op types that can use them. The list ``maybe`` contains op types for which this
     depends on the ops that an op consists of.
     """
-    types: Mapping[str, Mapping[str, list[str]]] = _load_declarations()["ops"]
+    types: Mapping[str, Mapping[str, list[str]]] = schemas.tensor_core_rules()["ops"]
     return types[framework]
-
-
-@functools.cache
-def _load_declarations() -> dict[str, Any]:
-    """Return the content of ``schemas/tensor_cores.toml``."""
-    return tomllib.loads((schemas.FOLDER / "tensor_cores.toml").read_text("utf-8"))

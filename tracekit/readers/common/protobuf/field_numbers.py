@@ -1,7 +1,6 @@
 """Look up the numbers of the fields that ``schemas/proto`` declares, without importing the protobuf runtime.
 
-The numbers are read from compiled schema files with the decoder in ``wire``. Importing the runtime takes longer than
-opening most reports.
+Importing the runtime takes longer than opening most reports.
 """
 
 from __future__ import annotations
@@ -9,14 +8,10 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from tracekit.readers.common.protobuf.wire import Message
-from tracekit.schemas import FOLDER
+from tracekit.schemas import declared_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-_FILE, _MESSAGE_TYPE, _NAME, _FIELD, _FIELD_NUMBER, _TYPE_NAME = 1, 4, 1, 2, 3, 6
-"""Numbers of fields in ``descriptor.proto``, the protobuf schema that describes compiled schema files."""
 
 
 class FieldNumbers:
@@ -45,14 +40,9 @@ def field_numbers(file: str, message: str) -> FieldNumbers:
         file: Name of the schema file in ``schemas/proto``, without suffix.
         message: Name of the message.
     """
-    numbers: dict[str, int] = {}
-    message_types: dict[str, str] = {}
-    for field in _declared_messages(file)[message].iter_messages(_FIELD):
-        name, type_name = field.text(_NAME) or "", field.text(_TYPE_NAME)
-        numbers[name] = field.int_value(_FIELD_NUMBER) or 0
-        if type_name:
-            message_types[name] = type_name.rpartition(".")[2]
-    return FieldNumbers(numbers, message_types)
+    fields = declared_fields(file, message)
+    message_types = {name: message_type for name, (_, message_type) in fields.items() if message_type}
+    return FieldNumbers({name: number for name, (number, _) in fields.items()}, message_types)
 
 
 def field_path(file: str, message: str, names: str) -> tuple[int, ...]:
@@ -67,11 +57,3 @@ def field_path(file: str, message: str, names: str) -> tuple[int, ...]:
     fields = field_numbers(file, message)
     number = getattr(fields, first)
     return (number, *field_path(file, fields.message_types[first], rest)) if rest else (number,)
-
-
-@functools.cache
-def _declared_messages(file: str) -> dict[str, Message]:
-    """Return the descriptors of the messages that a schema file declares, by message name."""
-    compiled = Message(memoryview((FOLDER / "proto" / f"{file}.binpb").read_bytes()))
-    declared = [message for part in compiled.iter_messages(_FILE) for message in part.iter_messages(_MESSAGE_TYPE)]
-    return {message.text(_NAME) or "": message for message in declared}
