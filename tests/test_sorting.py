@@ -93,3 +93,8 @@ def test_a_full_disk_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.posix_fallocate", fail, raising=False)
     with memory.limit_memory(0), pytest.raises(TracekitError, match="temporary files cannot be written: No space left"):
         memory.zeros(2, np.int32)
+
+
+@given(st.lists(NUMBERS, max_size=40))
+def test_distinct_values_are_sorted(numbers: list[int]) -> None:
+    assert sorting.sorted_distinct(np.array(numbers, np.int64)).tolist() == sorted(set(numbers))

@@ -133,7 +133,13 @@ def map_file_into_memory(file: IO[bytes]) -> pa.Buffer:
 
 
 def is_large(size: int) -> bool:
-    """Return whether columns of ``size`` bytes are large enough to be moved from memory to a temporary file."""
+    """Return whether columns of ``size`` bytes are large enough to be moved from memory to a temporary file.
+
+    Without a limit, less than 1 MiB is never large, whatever the free memory is. Reading it takes longer than computing
+    most columns of a small capture.
+    """
+    if size < LARGE_BLOCK and _limit.get() is None:
+        return False
     return size > memory_budget_bytes() // SPILLED_SHARE
 
 

@@ -71,6 +71,17 @@ def series_from_array(values: npt.NDArray[Any]) -> pl.Series:
     return pl.Series(pa.Array.from_buffers(kind, len(contiguous), [None, pa.py_buffer(contiguous)]))
 
 
+def sorted_distinct(values: Array) -> Array:
+    """Sort an array of numbers in place, and return its distinct values.
+
+    Unlike ``numpy.unique``, this function does not import ``numpy.ma``.
+    """
+    values.sort()
+    is_first = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=is_first[1:])
+    return values[is_first]
+
+
 def row_blocks(rows: int) -> Iterator[slice]:
     """Yield slices of at most ``BLOCK_ROWS`` rows. After each block, the pages of mapped files are released."""
     for start in range(0, rows, BLOCK_ROWS):

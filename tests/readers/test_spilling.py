@@ -157,6 +157,15 @@ def test_the_budget_is_half_of_the_free_memory(tmp_path: Path) -> None:
     assert memory.memory_budget_bytes() > 7
 
 
+def test_small_columns_stay_in_memory_without_reading_how_much_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available_memory_bytes", lambda: 1 << 20)
+    assert memory.is_large(memory.LARGE_BLOCK)
+    assert not memory.is_large(memory.LARGE_BLOCK - 1)
+    with memory.limit_memory(160):
+        assert memory.is_large(11)
+        assert not memory.is_large(10)
+
+
 def test_a_full_disk_is_an_error_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The temporary file is a device that is always full."""
     monkeypatch.setattr(spilling, "BATCH_ROWS", 100)

@@ -520,7 +520,7 @@ def find_first_rows(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
         One row number of ``table`` per row of ``keys``. It is null if the table lacks the pair, or if one of its ids is
         null.
     """
-    if not table.height:
+    if not table.height or not keys.height:
         return pl.repeat(None, keys.height, dtype=pl.Int64, eager=True)
     process = CALL[0]
     blocks = [table[block].drop_nulls().group_by(process).agg(_LOW, _HIGH) for block in row_blocks(table.height)]

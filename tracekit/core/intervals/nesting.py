@@ -14,8 +14,7 @@ intervals do not change the parents of other intervals.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -35,8 +34,7 @@ _STEPS = 8
 _MAX_GROUPED_DEPTH = (1 << 16) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class NestingIndex:
+class NestingIndex(NamedTuple):
     """Intervals in nesting order, with indexes for finding the innermost interval at a point in time.
 
     Attributes:
@@ -89,7 +87,7 @@ class NestingIndex:
         Returns:
             One row number of ``intervals`` per point. It is null if no interval encloses the point.
         """
-        if not self.frame.height:
+        if not self.frame.height or not points.height:
             return pl.repeat(None, points.height, dtype=pl.Int64, eager=True)
         innermost = map_in_threads(
             lambda batch: self._innermost_assuming_nesting(self.axis.point_positions(batch, time)), points
@@ -183,6 +181,8 @@ class NestingIndex:
         left = pl.DataFrame({"at": at, "row": row}).with_row_index("point").filter(ends.gather(row) <= at)
         row = row.clone()
         for _ in range(_STEPS):
+            if not left.height:
+                return self.frame["row"].gather(row)
             left = left.with_columns(row=parents.gather(left["row"]))
             row = row.scatter(left["point"], left["row"])
             left = left.filter((ends.gather(left["row"]) <= left["at"]).fill_null(False))  # noqa: FBT003

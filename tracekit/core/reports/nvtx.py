@@ -51,6 +51,7 @@ from tracekit.core.reports.summary import (
     weighted_statistics_exprs,
 )
 from tracekit.core.reports.table import integer_column, mean_column, nanoseconds_column, text_column
+from tracekit.sorting import series_from_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -315,7 +316,7 @@ def _group_ranges(ranges: pl.DataFrame, rows: pl.Series) -> tuple[pl.DataFrame, 
     members = groups.select("group", "range").explode("range")
     group = np.zeros(ranges.height, np.uint32)
     group[members["range"]] = members["group"]
-    return groups.drop("range"), pl.Series("group", group[rows])
+    return groups.drop("range"), series_from_array(group[rows]).alias("group")
 
 
 def range_launch_pairs(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:

@@ -209,8 +209,9 @@ class Calls(NamedTuple):
         numbers = row_number_type(max(len(self.ids), activities.height))
         ends, count = [memory.zeros(activities.height, numbers) for _ in range(2)], 0
         for block, frame in frames(activities, ["api_call_id", "start_ns"]):
-            to_row = np.flatnonzero(frame["api_call_id"].is_not_null().to_numpy())
-            called, start = (frame[name].gather(to_row).to_numpy() for name in frame.columns)
+            is_launched = frame["api_call_id"].is_not_null()
+            to_row = np.flatnonzero(is_launched.to_numpy())
+            called, start = (column.filter(is_launched).to_numpy() for column in frame)
             at = self._positions(called)
             rows = at if self.rows is None else self.rows[at]
             drawn = (self.ids[at] == called) & (self.starts[rows] <= start)

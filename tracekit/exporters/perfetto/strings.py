@@ -18,6 +18,7 @@ from tracekit.exporters.perfetto.slots import (
 from tracekit.exporters.perfetto.wire import field_tag
 from tracekit.exporters.timeline.columns import column_names
 from tracekit.exporters.timeline.combinations import distinct_combinations
+from tracekit.sorting import series_from_array
 
 if TYPE_CHECKING:
     from tracekit.exporters.perfetto.wire import Numbers
@@ -92,7 +93,7 @@ class StringTable:
         if len(names) == 1 and examples[names[0]].dtype == pl.Categorical:
             return InternedStrings(codes, self._category_ids(table, examples, order, expression))
         numbers = np.zeros(len(order), np.uint64)
-        numbers[order] = self._intern_new(table, examples[order].select(expression).to_series())
+        numbers[order] = self._intern_new(table, examples[series_from_array(order)].select(expression).to_series())
         return InternedStrings(codes, numbers)
 
     def annotation_name(self, key: str) -> int:
@@ -125,7 +126,7 @@ class StringTable:
         missing = int(category.max(initial=0)) + 1 - len(known)
         known = np.concatenate([known, np.full(max(missing, 0), -1, np.int64)])
         new = order[known[category[order]] < 0]
-        known[category[new]] = self._intern_new(table, examples[new].select(expression).to_series())
+        known[category[new]] = self._intern_new(table, examples[series_from_array(new)].select(expression).to_series())
         self._categories[key] = _CategoryIds(known, examples[name].head(0))
         numbers: Numbers = known[category].astype(np.uint64)
         return numbers

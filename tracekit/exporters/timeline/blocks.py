@@ -114,8 +114,10 @@ class TableRows:
         """Convert consecutive values of a column. The strings of each dictionary are converted only once."""
         if not pa.types.is_dictionary(column.type):
             return cast("pl.Series", pl.from_arrow(column)).alias(name)
-        empty = pl.Series(name, [], pl.Categorical)
-        return pl.concat([empty, *(self._categorical(name, chunk) for chunk in column.chunks)]).rechunk()
+        chunks = [self._categorical(name, chunk) for chunk in column.chunks]
+        if len(chunks) == 1:
+            return chunks[0]
+        return pl.concat([pl.Series(name, [], pl.Categorical), *chunks]).rechunk()
 
     def _categorical(self, name: str, chunk: pa.DictionaryArray) -> pl.Series:
         """Convert a chunk of a dictionary column."""
@@ -181,7 +183,7 @@ class WithColumn(NamedTuple):
         frame = self.rows.block(rows, [n for n in names if n != self.name])
         if self.name in names:
             frame = pl.DataFrame([*frame, self.values[rows].alias(self.name)])
-        return frame.select(names)
+        return frame if frame.columns == names else frame.select(names)
 
     def is_null(self, name: str) -> bool:
         """Return whether a column is null in all rows."""
@@ -205,12 +207,12 @@ class JoinedRows(NamedTuple):
 
     def block(self, rows: slice, names: Sequence[str]) -> pl.DataFrame:
         """Return the given columns of consecutive rows."""
-        frames = [self.parts[0].block(slice(0, 0), names)]
+        frames = []
         for start, part in zip(self.starts(), self.parts, strict=False):
             first, stop = max(rows.start - start, 0), min(rows.stop - start, part.height)
             if first < stop:
                 frames.append(part.block(slice(first, stop), names))
-        return pl.concat(frames)
+        return pl.concat(frames) if frames else self.parts[0].block(slice(0, 0), names)
 
     def starts(self) -> list[int]:
         """Return the number of the first row of each table, followed by the number of rows."""

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from tracekit.sorting import BLOCK_ROWS, map_blocks, row_blocks, series_from_array
+from tracekit.sorting import BLOCK_ROWS, map_blocks, row_blocks, series_from_array, sorted_distinct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -136,10 +136,10 @@ def _example_rows(rows: Rows, names: Sequence[str], codes: Codes, count: int) ->
     for block in row_blocks(rows.height):
         first, stop = np.searchsorted(ordered, [block.start, block.stop]).tolist()
         if first < stop:
-            frames.append(rows.block(block, names)[ordered[first:stop] - block.start])
+            frames.append(rows.block(block, names)[series_from_array(ordered[first:stop] - block.start)])
     place = np.empty(count, np.int64)
     place[order] = np.arange(count)
-    return pl.concat(frames)[place], order
+    return pl.concat(frames)[series_from_array(place)], order
 
 
 def _extend_codes(codes: _LazyCodes, count: int, rows: Rows, name: str, limit: int | None) -> tuple[_LazyCodes, int]:
@@ -163,8 +163,9 @@ def _column_codes(rows: Rows, name: str, limit: int | None) -> tuple[_LazyCodes,
         return _value_codes(rows, name)
 
     def shifted(block: slice) -> Codes:
-        values = rows.block(block, [name]).to_series().to_physical().cast(pl.Int64, wrap_numerical=True)
-        return (values - (low - (nulls > 0))).fill_null(0).to_numpy()
+        values = _physical(rows.block(block, [name]).to_series()).cast(pl.Int64, wrap_numerical=True)
+        codes = values - (low - (nulls > 0))
+        return (codes.fill_null(0) if nulls else codes).to_numpy()
 
     codes, size = _LazyCodes(rows.height, shifted), high - low + 1 + (nulls > 0)
     if size <= _TABLE_SIZE:
@@ -178,12 +179,17 @@ def _extremes(rows: Rows, name: str) -> tuple[int, int, int, bool]:
     extremes: list[Any] = []
     nulls, is_integer = 0, True
     for block in row_blocks(rows.height):
-        values = rows.block(block, [name]).to_series().to_physical()
+        values = _physical(rows.block(block, [name]).to_series())
         nulls += values.null_count()
         is_integer &= values.dtype.is_integer()
         if is_integer and values.null_count() < len(values):
             extremes += values.min(), values.max()
     return min(extremes, default=0), max(extremes, default=0), nulls, is_integer
+
+
+def _physical(values: pl.Series) -> pl.Series:
+    """Return the physical values of a column. Those of integers are the column itself, which takes no time."""
+    return values if values.dtype.is_integer() else values.to_physical()
 
 
 def _value_codes(rows: Rows, name: str) -> tuple[_LazyCodes, int]:
@@ -220,7 +226,7 @@ def _compact_sparse_codes(codes: _LazyCodes, limit: int | None) -> tuple[Codes, 
         parts.append(series_from_array(codes.block(block)).unique().to_numpy())
         pending += len(parts[-1])
         if pending > max(len(distinct), BLOCK_ROWS) or block.stop == codes.rows:
-            distinct, pending = np.unique(np.concatenate(parts)), 0
+            distinct, pending = sorted_distinct(np.concatenate(parts)), 0
             parts = [distinct]
             _check_limit(len(distinct), limit)
     numbers = _LazyCodes(codes.rows, lambda block: np.searchsorted(distinct, codes.block(block)))

@@ -224,7 +224,7 @@ class _FrameBuilder:
         new = unnumbered[np.sort(np.unique(nodes[unnumbered], return_index=True)[1])]
         self._numbers[nodes[new]] = np.arange(self.count + 1, self.count + 1 + len(new))
         self.count += len(new)
-        picked = pa.array(new)
+        picked = col.number_array(new)
         self._chunks.append(
             pa.table({c: columns[c].take(picked) if c in columns else pa.nulls(len(new), pa.int64()) for c in _FRAME})
         )
@@ -295,7 +295,7 @@ class _StackCollector:
         nodes = self._known_nodes[known.fill_null(0).to_numpy()]
         new = np.flatnonzero(known.is_null().to_numpy(zero_copy_only=False))
         if len(new):
-            added = column.dictionary.take(pa.array(new))
+            added = column.dictionary.take(col.number_array(new))
             nodes[new] = self._add_stacks(added)
             self._cache_nodes_of_stacks(added, nodes[new])
         self._stacks.append(nodes[column.indices.drop_null().to_numpy()])
@@ -348,7 +348,7 @@ class _FrameRowCollector:
         if ((np.diff(ids) < 0) | (same & (np.diff(depths) < 0))).any():
             order = np.lexsort((depths, ids))
             ids, same = ids[order], np.diff(ids[order]) == 0
-            columns = {name: data.take(pa.array(order)) for name, data in columns.items()}
+            columns = {name: data.take(col.number_array(order)) for name, data in columns.items()}
         numbers = self.frames.add_frames(columns)
         edges = np.concatenate(([0] if len(ids) else [], np.flatnonzero(~same) + 1, [len(ids)])).astype(np.int64)
         return Chains(ids[edges[:-1]], self.trie.add_sequences(edges, numbers))
@@ -386,7 +386,7 @@ class _PythonCollector:
 
 def _innermost_frame_names(stacks: Stacks, frames: pa.DictionaryArray) -> pa.DictionaryArray:
     """Return the name of the innermost frame of each stack, given the names of all frames."""
-    return col.compact_dictionary(frames.indices.take(pa.array(stacks.frames)), frames.dictionary)
+    return col.compact_dictionary(frames.indices.take(col.number_array(stacks.frames)), frames.dictionary)
 
 
 def _symbol_names(stacks: Stacks, capture: Lookups) -> pa.Array:
@@ -412,7 +412,9 @@ def _innermost_frame_flag_resolver(frame_column: str) -> Callable[[Stacks, Looku
     """Return a function that takes all stacks and returns whether a flag of each innermost frame is set."""
 
     def resolve(stacks: Stacks, _capture: Lookups) -> pa.Array:
-        return pc.not_equal(col.single_array(stacks.frame_columns[frame_column]), 0).take(pa.array(stacks.frames))
+        return pc.not_equal(col.single_array(stacks.frame_columns[frame_column]), 0).take(
+            col.number_array(stacks.frames)
+        )
 
     return resolve
 
@@ -421,7 +423,7 @@ def _innermost_frame_number_resolver(frame_column: str) -> Callable[[Stacks, Loo
     """Return a function that takes all stacks and returns a frame column for the innermost frame of each stack."""
 
     def resolve(stacks: Stacks, _capture: Lookups) -> pa.Array:
-        return col.single_array(stacks.frame_columns[frame_column]).take(pa.array(stacks.frames))
+        return col.single_array(stacks.frame_columns[frame_column]).take(col.number_array(stacks.frames))
 
     return resolve
 

@@ -7,11 +7,9 @@ no value. The data of such a sample is one byte, which contains the reason.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from tracekit.readers.common.budget import CELL_BYTES
 from tracekit.readers.common.columns import number_array
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy.typing as npt
+    import pyarrow as pa
 
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask, UInt64Array
@@ -53,8 +52,7 @@ STORED, ZERO = -1, 0
 _NO_VALUE = -1
 
 
-@dataclass(frozen=True, slots=True)
-class CounterField:
+class CounterField(NamedTuple):
     """The location and the type of one value in the samples of a counter.
 
     Attributes:
@@ -210,7 +208,7 @@ class _Samples:
         integers, floats = np.zeros(self.rows, np.int64), np.zeros(self.rows)
         kinds, positions = np.zeros(self.rows, np.int8), np.zeros(self.rows, np.int64)
         starts = np.cumsum(self._lengths) - self._lengths
-        for number in np.unique(self._type_ids).tolist():
+        for number in number_array(self._type_ids).unique().to_pylist():
             samples = np.flatnonzero(self._type_ids == number)
             fields = self._types[number]
             at, reasons = self._data_offsets(samples, max(f.at + f.size for f in fields))
@@ -225,10 +223,8 @@ class _Samples:
                     floats[rows] = field.decode_floats(words)
         return self._sample_columns() | {
             "fieldIdx": number_array(positions),
-            **{
-                name: pa.array(values, mask=kinds != kind)
-                for kind, name, values in zip(range(4), COLUMNS[-4:], (integers, integers, floats, floats), strict=True)
-            },
+            **{name: number_array(integers, kinds == kind) for kind, name in enumerate(COLUMNS[-4:-2])},
+            **{name: number_array(floats, kinds == kind) for kind, name in enumerate(COLUMNS[-2:], 2)},
         }
 
     def _data_offsets(self, samples: Int64Array, min_size: int) -> tuple[Int64Array, Int64Array]:
@@ -258,7 +254,7 @@ class _Samples:
         return {
             "timestamp": number_array(self.repeat_per_value(times)),
             "typeId": number_array(self.repeat_per_value(self._type_ids)),
-            "globalTid": pa.array(self.repeat_per_value(threads), mask=~np.repeat(known, self._lengths)),
+            "globalTid": number_array(self.repeat_per_value(threads), np.repeat(known, self._lengths)),
         }
 
     def _sample_threads(self) -> tuple[Int64Array, Mask]:
