@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -38,6 +37,8 @@ class Description:
 
     def to_html(self) -> str:
         """Return the description as HTML, with the number of rows of each table."""
+        import html
+
         lines = "".join(f"<div>{html.escape(text)}</div>" for text in self._metadata())
         rows = "".join(f"<tr><td>{name}</td><td>{rows:,}</td></tr>" for name, rows in self.rows.items() if rows)
         head = "<thead><tr><th>table</th><th>rows</th></tr></thead>"

@@ -12,8 +12,7 @@ import os
 import stat
 import threading
 import weakref
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tracekit.errors import TracekitError
 
@@ -76,8 +75,7 @@ def special_file_kind(mode: int) -> str | None:
     return None if stat.S_ISREG(mode) else next((name for test, name in _FILE_TYPES if test(mode)), "a special file")
 
 
-@dataclass(frozen=True, slots=True)
-class FileState:
+class FileState(NamedTuple):
     """Identity, size and modification time of a file, which are compared to detect changes.
 
     Attributes:

@@ -318,7 +318,7 @@ def test_a_wide_terminal_shows_a_table_with_bold_headings(show: Show) -> None:
 
 
 def test_garbage_is_collected_less_often() -> None:
-    code = "import gc, sys; sys.argv = ['tracekit', '--version']\nfrom tracekit.cli import main\ntry: main()\n"
+    code = "import gc, sys; sys.argv = ['tracekit', '--version']\nfrom tracekit.__main__ import main\ntry: main()\n"
     code += "except SystemExit: print(gc.get_threshold()[0] > 10_000)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("True\n")

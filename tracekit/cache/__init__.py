@@ -1,10 +1,16 @@
 """Cache the columns of large captures as Arrow files in the cache folder of the user.
 
-``folder`` manages the files, ``identity`` identifies the content of a capture, and ``capture`` reads columns
-from the cache and stores those that are missing.
+``switch`` determines whether the cache is used, ``folder`` manages the files, ``identity`` identifies the content of a
+capture, and ``capture`` reads columns from the cache and stores those that are missing.
 """
 
 from tracekit.cache.capture import CachedCapture, open_cached
-from tracekit.cache.folder import CacheFolder, Entry, is_enabled
+from tracekit.cache.switch import is_enabled
+from tracekit.lazy import lazy_getattr_and_dir
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tracekit.cache.folder import CacheFolder, Entry
 
 __all__ = ["CacheFolder", "CachedCapture", "Entry", "is_enabled", "open_cached"]
+__getattr__, __dir__ = lazy_getattr_and_dir(globals(), folder=("CacheFolder", "Entry"))

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tracekit import errors, schemas
-from tracekit.cache.folder import CacheFolder
 from tracekit.interface import Capture
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from tracekit.cache.folder import CacheFolder
     from tracekit.interface import Launch, Undecoded
 
 FORMATS = ("nsys-rep", "nsys-sqlite", "kineto")
@@ -43,6 +43,13 @@ def open_cached(path: Path, format_name: str, open_capture: Callable[[], Capture
     return CachedCapture(path, format_name, open_capture)
 
 
+def _user_cache() -> CacheFolder:
+    """Return the cache folder of the user. Small files are read without importing its module."""
+    from tracekit.cache.folder import CacheFolder
+
+    return CacheFolder()
+
+
 class CachedCapture(Capture):
     """A capture that reads columns from the cache, or reads them from the file and stores them.
 
@@ -59,7 +66,7 @@ class CachedCapture(Capture):
             TracekitError: The file cannot be read, or an environment variable has an invalid value.
         """
         self._path, self._format, self._open = path, format_name, open_capture
-        self._cache = cache or CacheFolder()
+        self._cache = cache or _user_cache()
         self._has_warned = False
         self._capture: Capture | None = None
         self._pool: ThreadPoolExecutor | None = None

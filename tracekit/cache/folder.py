@@ -12,9 +12,8 @@ import hashlib
 import json
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import platformdirs
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-SWITCH = "TRACEKIT_CACHE"
 FOLDER = "TRACEKIT_CACHE_DIR"
 LIMIT = "TRACEKIT_CACHE_SIZE"
 DEFAULT_LIMIT = 10 << 30
@@ -43,22 +41,7 @@ _DIGITS = 16
 _MODE = 0o700
 
 
-def is_enabled(*, default: bool) -> bool:
-    """Return whether the environment variable ``TRACEKIT_CACHE`` is ``on``. If it is not set, return the default.
-
-    Raises:
-        TracekitError: The variable is neither ``on`` nor ``off``.
-    """
-    value = os.environ.get(SWITCH, "").strip().casefold()
-    if value not in ("", "on", "off"):
-        raise TracekitError(
-            f"the environment variable {SWITCH} has the invalid value {value!r}", hint="set it to on or off"
-        )
-    return default if not value else value == "on"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """The stored columns of one capture.
 
     Attributes:

@@ -6,9 +6,8 @@ import functools
 import hashlib
 import os
 import time
-from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit import schemas
 
@@ -21,8 +20,7 @@ _DIGITS = 32
 _PACKAGE = Path(__file__).parents[1]
 
 
-@dataclass(frozen=True, slots=True)
-class FileStatus:
+class FileStatus(NamedTuple):
     """The metadata of a file in its file system. Any change of the content changes at least ``changed_ns``.
 
     Attributes:
@@ -56,7 +54,7 @@ class FileStatus:
 
     def to_list(self) -> list[int]:
         """Return the attributes as a list that can be stored as JSON."""
-        return list(astuple(self))
+        return list(self)
 
 
 def content_digest(path: Path) -> str | None:
@@ -79,7 +77,7 @@ def reader_version() -> str:
     """
     digest = hashlib.sha256()
     for root in (_PACKAGE, schemas.FOLDER):
-        for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".wat", ".toml", ".binpb")):
+        for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".wat", ".toml", ".json", ".binpb")):
             status = path.stat()
             digest.update(f"{path.relative_to(root)}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
     return digest.hexdigest()[:16]

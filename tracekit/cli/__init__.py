@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import importlib
 import io
 import os
@@ -17,8 +16,6 @@ from tracekit import interrupts
 from tracekit.cli.output import print_error, print_message
 from tracekit.errors import TracekitError, TracekitWarning, choices_hint
 
-_GC_THRESHOLDS = (50_000, 20, 10)
-"""Thresholds of the garbage collector, higher than by default because most objects belong to imported modules."""
 COMMANDS = {
     "analyze": "Apply rules that find problems, such as those of nsys analyze.",
     "cache": "List or delete the stored columns of large captures.",
@@ -73,7 +70,6 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit. The exit status is 1 after an error and 2 after a usage error."""
-    gc.set_threshold(*_GC_THRESHOLDS)
     with warnings.catch_warnings():
         warnings.showwarning = _print_warning
         warnings.simplefilter("always", TracekitWarning)

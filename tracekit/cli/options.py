@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -351,8 +350,7 @@ def selection_options(command: Command) -> Command:
 EXTENDED = "extended"
 
 
-@dataclass(frozen=True, slots=True)
-class RollUp:
+class RollUp(NamedTuple):
     """The roll-up that the options of ``rollup_options`` describe.
 
     Attributes:
@@ -460,8 +458,7 @@ _STYLE_BY_SUFFIX = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Printing:
+class Printing(NamedTuple):
     """How and where a command prints, according to ``--format``, ``--spreadsheet``, ``-o`` and ``-f``.
 
     Attributes:

@@ -10,9 +10,8 @@ import os
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 import click
 
@@ -42,8 +41,7 @@ _BATCH_ROWS = 1 << 16
 _SAMPLE_BYTES = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(NamedTuple):
     """The output of a command, which is printed to standard output or to a file.
 
     Control characters are escaped in tables, and in all output to a terminal, so that strings of a capture cannot

@@ -14,8 +14,7 @@ An op instance is part of the iteration in which it ends, that is, for which ``s
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
@@ -37,8 +36,7 @@ _TWO = 2
 _SHOWN, _COMPARED, _DIGITS = 20, 5000, 19
 
 
-@dataclass(frozen=True, slots=True)
-class Iterations:
+class Iterations(NamedTuple):
     """The iterations of a capture.
 
     Attributes:

@@ -7,8 +7,7 @@ own part, joined by "/".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -31,8 +30,7 @@ _ROOT = {"up": [None], "part": [""], "level": [0]}
 _NODE = {"up": pl.Int64(), "part": pl.String(), "level": pl.Int64()}
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(NamedTuple):
     """A tree of names.
 
     Attributes:

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tracekit import registry, schemas
 from tracekit.errors import SchemaError, TracekitError, UnknownFormatError
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from tracekit.interface import Reader
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(NamedTuple):
     """The size and modification time of a file, by which changes of the file are detected.
 
     The inode is not included, because it differs between machines.

@@ -7,7 +7,6 @@ import errno
 import functools
 import os
 import re
-import secrets
 import shutil
 import stat
 import time
@@ -53,7 +52,7 @@ def workspace(parent: Path) -> Iterator[Path]:
     """
     _delete_abandoned_workspaces(parent)
     for _ in range(_ATTEMPTS):
-        folder = parent / f".tracekit-{secrets.token_hex(4)}.partial"
+        folder = parent / f".tracekit-{os.urandom(4).hex()}.partial"
         with interrupts.cleaning_up(functools.partial(_remove_workspace, folder)), contextlib.ExitStack() as stack:
             stack.callback(_remove_workspace, folder)
             folder.mkdir(0o700)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -143,7 +143,7 @@ class IterationActivity:
             parts = rollup.breakdown.join(aggregated.select("iteration"), on="iteration", how="semi")
             return parts.group_by("device_id").agg(pl.col(breakdown.PARTS).sum()).sort("device_id")
         windows = self.windows.with_columns(iteration=pl.int_range(pl.len(), dtype=pl.Int64))
-        iterations = replace(rollup.iterations, frame=windows)
+        iterations = rollup.iterations._replace(frame=windows)
         parts = breakdown.divide_iteration_times(rollup.measures, iterations, rollup.used_devices)
         return parts.group_by("device_id").agg(pl.col(breakdown.PARTS).sum()).sort("device_id")
 

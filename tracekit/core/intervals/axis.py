@@ -10,7 +10,7 @@ positions is therefore not always a duration.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import polars as pl
 
@@ -30,8 +30,7 @@ _ROWS_PER_THREAD = 1 << 18
 _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(NamedTuple):
     """The tracks of one or more frames of intervals, placed one after another on a common axis.
 
     Attributes:

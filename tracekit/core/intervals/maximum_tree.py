@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class MaximumTree:
+class MaximumTree(NamedTuple):
     """A column of integers, and the maxima of its blocks of 2, 4, 8, … consecutive values.
 
     Attributes:

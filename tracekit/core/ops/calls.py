@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
@@ -27,8 +26,7 @@ _OF_CALLS = {"call_id": "api_call_id"} | {c: c for c in ("start_ns", "end_ns", "
 _OF_ACTIVITIES = {"gpu_start_ns": pl.Int64, "gpu_end_ns": pl.Int64, "device_id": pl.Int32}
 
 
-@dataclass(frozen=True, slots=True)
-class AttributedCalls:
+class AttributedCalls(NamedTuple):
     """The API calls that are attributed to an op instance, with the activities that they launched.
 
     To save memory, only row numbers, kinds and names are stored. Other columns are gathered from the tables whenever

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import polars as pl
 
@@ -132,8 +132,7 @@ class Capture:
 _TIMED = ("nvtx_ranges", "api_calls")
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(NamedTuple):
     """The conventions by which a framework writes its ops into NVTX ranges.
 
     Attributes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import polars as pl
 
@@ -29,8 +29,7 @@ class ColumnStyle(Enum):
     MEGA = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class ReportColumn:
+class ReportColumn(NamedTuple):
     """One printed column of a report.
 
     Attributes:

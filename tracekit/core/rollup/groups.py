@@ -14,8 +14,7 @@ child groups and ops, so memory use is proportional to the number of groups and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import polars as pl
 
@@ -185,8 +184,7 @@ def _add_paths(tree: Tree, groups: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(direction=direction).select(*first, pl.exclude(*first, *_GROUP_KEY, "up", "upper"))
 
 
-@dataclass(frozen=True, slots=True)
-class _GroupedInstances:
+class _GroupedInstances(NamedTuple):
     """The op instances with their groups.
 
     Attributes:

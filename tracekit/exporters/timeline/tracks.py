@@ -50,8 +50,7 @@ NO_STREAM = (1 << 32) - 1
 """Stream id that CUPTI records for a synchronization that does not wait for a single stream."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrackGroup:
+class TrackGroup(NamedTuple):
     """A group of tracks, which viewers show as a process.
 
     Attributes:
@@ -65,8 +64,7 @@ class TrackGroup:
     order: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Track:
+class Track(NamedTuple):
     """A track, which consists of one or more lanes. Viewers show each lane as a thread.
 
     Attributes:
@@ -83,8 +81,7 @@ class Track:
     attributes: tuple[tuple[str, int | str | None], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """The rule by which events are assigned to tracks.
 
     Attributes:

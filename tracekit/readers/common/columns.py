@@ -7,8 +7,7 @@ rows, because the string table of an export also holds private strings, such as 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,8 +29,7 @@ _NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 _DTYPES = {pa.from_numpy_dtype(name): np.dtype(name) for name in _NUMBERS}
 
 
-@dataclass(frozen=True, slots=True)
-class StringTable:
+class StringTable(NamedTuple):
     """A table of strings with unique ids. The string with the id ``ids[i]`` is ``values[i]``."""
 
     ids: pa.Array

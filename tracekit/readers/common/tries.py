@@ -7,7 +7,7 @@ same callers share the nodes of these callers. Nodes are numbered in the order i
 
 from __future__ import annotations
 
-import secrets
+import os
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -61,7 +61,7 @@ class Trie:
         self._budget = budget
         self._what = what
         self._capacity = self._input_bytes = 0
-        self._seed = secrets.randbits(32)
+        self._seed = int.from_bytes(os.urandom(4))
         self._sandbox: Sandbox | None = None
 
     @property

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 from array import array
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -43,8 +42,7 @@ _STREAM, _OFFSETS = fields_of("StreamHeader"), fields_of("DataOffsets")
 STRING_KEY = fields_of("StringBlock").strings << 3 | DELIMITED
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """The location of one compressed block.
 
     Attributes:

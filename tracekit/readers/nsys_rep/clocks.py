@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.readers.common.protobuf.wire import Message, to_signed
 from tracekit.readers.nsys_rep.fields import fields_of
@@ -18,8 +17,7 @@ _U64 = (1 << 64) - 1
 _MS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class TimeExtent:
+class TimeExtent(NamedTuple):
     """The start time and duration of a capture.
 
     Attributes:

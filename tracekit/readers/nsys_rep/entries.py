@@ -6,7 +6,6 @@ An entry is an encoded event in a block. Each entry begins where the previous en
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
@@ -57,8 +56,7 @@ class Selection(NamedTuple):
     types: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Entries:
+class Entries(NamedTuple):
     """The encoded events of consecutive blocks, in order. Each encoded event is an entry.
 
     Attributes:

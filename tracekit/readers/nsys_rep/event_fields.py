@@ -8,8 +8,7 @@ fields, and each table selects its own rows.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -34,8 +33,7 @@ _CODES, _NO_CLASS = 256, 255
 """Number of class codes, and the code of events without a class or with a class that no table has."""
 
 
-@dataclass(frozen=True, slots=True)
-class NeededFields:
+class NeededFields(NamedTuple):
     """Fields of a payload that are decoded together.
 
     Attributes:

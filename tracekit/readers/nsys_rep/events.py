@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import Counter
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
@@ -42,8 +41,7 @@ USUAL_RATIO = 16
 THREADS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class SelectedEvents:
+class SelectedEvents(NamedTuple):
     """The selected events in a batch of blocks, in order.
 
     Attributes:
@@ -152,7 +150,7 @@ class Events:
         chosen = {
             selection: _select_events(batch, selection, masks[selection], distinct[selection]) for selection in distinct
         }
-        yield [replace(chosen[s], prefix_totals=totals) for s, totals in zip(selections, prefix_totals, strict=True)]
+        yield [chosen[s]._replace(prefix_totals=totals) for s, totals in zip(selections, prefix_totals, strict=True)]
         self._buffers.release_buffer(buffer)
 
     def _find_entries(self, batch_index: int) -> tuple[Buffer, Entries, Int64Array]:

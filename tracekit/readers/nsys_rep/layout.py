@@ -7,9 +7,8 @@ is null or has the number that nsys writes to exports in this case.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.readers.nsys.tables import FRAMES
 from tracekit.readers.nsys_rep.fields import field_path, fields_of, snake_case
@@ -31,8 +30,7 @@ class ValueKind(Enum):
     CHAIN = "number of the call chain: rows with the field are numbered in order"
 
 
-@dataclass(frozen=True, slots=True)
-class SourceColumn:
+class SourceColumn(NamedTuple):
     """The definition of one column of an event table: the field that holds its values, and how to decode them.
 
     Attributes:
@@ -54,8 +52,7 @@ class SourceColumn:
     first_chain: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class EventTable:
+class EventTable(NamedTuple):
     """The definition of one source table of events: which events are its rows, and which fields are its columns.
 
     Attributes:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -41,8 +40,7 @@ C_SIZES = (1, 2, 4, 8)
 COLUMNS = ("rawTimestamp", "timestamp", "typeId", "metricId", "value")
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(NamedTuple):
     """The location of one GPU metric in a sample.
 
     Attributes:
@@ -184,8 +182,7 @@ _NO_VALUES = np.zeros(0, np.int64)
 _NO_ROWS = (_NO_VALUES, _NO_VALUES, _NO_VALUES, _NO_VALUES)
 
 
-@dataclass(frozen=True, slots=True)
-class _Samples:
+class _Samples(NamedTuple):
     """The time of each generic event, and the offset and size of its data."""
 
     buffer: Buffer

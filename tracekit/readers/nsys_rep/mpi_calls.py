@@ -165,8 +165,7 @@ def decode_calls(
     return {name: decoder.decode_call_table(name, np.flatnonzero(indices == nth)) for nth, name in enumerate(CALLS)}
 
 
-@dataclass(frozen=True)
-class _Payloads:
+class _Payloads(NamedTuple):
     """The first extended payload of each event. Events without a payload have the schema id 0.
 
     Attributes:
@@ -231,8 +230,7 @@ class _Payloads:
         return (shifted.view(np.int64) >> unused if signed else (shifted >> np.uint64(unused)).view(np.int64)), long
 
 
-@dataclass(frozen=True)
-class _CallDecoder:
+class _CallDecoder(NamedTuple):
     """A decoder that converts the MPI calls of a batch to the tables of MPI calls.
 
     Attributes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.nsys_rep.fields import fields_of
@@ -51,8 +51,7 @@ class ValueFormat(Enum):
     BLANK = "empty string, which nsys writes for types that it does not format"
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(NamedTuple):
     """The location, size and format of one value of a payload.
 
     Attributes:
@@ -126,8 +125,7 @@ class Labels:
         return ", ".join(n for bit, n in self.flags.items() if value & bit) or f"{value} - not registered"
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaEntry:
+class SchemaEntry(NamedTuple):
     """One entry of a payload schema, as stored in a report.
 
     Attributes:
@@ -145,8 +143,7 @@ class SchemaEntry:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadSchema:
+class PayloadSchema(NamedTuple):
     """One payload schema, as stored in a report.
 
     Attributes:
@@ -164,8 +161,7 @@ class PayloadSchema:
     pack: int
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadInstance:
+class PayloadInstance(NamedTuple):
     """A payload that a program recorded separately from any event.
 
     Attributes:
