@@ -69,7 +69,8 @@ class AttributedCalls(NamedTuple):
 
     def _columns_of_activities(self, stored: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
         """Return columns of activities, whose kinds and row numbers are given."""
-        kinds = [kind for kind in TABLES if kind in stored["kind"].unique()]
+        used = stored["kind"].unique().to_list()
+        kinds = [kind for kind in TABLES if kind in used]
         empty = pl.DataFrame(schema={c: _OF_ACTIVITIES[c] for c in columns})
         tables = [empty, *(_read_activities(self.frames, kind).select(columns).collect() for kind in kinds)]
         heights = pl.Series([table.height for table in tables], dtype=pl.UInt32)
