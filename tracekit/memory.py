@@ -15,6 +15,7 @@ import weakref
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from tracekit import cgroups
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ SPILLED_SHARE = 16
 """Reciprocal of the share of the memory limit above which a table is stored in a temporary file."""
 DEFAULT_FREE_BYTES = 4 << 30
 """Free memory that is assumed if the system does not report it."""
+DEFAULT_TOTAL_BYTES = 8 << 30
+"""Memory size that is assumed if the system does not report it."""
 LARGE_BLOCK = 1 << 20
 """Size in bytes from which blocks of memory are large."""
 _ALIGNMENT = 64
@@ -60,17 +63,36 @@ def memory_budget_bytes() -> int:
     return available_memory_bytes() // 2 if chosen is None else chosen
 
 
-def available_memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
-    """Return the memory that processes can still allocate without swapping, in bytes.
+def available_memory_bytes(meminfo: Path = Path("/proc/meminfo"), process_folder: Path = cgroups.PROCESS_FOLDER) -> int:
+    """Return the memory that this process can still allocate without swapping, in bytes.
+
+    A limit of the container or of the cluster job is taken into account if a control group of Linux enforces it.
 
     Args:
         meminfo: File with which Linux reports the available memory.
+        process_folder: The folder of the process in ``/proc``.
     """
     try:
         lines = meminfo.read_text("ascii").splitlines()
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+        free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
     except (OSError, ValueError, StopIteration):
-        return DEFAULT_FREE_BYTES
+        free = DEFAULT_FREE_BYTES
+    allowed = cgroups.free_memory_bytes(process_folder)
+    return free if allowed is None else min(free, allowed)
+
+
+def total_memory_bytes(process_folder: Path = cgroups.PROCESS_FOLDER) -> int:
+    """Return the memory size of this machine in bytes, or the limit of its control groups if it is smaller.
+
+    Args:
+        process_folder: The folder of the process in ``/proc``.
+    """
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        total = DEFAULT_TOTAL_BYTES
+    limit = cgroups.memory_limit_bytes(process_folder)
+    return total if limit is None else min(total, limit)
 
 
 def make_malloc_return_large_blocks() -> None:

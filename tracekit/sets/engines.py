@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 from tracekit import no_pandas
 from tracekit.errors import TracekitError, choices_hint
+from tracekit.memory import total_memory_bytes
 from tracekit.sets.workers import call_and_collect_warnings, call_or_return_error, check_picklable, initialize_worker
 from tracekit.threads import available_cores
 
@@ -180,17 +180,7 @@ def default_process_count(paths: Sequence[Path]) -> int:
     """Return a suitable number of processes for reading captures, given their sizes, the CPU cores and the memory."""
     sizes = [path.stat().st_size for path in paths if path.is_file()] or [0]
     memory = _MEMORY_PER_JOB + _MEMORY_PER_BYTE * max(sizes)
-    return max(
-        1, min(available_cores(), len(paths), sum(sizes) // _BYTES_PER_JOB, _total_memory_bytes() // 2 // memory)
-    )
-
-
-def _total_memory_bytes() -> int:
-    """Return the memory size of this machine in bytes, or 8 GiB if the system does not report it."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 8 << 30
+    return max(1, min(available_cores(), len(paths), sum(sizes) // _BYTES_PER_JOB, total_memory_bytes() // 2 // memory))
 
 
 class _Pool(NamedTuple):
