@@ -17,6 +17,7 @@ from tracekit.errors import UnknownFormatError
 from tracekit.exporters.chrome_trace import export, text
 from tracekit.exporters.timeline import columns, kinds, options
 from tracekit.exporters.timeline.batches import BatchFile
+from tracekit.exporters.timeline.kinds import Arg, Value
 from tracekit.exporters.timeline.options import BY_DEFAULT
 from tracekit.exporters.timeline.text import concat_expr
 from tracekit.plan import ROLLED_UP
@@ -362,6 +363,15 @@ def test_thousandths_are_exact(number: int) -> None:
         pl.DataFrame({"n": [number]}).select(concat_expr(text.thousandths_exprs(pl.col("n")))).item().split(".")
     )
     assert (int(whole), len(rest), int(whole) * 1000 + int(rest)) == (number // 1000, 3, number)
+
+
+@given(st.none() | st.integers(-(2**62), 2**62))
+def test_thousandths_in_arguments_can_be_negative(number: int | None) -> None:
+    """Floor division would write -5 as -1.995."""
+    arg = Arg("t", (Value(kinds.THOUSANDTHS, pl.col("n")),))
+    written = pl.DataFrame({"n": pl.Series([number], dtype=pl.Int64)}).select(text.arg_expr(arg)).item()
+    expected = None if number is None else f"{'-' * (number < 0)}{abs(number) // 1000}.{abs(number) % 1000:03}"
+    assert written == expected
 
 
 def test_gzip_holds_the_same_text_and_is_always_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

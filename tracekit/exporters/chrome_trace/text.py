@@ -33,6 +33,12 @@ def thousandths_exprs(number: pl.Expr, suffix: str = "") -> tuple[pl.Expr, pl.Ex
     return number // 1000, pl.lit(_three_decimals_before(suffix)).gather(number % 1000)
 
 
+def _signed_thousandths_expr(number: pl.Expr) -> pl.Expr:
+    """Return an expression that formats integers of any sign, divided by 1000: ``-5`` becomes ``-0.005``."""
+    sign = pl.when(number < 0).then(pl.lit("-")).otherwise(pl.lit(""))
+    return concat_expr([sign, *thousandths_exprs(number.abs())])
+
+
 @functools.cache
 def _three_decimals_before(suffix: str) -> pl.Series:
     """Return the strings ``.000`` to ``.999``, each followed by ``suffix``."""
@@ -50,7 +56,7 @@ def _value_expr(value: Value) -> pl.Expr:
     if value.form == kinds.STRING:
         return json_string_expr(value.expression)
     if value.form == kinds.THOUSANDTHS:
-        return concat_expr(thousandths_exprs(value.expression))
+        return _signed_thousandths_expr(value.expression)
     if value.form == kinds.TRUE:
         return pl.when(value.expression).then(pl.lit("true"))
     return value.expression
