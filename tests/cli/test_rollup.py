@@ -61,6 +61,31 @@ def test_reports_that_do_not_depend_on_iterations_say_so(run: Run) -> None:
         assert "no effect" not in run("stats", TRAIN, *silent, "-n", "1").stderr
 
 
+def test_tables_that_keep_the_rows_of_other_iterations_say_so(run: Run) -> None:
+    def messages(table: str, *options: str) -> str:
+        return run("rows", TRAIN, table, "--format", "csv", *options).stderr
+
+    choice = "--iterations", "1:1"
+    kept = '--iterations keeps all rows of {}; --where "{}" prints only those of these iterations'
+    assert kept.format("kernels", "iteration is not null") in messages("kernels", *choice, "--columns", "kernel_id")
+    assert kept.format("op_instances", "iteration is not null") in messages("op_instances", *choice)
+    assert kept.format("iterations", "is_aggregated") in messages("iterations", *choice)
+    assert "--iterations has no effect on api_calls, whose rows do not depend" in messages("api_calls", *choice)
+    both = messages("nvtx_ranges", *choice, "--dialect", "emit-nvtx")
+    assert "--iterations, --dialect have no effect on nvtx_ranges" in both
+    for silent in (
+        ["ops", *choice],
+        ["group_nodes", *choice],
+        ["kernels", "--dialect", "emit-nvtx"],
+        ["kernels"],
+        ["kernels", *choice, "-q"],
+        ["iterations", *choice, "--where", "is_aggregated"],
+    ):
+        assert messages(*silent) == ""
+    chosen = run("rows", TRAIN, "kernels", *choice, "--where", "iteration is not null", "--format", "csv")
+    assert (chosen.text.count("\n"), chosen.stderr) == (83, "")
+
+
 def test_kernels_with_their_op(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "k.parquet"
     run("correlate", TRAIN, "-o", out, "--ops", "--iterations", "2:3")

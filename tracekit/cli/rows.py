@@ -25,9 +25,13 @@ from tracekit.cli.options import (
 from tracekit.cli.output import print_message
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from tracekit.cli.options import Printing, RollUp, Select
 
 ROWS_ON_A_TERMINAL = 20
+AGGREGATED_TABLES = ("ops", "group_nodes")
+"""Tables whose rows are totals over the chosen iterations."""
 
 
 def complete_input_or_table(context: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
@@ -93,6 +97,9 @@ def command(
     For tables of ops, iterations and group nodes, the trace is rolled up first. If a table has the columns start_ns and
     end_ns, you can also use duration_ns in --columns, --where and --sort.
 
+    --iterations selects the iterations over which ops and group_nodes are aggregated. Other tables keep all rows. In
+    tables of GPU activities, the column iteration is null in rows of other iterations.
+
     Several inputs are the ranks of a job. The first column then contains the rank of each row.
     """
     from tracekit.cli.query import query_rows
@@ -105,8 +112,24 @@ def command(
         printed = frame.head(_max_rows(limit, printing) or frame.height)
         with printing.open_output_page(selected, limit=limit) as page:
             printing.print_frame(page, printed)
+        columns_of_table = selected.schema(table).names
     if printed.height < frame.height:
         print_message(f"{printed.height:,} of {frame.height:,} rows; -n 0 prints all", quiet=quiet)
+    for message in _kept_rows_messages(roll_up.used_options, table, columns_of_table, where or ""):
+        print_message(message, quiet=quiet)
+
+
+def _kept_rows_messages(options: Sequence[str], table: str, columns: Sequence[str], where: str) -> Iterator[str]:
+    """Yield a message if options of the roll-up are used, but the printed rows are the same without them."""
+    if not options or table in AGGREGATED_TABLES:
+        return
+    column = next((c for c in ("is_aggregated", "iteration") if c in columns), None)
+    if column is None:
+        verb = "has" if len(options) == 1 else "have"
+        yield f"{', '.join(options)} {verb} no effect on {table}, whose rows do not depend on ops and iterations"
+    elif "--iterations" in options and column not in where:
+        condition = column if column == "is_aggregated" else f"{column} is not null"
+        yield f'--iterations keeps all rows of {table}; --where "{condition}" prints only those of these iterations'
 
 
 def _max_rows(limit: int | None, printing: Printing) -> int:
