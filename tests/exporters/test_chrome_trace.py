@@ -275,6 +275,17 @@ def test_each_group_has_a_pid_of_its_own(process: int, shown: dict[int, str], tm
     assert [e["pid"] for e in drawn(made, tmp_path)] == list(shown)
 
 
+@pytest.mark.parametrize("process", [1234, 4_194_305, 2**40])
+def test_a_process_whose_pid_was_replaced_keeps_its_name(process: int, tmp_path: Path) -> None:
+    """The file shows a process with the id 2^40 as another process."""
+    ids, other = {"process_id": process, "correlation_id": 1}, {"process_id": 7, "correlation_id": 2}
+    processes = [{"process_id": 7, "name": "server"}, {"process_id": process, "name": "python"}]
+    made = trace(api_calls=[call(0, 1, **ids), call(0, 1, **other)], kernels=[kernel(2, 3, **ids)], processes=processes)
+    with tk.load(made.export(tmp_path / "a.json")) as again:
+        assert again["processes"].select(["process_id", "name"]).to_pylist() == processes
+        assert again["api_calls"]["process_id"].to_pylist() == [process, 7]
+
+
 def test_arrows_lead_from_calls_to_all_that_they_launched(tmp_path: Path) -> None:
     made = trace(
         api_calls=[call(0, 4, correlation_id=1), call(6, 8, correlation_id=2), call(50, 60, correlation_id=3)],

@@ -151,11 +151,15 @@ def exported_device_rows(event_tables: Iterable[EventRows], tracks: Tracks) -> l
 def process_rows(tracks: Tracks) -> list[dict[str, Any]]:
     """Return one row per process with CPU events, ordered by process id.
 
-    If the file names a process several times, the last name is used.
+    If the file names a process several times, the last name is used. If tracekit wrote the file and several processes
+    have the same id, such as those of several ranks, the name of the process that is shown with this id is used.
     """
     process_labels = tracks.recorded_names().filter(pl.col("what") == "process_name").drop_nulls("pid")
     names = dict(process_labels.select("pid", "name").iter_rows())
-    return [{"process_id": p, "name": _process_name(names.get(p))} for p in sorted(tracks.process_ids())]
+    by_pid = tracks.process_ids_by_pid()
+    own_pid_last = sorted(by_pid.items(), key=lambda ids: ids[0] == ids[1])
+    rows = {owner: _process_name(names.get(pid), owner if owner != pid else None) for pid, owner in own_pid_last}
+    return [{"process_id": process, "name": rows[process]} for process in sorted(rows)]
 
 
 def thread_rows(tracks: Tracks) -> list[dict[str, Any]]:
@@ -208,8 +212,11 @@ def _streams_with_activities(event_tables: Iterable[EventRows]) -> pl.DataFrame:
     return pl.concat([pl.DataFrame(schema=schema), *frames]).drop_nulls().unique().sort(pl.all())
 
 
-def _process_name(label: str | None) -> str | None:
-    return None if label is None else labels.strip_process_folder(label)
+def _process_name(label: str | None, replaced_id: int | None) -> str | None:
+    """Return the name of a process without the folder, and without the process id that tracekit appends if replaced."""
+    if label is None:
+        return None
+    return labels.strip_process_folder(label if replaced_id is None else label.removesuffix(f" · pid {replaced_id}"))
 
 
 def _mapping_or_empty(value: object) -> Metadata:

@@ -78,6 +78,18 @@ class Tracks:
                 processes |= dict.fromkeys(pids)
         return list(processes)
 
+    def process_ids_by_pid(self) -> dict[int, int]:
+        """Return the process id of each pid with CPU events.
+
+        They differ in files that tracekit wrote if viewers cannot show a process id, or if another process has it.
+        """
+        pids = self.process_ids()
+        if not self.exported:
+            return {pid: pid for pid in pids}
+        named = self.thread_tracks().filter(pl.col("pid").is_in(pids)).drop_nulls("process_id")
+        owners = dict(named.unique("pid", keep="first").select("pid", "process_id").iter_rows())
+        return {pid: owners.get(pid, pid) for pid in pids}
+
     def _drop_projections(self, members: Mapping[str, Members]) -> Mapping[str, Members]:
         """Drop the projections of NVTX ranges.
 
