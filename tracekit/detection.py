@@ -36,6 +36,9 @@ _FOREIGN = (
         "run: nsys export --type sqlite",
     ),
 )
+_PAGE = re.compile(rb"(?i)\s*<(!doctype html|html)\b")
+_PERFETTO_SUFFIXES = (".pftrace", ".pftrace.gz", ".perfetto-trace")
+_EXPORTED_HINT = "read the capture from which it was exported"
 _TENSORFLOW_HINT = "read a graph (GraphDef, MetaGraphDef or SavedModel) or an event file of TensorFlow"
 _STREAM = re.compile(rb"(?s).{8}NVIDIA Nsight Systems Stream (\d{1,9}(?:\.\d{1,9}){0,3})")
 _STREAM_WRITTEN = b"U3w[END]"
@@ -103,6 +106,9 @@ def formats_of_captures(source: Source, max_files: int = 256) -> dict[str, str]:
 def _describe_unrecognized_folder(source: Source) -> tuple[str, str]:
     """Return a description of a folder that no reader recognizes, and a hint on which path to pass instead."""
     files = formats_of_captures(source)
+    if not files and source.names and all(name.endswith((".csv", ".csv.gz")) for name in source.names):
+        hint = f"{_EXPORTED_HINT}, or export it as parquet or arrow, which tracekit can read"
+        return "this is a folder of CSV files, which tracekit writes but cannot read", hint
     if not files:
         return (
             "this is a folder whose content no reader recognizes",
@@ -116,9 +122,8 @@ def _describe_unrecognized_folder(source: Source) -> tuple[str, str]:
 
 def _describe_unrecognized_file(source: Source) -> tuple[str, str]:
     """Return a description of a nonempty file that no reader recognizes, and a hint on what to do with it."""
-    if source.head.startswith(_SQLITE) and source.head[_APPLICATION_ID] == b"trkt":
-        hint = "load the capture that it was exported from, or open it with SQLite, DB Browser or Datasette"
-        return "this is a SQLite database that tracekit wrote, which tracekit cannot read", hint
+    if exported := _describe_export(source):
+        return exported
     for magic, what, hint in _FOREIGN:
         if source.head.startswith(magic):
             return what, hint
@@ -133,6 +138,18 @@ def _describe_unrecognized_file(source: Source) -> tuple[str, str]:
         UNKNOWN,
         f"pass a file in one of these formats, or choose its format with format= or --from: {_list_readable_formats()}",
     )
+
+
+def _describe_export(source: Source) -> tuple[str, str] | None:
+    """Return a description and a hint for a file that tracekit writes but does not read, or None for other files."""
+    if source.head.startswith(_SQLITE) and source.head[_APPLICATION_ID] == b"trkt":
+        hint = "load the capture that it was exported from, or open it with SQLite, DB Browser or Datasette"
+        return "this is a SQLite database that tracekit wrote, which tracekit cannot read", hint
+    if source.path.name.lower().endswith(_PERFETTO_SUFFIXES):
+        return "this is a Perfetto trace, which tracekit writes but cannot read", _EXPORTED_HINT
+    if _PAGE.match(source.head):
+        return "this is an HTML page, not a profile", _EXPORTED_HINT
+    return None
 
 
 def _describe_qdstrm_stream(source: Source, version_match: re.Match[bytes] | None) -> tuple[str, str]:

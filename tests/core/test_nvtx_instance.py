@@ -84,6 +84,14 @@ def test_instances_are_numbered_by_start(text: str, instance: tuple[Any, ...]) -
     assert instance_of(text) == instance
 
 
+def test_hints_list_the_ranges_whose_names_contain_the_requested_name() -> None:
+    """PyTorch adds arguments to the names of ops."""
+    names = ["Batch 1", *(f"aten::Linear, seq = {n}" for n in range(30))]
+    rows = [nvtx(n, n + 1, name, kind="push_pop") for n, name in enumerate(names)]
+    with pytest.raises(TracekitError, match=r"choose one of these ranges: 'aten::Linear, seq = 0', .*, …$"):
+        instance_of("aten::linear", rows)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

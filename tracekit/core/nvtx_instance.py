@@ -105,14 +105,16 @@ def _missing_range_hint(target: RangeName, domains: pl.Series, names: pl.Series)
     """Return a hint for a range that does not exist.
 
     The hint lists the domains that have a range with this name. If there are none, it lists the ranges of the requested
-    domain, and if there are none either, all domains.
+    domain, and if there are none either, all domains. If names of ranges contain the requested name, only these are
+    listed, because frameworks add arguments to names.
     """
     elsewhere = domains.filter(names == target.name).unique().sort().to_list()
     if elsewhere:
         named = (f"{target.name}@{d}" if d else target.name for d in elsewhere[:_SHOWN])
         return f"choose one of the ranges with this name: {', '.join(named)}"
-    inside = names.filter(domains == target.domain).unique(maintain_order=True).to_list()
-    if inside:
+    in_domain = names.filter(domains == target.domain).unique(maintain_order=True)
+    containing = in_domain.filter(in_domain.str.to_lowercase().str.contains(target.name.lower(), literal=True))
+    if inside := (in_domain if containing.is_empty() else containing).to_list():
         more = "" if len(inside) <= _SHOWN else ", …"
         return choices_hint("ranges", inside[:_SHOWN], target.name, quoted=True) + more
     known = domains.unique(maintain_order=True).to_list()
