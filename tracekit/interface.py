@@ -330,17 +330,6 @@ class Exporter:
             raise UnknownFormatError(f"the format {self.format} has no option {unknown[0]!r}", hint=hint)
         return self.configure(options) if options and self.configure else self
 
-    def check_writes_tables(self, path: str | os.PathLike[str]) -> None:
-        """Check that the exporter can write a single table.
-
-        Raises:
-            UnknownFormatError: The exporter writes only whole traces.
-        """
-        if self.write_table is None:
-            raise UnknownFormatError(
-                f"the format {self.format} cannot store a single table, only a whole trace", path=path
-            )
-
     def check_folder(self, path: str | os.PathLike[str]) -> None:
         """Check that the name of a folder of tables does not have the suffix of a file.
 

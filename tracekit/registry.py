@@ -107,13 +107,41 @@ def exporter_for(path: str | os.PathLike[str]) -> Exporter:
     Raises:
         UnknownFormatError: No exporter writes files with this suffix.
     """
+    if chosen := _longest_suffix_exporter(path):
+        return chosen
+    raise UnknownFormatError(
+        "no exporter writes files with this suffix", path=path, hint=f"choose a format: {', '.join(exporters())}"
+    )
+
+
+def _longest_suffix_exporter(path: str | os.PathLike[str]) -> Exporter | None:
+    """Return the exporter with the longest suffix with which a path ends, or None if there is none."""
     name = os.fspath(path)
     matches = [(len(s), e) for e in exporters().values() for s in e.suffixes if name.endswith(s)]
-    if not matches:
-        raise UnknownFormatError(
-            "no exporter writes files with this suffix", path=path, hint=f"choose a format: {', '.join(exporters())}"
-        )
-    return max(matches, key=lambda m: m[0])[1]
+    return max(matches, key=lambda m: m[0])[1] if matches else None
+
+
+def table_exporter_for(path: str | os.PathLike[str], format_name: str | None = None) -> Exporter:
+    """Return the exporter that writes a single table to a path.
+
+    Args:
+        path: Path of the file. Its suffix determines the format if ``format_name`` is None.
+        format_name: Name of the format.
+
+    Raises:
+        UnknownFormatError: There is no such exporter, or it writes only whole traces. The hint lists the formats that
+            store single tables.
+    """
+    chosen = _longest_suffix_exporter(path) if format_name is None else exporter(format_name)
+    if chosen is not None and chosen.write_table is not None:
+        return chosen
+    formats = ", ".join(name for name, other in exporters().items() if other.write_table is not None)
+    what = (
+        "no exporter writes files with this suffix"
+        if chosen is None
+        else f"the format {chosen.format} cannot store a single table, only a whole trace"
+    )
+    raise UnknownFormatError(what, path=path, hint=f"choose a format for single tables: {formats}")
 
 
 def is_exported_file(path: Path) -> bool:

@@ -73,5 +73,13 @@ def test_force(run: Run, tmp_path: Path) -> None:
 
 
 def test_formats_of_whole_traces_are_refused(run: Run, tmp_path: Path) -> None:
+    hint = "Hint: choose a format for single tables: csv, parquet, arrow"
     result = run("correlate", TRAIN, "-o", tmp_path / "k.json", status=1)
-    assert "chrome-trace cannot store a single table, only a whole trace" in result.stderr
+    assert f"chrome-trace cannot store a single table, only a whole trace\n{hint}\n" in result.stderr
+    unknown = run("correlate", TRAIN, "-o", tmp_path / "k.txt", status=1)
+    assert f"no exporter writes files with this suffix\n{hint}\n" in unknown.stderr
+
+
+def test_the_format_is_checked_before_the_capture_is_read(run: Run, tmp_path: Path) -> None:
+    result = run("correlate", tmp_path / "missing.nsys-rep", "-o", "-", "--to", "html", status=1)
+    assert "the format html cannot store a single table" in result.stderr

@@ -87,12 +87,14 @@ def command(
 
     Several inputs are the ranks of a job. A column then contains the rank of each kernel.
     """
+    from tracekit import registry
     from tracekit.trace import Trace
 
     if to is None and out == STDOUT:
         raise click.UsageError("the output format is missing: add --to FORMAT")
     if metrics is not None and ncu is None:
         raise click.UsageError("--metrics can only be used together with --ncu FILE")
+    registry.table_exporter_for(out, to)
     with contextlib.ExitStack() as stack:
         loaded = load_inputs(paths, from_)
         stack.callback(loaded.close)
@@ -123,14 +125,11 @@ def _join_ncu(trace: Traces, ncu_results: Trace, metrics: list[str] | None) -> T
 
 def _write_kernels(trace: Traces, file: Path, to: str | None, *, overwrite: bool) -> None:
     """Write the kernels of a trace, or the kernels of a set with a column for the rank."""
-    from tracekit import registry
     from tracekit.trace import Trace, write_table
 
     if isinstance(trace, Trace):
         write_table(trace, "kernels", file, format=to, overwrite=overwrite)
     else:
-        chosen = registry.exporter_for(file) if to is None else registry.exporter(to)
-        chosen.check_writes_tables(file)
         trace.export(file, format=to, tables=["kernels"], overwrite=overwrite)
 
 
