@@ -199,6 +199,15 @@ def test_columns_in_temporary_files_are_those_in_memory(tables) -> None:
             assert linked.columns(name, columns).equals(kept[name])
 
 
+def test_the_calls_of_a_table_are_found_once() -> None:
+    linked = Correlation(declared(nvtx_ranges=nvtx(("a", 1, 0, 10)), **launches((1, 7, 8, 0))))
+    with mock.patch.object(correlate, "find_first_rows", wraps=correlate.find_first_rows) as found:
+        linked.projections()
+        linked.columns("nvtx_ranges", ["gpu_op_count"])
+        linked.columns("kernels", ["range_path"])
+    assert found.call_count == len(ACTIVITIES)
+
+
 @given(captures())
 def test_a_path_is_that_of_the_parent_and_one_more_text(tables) -> None:
     rows = correlation(tables).columns("nvtx_ranges", ADDED_TO_RANGES).to_dicts()

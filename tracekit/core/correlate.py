@@ -88,6 +88,8 @@ class Correlation:
             return mpi.match_mpi_calls(self.frames)
         correlated = self.ranges if table == "nvtx_ranges" else self.activities(table)
         known: dict[str, pl.Series] = {}
+        if table == "nvtx_ranges" and {*_PROJECTED} & {*names}:
+            known |= self._gpu_projection.to_dict()
         if table == "memory_events" and {*memory.ADDED} & {*names}:
             known |= self._memory_usage.to_dict()
         if table == "memory_events" and stacks.COLUMN in names:
@@ -108,6 +110,11 @@ class Correlation:
         columns = ["range_id", "process_id", "kind", "thread_id", "domain_id", "domain", "name"]
         described = self.frames("nvtx_ranges").select(columns).collect().with_columns(depth=self.ranges.column("depth"))
         return ordered.drop("row").hstack(described.select(pl.all().gather(ordered["row"])))
+
+    @functools.cached_property
+    def _gpu_projection(self) -> pl.DataFrame:
+        """The ``gpu_`` columns of ``nvtx_ranges``."""
+        return self.ranges.gpu_projection(pl.concat([spill_frame(self.activities(t).launches()) for t in ACTIVITIES]))
 
     @functools.cached_property
     def _memory_usage(self) -> pl.DataFrame:
@@ -131,12 +138,17 @@ class Correlation:
 
     def activities(self, table: str) -> Activities:
         """Return the activities of a table such as ``kernels``, joined to their API calls and NVTX ranges."""
-        return Activities(self.frames, table, self.ranges)
+        return self._activities.setdefault(table, Activities(self.frames, table, self.ranges))
+
+    @functools.cached_property
+    def _activities(self) -> dict[str, Activities]:
+        """The activities by table. Projections and the columns of the tables need the same calls and ranges."""
+        return {}
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """The NVTX ranges of a trace: the nesting of push/pop ranges, and the GPU projection of all ranges.
+    """The NVTX ranges of a trace: the nesting of push/pop ranges, and their names and paths.
 
     Attributes:
         frames: Function that returns the table with a given name.
@@ -146,8 +158,6 @@ class Ranges:
 
     def column(self, name: str) -> pl.Series:
         """Return one of the columns that correlation adds to ``nvtx_ranges``."""
-        if name.startswith("gpu_"):
-            return self.gpu_projection[name]
         return _scatter(self.push_pop_column(name), self.push_pop_ranges["row"], self.range_count)
 
     def push_pop_column(self, name: str) -> pl.Series:
@@ -271,10 +281,15 @@ class Ranges:
         names = self.name.gather(paths["row"]).cast(pl.String).fill_null("")
         return names.set(trees.exceeds_limits(paths["count"], sizes), trees.ELLIPSIS)
 
-    @functools.cached_property
-    def gpu_projection(self) -> pl.DataFrame:
-        """The ``gpu_`` columns of ``nvtx_ranges``: the projection of all push/pop and start/end ranges onto the GPU."""
-        launches = pl.concat([spill_frame(Activities(self.frames, t, self).launches()) for t in ACTIVITIES])
+    def gpu_projection(self, launches: pl.DataFrame) -> pl.DataFrame:
+        """Project all push/pop and start/end ranges onto the GPU.
+
+        Args:
+            launches: The launches of all tables of activities, as ``Activities.launches`` returns them.
+
+        Returns:
+            The ``gpu_`` columns of ``nvtx_ranges``.
+        """
         columns = {name: zeros(self.range_count, np.int64) for name in _PROJECTED}
         for ranges, by in ((self.push_pop_ranges, THREAD), (self.start_end_ranges, THREAD[:1])):
             projected = project_onto_gpu(launches, ranges, by)
