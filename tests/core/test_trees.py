@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
+from tracekit import sorting
 from tracekit.core import trees
 from tracekit.core.forests import depths
 
@@ -33,6 +36,17 @@ def test_ranges_of_the_same_names_below_the_same_names_are_one_node(drawn) -> No
     assert tree.paths().gather(nodes).to_list() == ["/".join(w) for w in ways]
     assert tree.nodes["level"].gather(nodes).to_list() == [len(w) for w in ways]
     assert tree.nodes.height == len(set(ways)) + 1
+
+
+@given(forests)
+def test_trees_of_small_blocks_are_those_of_one_block(drawn) -> None:
+    parents, names = forest(drawn)
+    ranges = parents, depths(parents), pl.Series(names, dtype=pl.Categorical)
+    tree, nodes = trees.range_tree(*ranges)
+    with mock.patch.object(sorting, "BLOCK_ROWS", 2):
+        blocks, found = trees.range_tree(*ranges)
+    assert blocks.nodes.equals(tree.nodes)
+    assert found.equals(nodes)
 
 
 @given(forests, st.lists(st.tuples(st.integers(0, 11), st.sampled_from(["a", "a/b", "b//a", "", None])), max_size=6))

@@ -186,12 +186,40 @@ def _number_nodes(
         above = parent.gather(numbers)
         up = np.where(above.is_null().to_numpy(), 0, nodes[above.fill_null(0).to_numpy()])
         part = name.gather(numbers).to_frame("part").select(pl.col("part").fill_null(pl.lit("", pl.Categorical)))
-        pairs = part.select(up=series_from_array(up), part="part")
-        new = pairs.unique(maintain_order=True).join(known, on=_KEY, how="anti", maintain_order="left")
-        known = pl.concat([known, new.with_columns(node=pl.int_range(pl.len()) + (first + known.height))])
-        nodes[here] = pairs.join(known, on=_KEY, how="left", maintain_order="left")["node"].to_numpy()
+        first_rows, distinct = _distinct_pairs(up, part["part"].to_physical().to_numpy())
+        pairs = part[first_rows].select(up=series_from_array(up[first_rows]), part="part")
+        if known.height:
+            pairs = pairs.join(known, on=_KEY, how="left", maintain_order="left")
+        else:
+            pairs = pairs.with_columns(node=pl.lit(None, pl.Int64))
+        is_new = pairs["node"].is_null()
+        new_nodes = is_new.cum_sum().cast(pl.Int64) + (first + known.height - 1)
+        pairs = pairs.with_columns(pl.col("node").fill_null(new_nodes))
+        known = pl.concat([known, pairs.filter(is_new)])
+        nodes[here] = pairs["node"].to_numpy()[distinct]
         memory.release_pages()
     return known
+
+
+def _distinct_pairs(up: npt.NDArray[Any], codes: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Number the distinct pairs of parents and codes of names in the order of their first occurrence.
+
+    Sorting the pairs is faster than hashing them, because they are almost in order in most captures.
+
+    Returns:
+        The row of the first occurrence of each distinct pair, and the number of the pair in each row.
+    """
+    keys = up * (int(codes.max()) + 1) + codes
+    order = sorting.stable_order(keys)
+    ordered = keys[order]
+    begins = np.append(True, ordered[1:] != ordered[:-1])
+    first_rows = order[begins]
+    numbers = np.empty(len(first_rows), np.int64)
+    by_row = np.argsort(first_rows, kind="stable")
+    numbers[by_row] = np.arange(len(first_rows))
+    distinct = np.empty(len(keys), np.int64)
+    distinct[order] = numbers[np.cumsum(begins) - 1]
+    return first_rows[by_row], distinct
 
 
 def _add_ellipses(tree: Tree, rows: npt.NDArray[Any], nearest: pl.Series, nodes: npt.NDArray[np.int64]) -> Tree:
