@@ -130,6 +130,23 @@ def test_a_kernel_with_all_its_arguments(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(("labels", "paths"), [(1, 1), (1, 40), (8, 1), (8, 40), (40, 40)])
+def test_repeated_arguments_of_many_kernels(labels: int, paths: int, tmp_path: Path) -> None:
+    launched = [call(10 * n, 10 * n + 2, correlation_id=n) for n in range(1, 41)]
+    ranges = [push(10 * n, 10 * n + 5, f'"r{n % paths}"' if n % 5 else None) for n in range(1, 41)]
+    kernels = [
+        kernel(10 * n + 3, 10 * n + 4, short_name=f"k{n % labels}", grid_x=n % 3, grid_y=1, grid_z=1, correlation_id=n)
+        for n in range(1, 41)
+    ]
+    whole = trace(api_calls=launched, nvtx_ranges=ranges, kernels=kernels).correlate()
+    found = [e for e in drawn(whole, tmp_path) if "kernel_id" in e["args"]]
+    keys = ["grid", "block", "registers_per_thread", "static_shared_bytes", "dynamic_shared_bytes", "name", "nvtx_path"]
+    assert all(list(e["args"])[2:] == keys for e in found)
+    assert [(e["name"], e["args"]["grid"], e["args"]["nvtx_path"]) for e in found] == [
+        (f"k{n % labels}", f"[{n % 3},1,1]", f'"r{n % paths}"' if n % 5 else "") for n in range(1, 41)
+    ]
+
+
 def test_a_kernel_without_names(tmp_path: Path) -> None:
     first, second = drawn(
         trace(kernels=[kernel(0, 1, short_name=None), kernel(2, 3, short_name=None, name=None)]), tmp_path

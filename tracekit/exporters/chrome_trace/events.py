@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from tracekit.exporters.timeline.columns import Clock
-    from tracekit.exporters.timeline.kinds import EventKind
+    from tracekit.exporters.timeline.kinds import Arg, EventKind
+
+_MAX_NAMES, _MAX_STRINGS = 2, 8
+"""Reciprocals of the shares of different names and of other strings among rows up to which strings are repeated."""
 
 
 def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, clock: Clock) -> memoryview:
@@ -75,25 +80,41 @@ def _format_member(column: pl.Series) -> list[str | pl.Expr]:
 def _format_argument_lane_and_name_members(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series) -> pl.Series:
     """Format the end of each line: repeated arguments, lane and name.
 
-    Each combination of values is formatted once, unless most rows have different names.
+    Each combination of values is formatted once, unless most rows have different names. Columns of many different
+    strings, such as paths of ranges, would result in many combinations and are formatted separately.
     """
     is_null = {name for name in rows.columns if rows[name].null_count() == rows.height}
     args = [
         a for a in available_args(kind.repeated_args, rows.columns) if not is_null & {*column_names(*value_exprs(a))}
     ]
-    members = [concat_expr([f',"{arg.key}":', text.arg_expr(arg)]).fill_null("") for arg in args]
-    lane = pl.lit(lane_texts).gather("lane_id")
-    line = concat_expr([*members, "},", lane, ',"name":', text.json_string_expr(kind.name), "},\n"])
-    names = column_names(kind.name)
-    if max((rows[name].n_unique() for name in names), default=0) > rows.height // 2:
-        return rows.select(repeated=line).to_series()
-    keys = list(dict.fromkeys(["lane_id", *names, *column_names(*value_exprs(*args))]))
-    group_keys = [key for key in keys if key not in is_null]
-    combinations = (
-        rows.with_row_index("row").group_by(group_keys).agg("row", pl.col(set(keys) - set(group_keys)).first())
-    )
-    formatted = combinations.select("row", repeated=line).explode("row").sort("row")
-    return formatted["repeated"]
+    lane = concat_expr(["},", pl.lit(lane_texts).gather("lane_id"), ',"name":'])
+    members = [*map(_optional_member_expr, args), lane, concat_expr([text.json_string_expr(kind.name), "},\n"])]
+    names = [*(column_names(*value_exprs(arg)) for arg in args), ["lane_id"], column_names(kind.name)]
+    if _has_many_values(rows, names[-1], _MAX_NAMES):
+        return rows.select(repeated=concat_expr(members)).to_series()
+    strings = [[name for name in group if not rows[name].dtype.is_numeric()] for group in names]
+    is_separate = [_has_many_values(rows, group, _MAX_STRINGS) for group in strings]
+    parts = [
+        (separate, concat_expr([member for _, member in group]))
+        for separate, group in itertools.groupby(zip(is_separate, members, strict=True), key=operator.itemgetter(0))
+    ]
+    repeated, separate = ([e.alias(str(n)) for n, (s, e) in enumerate(parts) if s == kept] for kept in (False, True))
+    keys = {name for group, alone in zip(names, is_separate, strict=True) if not alone for name in group}
+    null_keys = pl.col(sorted(keys & is_null)).first()
+    combinations = rows.with_row_index("row").group_by(sorted(keys - is_null)).agg("row", null_keys)
+    formatted = combinations.select("row", *repeated).explode("row").sort("row").drop("row")
+    formatted = formatted.hstack(rows.select(separate))
+    return formatted.select(repeated=concat_expr(pl.col(str(n)) for n in range(len(parts)))).to_series()
+
+
+def _optional_member_expr(arg: Arg) -> pl.Expr:
+    """Return an expression that formats an argument as a member of ``args``, or as an empty string if it is null."""
+    return concat_expr([f',"{arg.key}":', text.arg_expr(arg)]).fill_null("")
+
+
+def _has_many_values(rows: pl.DataFrame, names: Collection[str], share: int) -> bool:
+    """Return whether a column has more distinct values than the number of rows divided by ``share``."""
+    return any(rows[name].n_unique() > rows.height // share for name in names)
 
 
 def format_flows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, first_id: int, name: str) -> memoryview:
