@@ -43,8 +43,9 @@ def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, cl
     row_args = rows.select(_row_argument_exprs(kind, rows.columns))
     args = f',"args":{{"{kind.key}":'
     middle = {kinds.SLICE: ',"dur":', kinds.INSTANT: f',"s":"t"{args}'}.get(kind.phase, args)
+    tail = _format_argument_lane_and_name_members(kind, rows, lane_texts)
     line = row_args.with_columns(
-        _format_argument_lane_and_name_members(kind, rows, lane_texts),
+        *tail,
         *_format_times("start", start_expr(kind, clock), rows, middle),
         *(_format_times("duration", duration_expr(kind, clock), rows, args) if kind.phase == kinds.SLICE else ()),
     )
@@ -52,7 +53,7 @@ def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, cl
     parts: list[str | pl.Expr] = [f'{{"ph":"{kind.phase}","ts":', *map(pl.col, [*times, kind.key])]
     for column in row_args.iter_columns():
         parts += _format_member(column) if column.name != kind.key else []
-    return text.utf8_bytes(line.select(concat_expr([*parts, pl.col("repeated")])).to_series())
+    return text.utf8_bytes(line.select(concat_expr([*parts, *(pl.col(part.name) for part in tail)])).to_series())
 
 
 def _row_argument_exprs(kind: EventKind, names: Collection[str]) -> list[pl.Expr]:
@@ -77,8 +78,10 @@ def _format_member(column: pl.Series) -> list[str | pl.Expr]:
     return [concat_expr([lead, pl.col(column.name)]).fill_null("")]
 
 
-def _format_argument_lane_and_name_members(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series) -> pl.Series:
-    """Format the end of each line: repeated arguments, lane and name.
+def _format_argument_lane_and_name_members(
+    kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series
+) -> list[pl.Series]:
+    """Format the end of each line, which consists of repeated arguments, lane and name, as one or more columns.
 
     Each combination of values is formatted once, unless most rows have different names. Columns of many different
     strings, such as paths of ranges, would result in many combinations and are formatted separately.
@@ -91,20 +94,21 @@ def _format_argument_lane_and_name_members(kind: EventKind, rows: pl.DataFrame, 
     members = [*map(_optional_member_expr, args), lane, concat_expr([text.json_string_expr(kind.name), "},\n"])]
     names = [*(column_names(*value_exprs(arg)) for arg in args), ["lane_id"], column_names(kind.name)]
     if _has_many_values(rows, names[-1], _MAX_NAMES):
-        return rows.select(repeated=concat_expr(members)).to_series()
+        return rows.select(concat_expr(members).alias("part 0")).get_columns()
     strings = [[name for name in group if not rows[name].dtype.is_numeric()] for group in names]
     is_separate = [_has_many_values(rows, group, _MAX_STRINGS) for group in strings]
     parts = [
         (separate, concat_expr([member for _, member in group]))
         for separate, group in itertools.groupby(zip(is_separate, members, strict=True), key=operator.itemgetter(0))
     ]
-    repeated, separate = ([e.alias(str(n)) for n, (s, e) in enumerate(parts) if s == kept] for kept in (False, True))
+    named = [(separate, part.alias(f"part {n}")) for n, (separate, part) in enumerate(parts)]
+    repeated, separate = ([part for is_one, part in named if is_one == chosen] for chosen in (False, True))
     keys = {name for group, alone in zip(names, is_separate, strict=True) if not alone for name in group}
     null_keys = pl.col(sorted(keys & is_null)).first()
     combinations = rows.with_row_index("row").group_by(sorted(keys - is_null)).agg("row", null_keys)
     formatted = combinations.select("row", *repeated).explode("row").sort("row").drop("row")
     formatted = formatted.hstack(rows.select(separate))
-    return formatted.select(repeated=concat_expr(pl.col(str(n)) for n in range(len(parts)))).to_series()
+    return [formatted[f"part {n}"] for n in range(len(parts))]
 
 
 def _optional_member_expr(arg: Arg) -> pl.Expr:
