@@ -187,7 +187,7 @@ def _number_nodes(
         up = np.where(above.is_null().to_numpy(), 0, nodes[above.fill_null(0).to_numpy()])
         part = name.gather(numbers).to_frame("part").select(pl.col("part").fill_null(pl.lit("", pl.Categorical)))
         first_rows, distinct = _distinct_pairs(up, part["part"].to_physical().to_numpy())
-        pairs = part[first_rows].select(up=series_from_array(up[first_rows]), part="part")
+        pairs = part[series_from_array(first_rows)].select(up=series_from_array(up[first_rows]), part="part")
         if known.height:
             pairs = pairs.join(known, on=_KEY, how="left", maintain_order="left")
         else:
