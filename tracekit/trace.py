@@ -149,7 +149,7 @@ class Trace:
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, pa.Table]) -> Trace:
-        """Return a trace of Arrow tables in memory. Tables that are not in the mapping are empty.
+        """Create a trace from Arrow tables in memory. Tables that are not in the mapping are empty.
 
         Raises:
             SchemaError: A table name is not declared. If a table does not match its declaration, the error is raised

@@ -127,7 +127,7 @@ def _print_tables(page: Page, reports: Reports, _: Printing) -> None:
 
 
 def _print_row_counts(page: Page, shortened_reports: Reports, max_rows: int) -> None:
-    """Print the total number of rows of each report of which only the first rows were printed."""
+    """Print the total number of rows of each report that was not printed completely."""
     listed = ", ".join(f"{name} has {report.rows:,}" for name, report in shortened_reports)
     if listed:
         page.print_line()

@@ -549,7 +549,7 @@ class TraceSet:
         tables: Sequence[str] | None = None,
         nvtx: str | None = None,
     ) -> TraceSet:
-        """Return a set with only some ranks, and only the matching rows of each rank.
+        """Return a ``TraceSet`` with only the selected ranks, and only the matching rows of each rank.
 
         Args:
             ranks: Ranks to select. If None, all ranks are selected.
@@ -558,7 +558,7 @@ class TraceSet:
             domains: Select NVTX ranges and marks of these domains.
             min_duration_ns: Select rows with at least this duration.
             tables: Names of the tables to select. If None, all tables are selected.
-            nvtx: Select events that overlap an NVTX range, as ``Trace.select`` does in every rank.
+            nvtx: Select events that overlap an NVTX range of their rank, as in ``Trace.select``.
 
         Returns:
             The set.

@@ -59,7 +59,7 @@ class Query:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the rows are neither filtered nor sorted. If they are, a tree is shown as a flat table."""
+        """Whether the rows are neither filtered nor sorted. Otherwise, a tree is shown as a flat table."""
         return (self.filter, self.sort, self.search, self.condition) == ("{}", "[]", "", "")
 
     def rows_key(self) -> Hashable:

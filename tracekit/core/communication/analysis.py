@@ -127,7 +127,7 @@ class Communication:
 
     @functools.cached_property
     def arrivals(self) -> pl.DataFrame:
-        """Statistics of the delays with which each rank starts its operations."""
+        """Statistics of how late each rank starts its collective operations."""
         return operations.summarize_arrivals(self.rank_operations)
 
     @functools.cached_property

@@ -257,7 +257,7 @@ def _confirmed_shift(shift: int, variation: float | None, *, communicator_is_inf
 def _end_differences(
     reference: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers], shift: int
 ) -> tuple[float, float] | None:
-    """Return how much the differences between the ends of matching calls vary, and the absolute value of their median.
+    """Return the variation of the differences between the end times of matching calls, and their absolute median.
 
     The variation is the median change of the difference from one call to the next. It is therefore independent of the
     offset and drift of the clocks. If there is only one pair of calls, the variation is the difference itself. The

@@ -27,9 +27,9 @@ _ORDER = ("start_ns", "is_switch", "card", "metric", "end_ns", "network_device_i
     parameters={"ticks_threshold": 10_000},
 )
 def network_congestion(request: Request) -> pl.LazyFrame:
-    """Periods in which network cards or InfiniBand switches waited to send for more ticks per ms than a threshold.
+    """Periods in which the send waits of a network card or InfiniBand switch exceed a threshold, in ticks per ms.
 
-    As in nsys, the report is empty if the capture has metrics of network cards, but does not list the cards.
+    As in nsys, the report is empty if the capture has metrics of network cards but does not list the cards.
     """
     names = request.frames("network_metric_names").with_row_index("metric").filter(name=_SEND_WAITS)
     samples = request.frames("network_metrics").filter(pl.col("value") > request.parameters["ticks_threshold"])

@@ -117,7 +117,7 @@ class Sequence:
 
     @property
     def has_clocks(self) -> bool:
-        """Whether another stream can begin, because one of the clocks that a sequence has for its streams is unused."""
+        """Whether a sequence has an unused clock, so that another stream can begin."""
         return self._streams < len(SEQUENCE_CLOCKS)
 
     @property

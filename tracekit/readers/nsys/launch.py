@@ -54,7 +54,7 @@ def read_launch_environment(capture: Lookups) -> Launch:
 
 
 def _variables_of_launched_processes(capture: Lookups) -> dict[str, int]:
-    """Return the variables with which launchers number processes, from the environments of the launched processes."""
+    """Return the environment variables with which launchers number processes, from the recorded environments."""
     if _CAPTURE not in capture.tables.columns:
         return {}
     raw = capture.fetch(_CAPTURE, ["name", "value"])

@@ -45,7 +45,7 @@ _SINGLE_FILE = "it is a single file of such a folder", "pass the folder that con
 
 
 class FolderTables:
-    """The source tables of an export folder. Files must not change after the folder was opened.
+    """The source tables of an export folder. The files must not change after the folder has been opened.
 
     Attributes:
         path: Path of the folder.

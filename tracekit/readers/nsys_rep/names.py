@@ -123,7 +123,7 @@ def generic_event_name(source: str | None) -> str:
 
 
 def call_class_name(event_class: int) -> str:
-    """Return the name of the function calls of an event class.
+    """Return the display name of a class of function calls.
 
     If the class is unknown, the name contains its number.
     """

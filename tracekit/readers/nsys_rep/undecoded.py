@@ -151,7 +151,7 @@ def _sizes_of_calls(selected_events: SelectedEvents, event_type: int) -> Iterato
 
 
 def _sizes_without_fields(selected_events: SelectedEvents, check: _FieldCheck) -> Iterator[Size]:
-    """Yield the class, number and total size in bytes of the events that have none of the fields of a check.
+    """Yield the event class, count and total size in bytes of the events that contain none of the fields of a check.
 
     There is one item per event type.
     """

@@ -219,7 +219,7 @@ _IPV6 = Pattern(
 def _overwrite_hardware_address(match: re.Match[bytes], _pseudonyms: Pseudonyms) -> bytes:
     """Overwrite the digits of a hardware address.
 
-    An address that consists only of ``0`` or only of ``f``, and decimal digits with hyphens, are returned unchanged.
+    Addresses that consist only of ``0`` or only of ``f``, and decimal numbers with hyphens, are returned unchanged.
     """
     digits = re.sub(rb"[:\-]", b"", match[0]).lower()
     is_placeholder = not digits.strip(b"0") or not digits.strip(b"f") or (b"-" in match[0] and digits.isdigit())

@@ -154,7 +154,7 @@ class Redaction:
     def overwrite_private_values(
         self, matcher: PrivateValueMatcher, text: bytes, pattern_mask: int = ALL_PATTERNS
     ) -> bytes:
-        """Return a string or binary data in which the private values are overwritten.
+        """Overwrite the private values in a string or in binary data, and return the result.
 
         For each kind of private value in the string, the count of the kind is increased by 1.
 

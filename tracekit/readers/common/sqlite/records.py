@@ -227,7 +227,7 @@ class _RecordDecoder:
         return values, serial_types != 0 if low == 0 else None
 
     def _read_values(self, dtype: str) -> Ints:
-        """Return the next value of each record, which has the given numpy type."""
+        """Read the next value of each record as an array of the given numpy type."""
         rows, index, _ = self._content.next_bytes(8)
         return np.ndarray((len(rows),), dtype, rows, index, (rows.shape[1],)).astype(np.int64)
 
