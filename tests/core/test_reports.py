@@ -575,35 +575,58 @@ def test_openacc_events_are_grouped_by_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "table", "kind"),
-    [
-        ("vulkan_marker_sum", "graphics_calls", "vulkan_debug"),
-        ("dx11_pix_sum", "graphics_calls", "dx11_pix"),
-        ("dx12_pix_sum", "graphics_calls", "dx12_pix"),
-        ("vulkan_gpu_marker_sum", "graphics_workloads", "vulkan"),
-        ("dx12_gpu_marker_sum", "graphics_workloads", "dx12"),
-    ],
+    ("name", "kind"),
+    [("vulkan_marker_sum", "vulkan_debug"), ("dx11_pix_sum", "dx11_pix"), ("dx12_pix_sum", "dx12_pix")],
 )
-def test_debug_ranges_are_grouped_by_text(name: str, table: str, kind: str) -> None:
-    rows = [event(kind, 0, 4, text="a"), event(kind, 4, 5, text="b"), event(kind, 5, 8, text="b")]
-    rows += [event(kind, 0, 9), event("opengl", 0, 9, text="other")]
-    report = of(name, **{table: rows})
+def test_two_calls_delimit_a_debug_range(name: str, kind: str) -> None:
+    def begin(number: int, start: int, end: int, text: str) -> Row:
+        return event(kind, start, end, correlation_id=number, text=text, text_id=ord(text))
+
+    def finish(number: int, start: int, **more: Any) -> Row:
+        return {**event(kind, start, start + 50, correlation_id=number), **more}
+
+    rows = [
+        begin(1, 0, 2, "b"),
+        begin(2, 5, 6, "a"),
+        finish(2, 10),
+        finish(1, 20),
+        begin(3, 30, 31, "b"),
+        finish(3, 33),
+    ]
+    rows += [begin(4, 40, 41, "n"), finish(5, 99), {**begin(6, 0, 1, "a"), "thread_id": 2}, finish(6, 9)]
+    rows += [begin(7, 60, 64, "z"), finish(7, 62)]
+    assert lines(of(name, graphics_calls=rows)) == [
+        "90.9,20,2,10.0,10.0,2,18,11.3,b",
+        "18.2,4,1,4.0,4.0,4,4,0.0,a",
+    ]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("vulkan_gpu_marker_sum", "vulkan"), ("dx12_gpu_marker_sum", "dx12")])
+def test_gpu_workloads_are_grouped_by_text(name: str, kind: str) -> None:
+    texts = {"text": "a", "text_id": 2}, {"text": "b", "text_id": 1}, {"text": "empty", "text_id": 3}
+    rows = [event(kind, 0, 4, **texts[0]), event(kind, 4, 5, **texts[1]), event(kind, 5, 8, **texts[1])]
+    rows += [event(kind, 0, 9), event("opengl", 0, 9, **texts[0]), event(kind, 7, 7, **texts[2])]
+    report = of(name, graphics_workloads=rows)
     assert report.frame().columns[2] == "Instances"
-    assert lines(report) == ["50.0,4,1,4.0,4.0,4,4,0.0,a", "50.0,4,2,2.0,2.0,1,3,1.4,b"]
+    assert lines(report) == ["50.0,4,2,2.0,2.0,1,3,1.4,b", "50.0,4,1,4.0,4.0,4,4,0.0,a"]
 
 
 def test_calls_of_graphics_and_video() -> None:
-    calls = [event("vulkan", 6, 8, "vkB", name_id=2, event_class="Vulkan API", context_id=4, correlation_id=5)]
-    calls += [event("vulkan", 1, 2, "vkA"), event("video_encoder", 0, 3, "encode", event_class="NVENC")]
-    calls += [event("jpeg", 0, 1, "decode", event_class="nvJPEG"), event("dx12", 0, 1)]
+    calls = [event("vulkan", 6, 8, "vkB_v3020", name_id=2, event_class_id=53, context_id=4, correlation_id=5)]
+    calls += [event("vulkan", 1, 2, "vkA", event_class_id=53), event("vulkan", 9, 11, "vkC", event_class_id=60)]
+    calls += [event("jpeg", 0, 1, "decode"), event("dx12", 0, 1), event("video_encoder", 0, 3, "encode")]
     threads = [{"process_id": 7, "thread_id": 1, "name": "main", "priority": 3}]
     tables = {"graphics_calls": calls, "threads": threads}
     assert lines(of("vulkan_api_sum", **tables)) == [
         "66.7,2,1,2.0,2.0,2,2,0.0,vkB",
         "33.3,1,1,1.0,1.0,1,1,0.0,vkA",
     ]
-    assert lines(of("vulkan_api_trace", **tables)) == ["1,1,vkA,,,,7,1,3,main", "6,2,vkB,Vulkan API,4,5,7,1,3,main"]
+    assert lines(of("vulkan_api_trace", **tables)) == [
+        "1,1,vkA,53,,,7,1,3,main",
+        "6,2,vkB_v3020,53,4,5,7,1,3,main",
+        "9,2,vkC,60,,,7,1,3,main",
+    ]
     assert lines(of("nvvideo_api_sum", **tables)) == [
-        "75.0,3,1,3.0,3.0,3,3,0.0,NVENC,encode",
-        "25.0,1,1,1.0,1.0,1,1,0.0,nvJPEG,decode",
+        "75.0,3,1,3.0,3.0,3,3,0.0,Encoder,encode",
+        "25.0,1,1,1.0,1.0,1,1,0.0,JPEG,decode",
     ]

@@ -165,6 +165,15 @@ class Plan:
         rows = frozenset(replace(s, time=None) for s in self.rows)
         return replace(self, rows=rows - {Selection()})
 
+    def without_row_filters(self) -> Plan:
+        """Return this plan without its filters of rows."""
+        return replace(self, rows=frozenset())
+
+    def with_only_domain_filters(self) -> Plan:
+        """Return this plan without its filters of rows, except those that select NVTX domains."""
+        rows = frozenset(Selection(domains=s.domains) for s in self.rows if s.domains is not None)
+        return replace(self, rows=rows)
+
     def reopened(self) -> Plan:
         """Return a copy of this plan with separate sources, which open their files on first use."""
         ncu = self.ncu and replace(self.ncu, results=self.ncu.results.reopened())

@@ -141,10 +141,19 @@ class TraceView:
             if name not in REPORTS:
                 raise reports.unknown_report_error(name, REPORTS)
             return run_report(rollup_of(self.plan), name)
-        window = self.plan.window
-        unlimited = None if window == (None, None) else _report_frames(tables_of(self.plan.without_time_window()))
-        frames = _report_frames(self._tables)
-        return reports.compute_report(frames, name, self._prefetch_used_columns, window=window, unlimited=unlimited)
+        return reports.compute_report(
+            _report_frames(self._tables),
+            name,
+            self._prefetch_used_columns,
+            window=self.plan.window,
+            unlimited=self._frames_of(self.plan.without_time_window()),
+            recorded=self._frames_of(self.plan.without_row_filters()),
+            launches=self._frames_of(self.plan.with_only_domain_filters()),
+        )
+
+    def _frames_of(self, plan: Plan) -> Callable[[str], pl.LazyFrame] | None:
+        """Return a function that returns the tables of a plan, or None if it is the plan of this trace."""
+        return None if plan == self.plan else _report_frames(tables_of(plan))
 
     def analyze(self, rule: str) -> ReportTable:
         """Apply a rule of ``nsys analyze`` or of tracekit.

@@ -163,6 +163,8 @@ def compute_report(
     *,
     window: Window = (None, None),
     unlimited: Frames | None = None,
+    recorded: Frames | None = None,
+    launches: Frames | None = None,
 ) -> ReportTable:
     """Compute one report.
 
@@ -176,6 +178,9 @@ def compute_report(
             None.
         unlimited: Function that returns the declared tables without the limits of the window, for reports that depend
             on earlier events. If it is None, the tables of ``frames`` are not limited.
+        recorded: Function that returns the declared tables with all rows of the capture, or None if ``frames`` does.
+        launches: Function that returns the API calls and NVTX ranges from which the ranges of kernels are determined,
+            or None if ``frames`` does.
 
     Returns:
         The computed report. It has no rows if the capture has no data for it.
@@ -198,9 +203,11 @@ def compute_report(
             f"report {report.name!r}: options 'base' and 'mangled' are mutually exclusive",
             hint="use either base or mangled",
         )
-    request = Request(frames, frozenset(options), has_legacy_rounding(frames), parameters, window, unlimited)
+    request = Request(
+        frames, frozenset(options), has_legacy_rounding(frames), parameters, window, unlimited, recorded, launches
+    )
     if prefetch is not None:
-        prefetch(lambda tables: report(replace(request, frames=tables, unlimited=tables)))
+        prefetch(lambda tables: report(request.with_frames(tables)))
     return replace(report(request), standard_quotes=not is_report_of_nsys(name))
 
 

@@ -8,7 +8,7 @@ from tracekit.core.categorical import map_categories
 from tracekit.core.reports.names import format_dimensions_expr, strip_api_version
 from tracekit.core.reports.numbers import round_to_tenths
 from tracekit.core.reports.report import CALL_KEY, KERNEL_OPTIONS, THREAD, Request, report
-from tracekit.core.reports.sources import read_api_calls, read_kernels, read_osrt_calls
+from tracekit.core.reports.sources import join_thread_names, read_api_calls, read_kernels, read_osrt_calls
 from tracekit.core.reports.summary import (
     DURATION,
     duration_statistics_columns,
@@ -59,9 +59,8 @@ def syscall_sum(request: Request) -> pl.LazyFrame:
 )
 def cuda_api_trace(request: Request) -> pl.LazyFrame:
     """Every CUDA API call in order of start. A call is repeated for each name of its thread."""
-    threads = request.frames("threads").select(*THREAD, "priority", thread_name="name")
     rows = read_api_calls(request.frames, "name", "return_value").sort("start_ns", maintain_order=True)
-    rows = rows.join(threads, on=THREAD, how="left", maintain_order="left_right")
+    rows = join_thread_names(rows, request.frames)
     return rows.with_columns(DURATION, map_categories(pl.col("name"), strip_api_version))
 
 

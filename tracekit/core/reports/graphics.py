@@ -1,20 +1,21 @@
 """Declare reports on OpenACC and on graphics and video APIs: calls, and debug ranges on the CPU and on the GPU.
 
-Only exports contain these events. Most of these reports were not compared with nsys, because no capture with such
-events was available. The order of rows with equal totals may therefore differ. The reports on OpenGL were compared with
-nsys on exports with artificial rows.
+Only exports contain these events. No capture with such events was available, so the reports were compared with nsys on
+exports with random rows.
 """
 
 from __future__ import annotations
 
 import polars as pl
 
+from tracekit.core.reports.names import strip_api_version
 from tracekit.core.reports.report import THREAD, Request, report
-from tracekit.core.reports.sources import set_open_range_ends
+from tracekit.core.reports.sources import join_thread_names, set_open_range_ends
 from tracekit.core.reports.summary import DURATION, duration_summary_columns, sort_largest_total_first, summarize_groups
 from tracekit.core.reports.table import integer_column, nanoseconds_column, text_column
 
-_VIDEO = ("video_encoder", "video_decoder", "jpeg")
+_VIDEO_APIS = {"video_encoder": "Encoder", "video_decoder": "Decoder", "jpeg": "JPEG"}
+_VULKAN_API_CLASS = 53
 _RANGES = (*duration_summary_columns("Instances"), text_column("Range", "text"))
 
 
@@ -29,15 +30,19 @@ def openacc_sum(request: Request) -> pl.LazyFrame:
 
 @report(*duration_summary_columns("Num Calls"), text_column("Name", "name"))
 def vulkan_api_sum(request: Request) -> pl.LazyFrame:
-    """Vulkan API calls by function."""
-    return _sum_durations_by_name(_calls_of_kinds(request, "vulkan"))
+    """Vulkan API calls by function. Calls that create objects are not counted, as in nsys."""
+    rows = _calls_of_kinds(request, "vulkan").filter(event_class_id=_VULKAN_API_CLASS)
+    names = strip_api_version(pl.col("name").cast(pl.String))
+    return sort_largest_total_first(
+        summarize_groups(rows.select("name_id", names, DURATION), ["name_id", "name"]), "name_id"
+    )
 
 
 @report(
     nanoseconds_column("Start", "start_ns"),
     nanoseconds_column("Duration", "duration_ns"),
     text_column("Name", "name"),
-    text_column("Event Class", "event_class"),
+    integer_column("Event Class", "event_class_id"),
     integer_column("Context", "context_id"),
     integer_column("CorrID", "correlation_id"),
     integer_column("Pid", "process_id"),
@@ -47,21 +52,20 @@ def vulkan_api_sum(request: Request) -> pl.LazyFrame:
 )
 def vulkan_api_trace(request: Request) -> pl.LazyFrame:
     """Every Vulkan API call in order of start. A call is repeated for each name of its thread."""
-    threads = request.frames("threads").select(*THREAD, "priority", thread_name="name")
     rows = _calls_of_kinds(request, "vulkan").sort("start_ns", maintain_order=True)
-    return rows.join(threads, on=THREAD, how="left", maintain_order="left_right").with_columns(DURATION)
+    return join_thread_names(rows, request.frames).with_columns(DURATION)
 
 
 @report(*_RANGES)
 def vulkan_marker_sum(request: Request) -> pl.LazyFrame:
     """Vulkan debug ranges on the CPU by text."""
-    return _sum_durations_by_text(_calls_of_kinds(request, "vulkan_debug"))
+    return _sum_marked_ranges(request, "vulkan_debug")
 
 
 @report(*_RANGES)
 def vulkan_gpu_marker_sum(request: Request) -> pl.LazyFrame:
     """Vulkan debug ranges on the GPU by text."""
-    return _sum_durations_by_text(request.frames("graphics_workloads").filter(kind="vulkan"))
+    return _sum_workloads(request, "vulkan")
 
 
 @report(*_RANGES)
@@ -79,51 +83,74 @@ def opengl_khr_gpu_range_sum(request: Request) -> pl.LazyFrame:
 @report(*_RANGES)
 def dx11_pix_sum(request: Request) -> pl.LazyFrame:
     """PIX ranges of Direct3D 11 on the CPU by text."""
-    return _sum_durations_by_text(_calls_of_kinds(request, "dx11_pix"))
+    return _sum_marked_ranges(request, "dx11_pix")
 
 
 @report(*_RANGES)
 def dx12_pix_sum(request: Request) -> pl.LazyFrame:
     """PIX ranges of Direct3D 12 on the CPU by text."""
-    return _sum_durations_by_text(_calls_of_kinds(request, "dx12_pix"))
+    return _sum_marked_ranges(request, "dx12_pix")
 
 
 @report(*_RANGES)
 def dx12_gpu_marker_sum(request: Request) -> pl.LazyFrame:
     """PIX ranges of Direct3D 12 on the GPU by text."""
-    return _sum_durations_by_text(request.frames("graphics_workloads").filter(kind="dx12"))
+    return _sum_workloads(request, "dx12")
 
 
-@report(*duration_summary_columns("Num Calls"), text_column("Event Type", "event_class"), text_column("Name", "name"))
+@report(*duration_summary_columns("Num Calls"), text_column("Event Type", "api"), text_column("Name", "name"))
 def nvvideo_api_sum(request: Request) -> pl.LazyFrame:
     """Calls of the video encoder, video decoder and JPEG APIs by function."""
-    rows = _calls_of_kinds(request, *_VIDEO).select("event_class", "name_id", "name", DURATION)
-    return sort_largest_total_first(
-        summarize_groups(rows, ["event_class", "name_id", "name"]), "event_class", "name_id"
+    kind = pl.col("kind").cast(pl.String)
+    api, order = (kind.replace_strict(list(_VIDEO_APIS), values) for values in (list(_VIDEO_APIS.values()), range(3)))
+    rows = _calls_of_kinds(request, *_VIDEO_APIS).select(
+        api.alias("api"), order.alias("order"), "name_id", strip_api_version(pl.col("name").cast(pl.String)), DURATION
     )
+    return sort_largest_total_first(summarize_groups(rows, ["order", "api", "name_id", "name"]), "order", "name_id")
 
 
 def _calls_of_kinds(request: Request, *kinds: str) -> pl.LazyFrame:
     return request.frames("graphics_calls").filter(pl.col("kind").is_in(list(kinds)))
 
 
-def _sum_durations_by_name(rows: pl.LazyFrame) -> pl.LazyFrame:
-    return sort_largest_total_first(
-        summarize_groups(rows.select("name_id", "name", DURATION), ["name_id", "name"]), "name_id"
-    )
+def _sum_marked_ranges(request: Request, kind: str) -> pl.LazyFrame:
+    """Summarize by text the ranges that one call begins and another call ends.
+
+    The call that ends a range has no text. It has the thread and the correlation id of the call that begins the range.
+    A range lasts from the end of the first call to the start of the second call.
+    """
+    calls = _calls_of_kinds(request, kind).select(*THREAD, "correlation_id", "start_ns", "end_ns", "text_id", "text")
+    begins = calls.filter(pl.col("text_id").is_not_null()).select(pl.exclude("start_ns"))
+    ends = calls.filter(pl.col("text_id").is_null()).select(*THREAD, "correlation_id", "start_ns")
+    pairs = begins.join(ends, on=[*THREAD, "correlation_id"])
+    durations = (pl.col("start_ns") - pl.col("end_ns")).alias("duration_ns")
+    return _sum_by_text(pairs.select("text_id", "text", durations), "text_id")
 
 
-def _sum_durations_by_text(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Summarize the durations of rows by text. Rows without a text are omitted."""
-    named = rows.filter(pl.col("text").is_not_null()).select("text", DURATION)
-    return sort_largest_total_first(summarize_groups(named, ["text"]), "text")
+def _sum_workloads(request: Request, kind: str) -> pl.LazyFrame:
+    """Summarize the GPU workloads of an API by text. Workloads without a text are omitted."""
+    rows = request.frames("graphics_workloads").filter(kind=kind)
+    return _sum_by_text(rows.filter(pl.col("text_id").is_not_null()).select("text_id", "text", DURATION), "text_id")
 
 
 def _sum_debug_ranges(request: Request, event_class: str) -> pl.LazyFrame:
-    """Summarize the OpenGL debug ranges of a class by text.
+    """Summarize the OpenGL debug ranges of a class by text, or by ``debug_id`` if they have no text.
 
     The end of open ranges is the latest time of any event. If all events are open, there are no rows, as in nsys.
     """
     rows = set_open_range_ends(request.frames("khr_debug_events")).filter(pl.col("event_class") == event_class)
-    rows = rows.select("text", DURATION).drop_nulls("duration_ns")
-    return sort_largest_total_first(summarize_groups(rows, ["text"]), "text")
+    number = pl.when(pl.col("text_id").is_null()).then("debug_id").alias("number")
+    text = pl.coalesce(pl.col("text").cast(pl.String), number.cast(pl.String))
+    rows = rows.select("text_id", number, text.alias("text"), DURATION)
+    return _sum_by_text(rows.drop_nulls("duration_ns"), "text_id", "number")
+
+
+def _sum_by_text(rows: pl.LazyFrame, *ids: str) -> pl.LazyFrame:
+    """Summarize durations by text. Groups whose total is not positive are omitted, but count in the share, as in nsys.
+
+    Args:
+        rows: The durations: ``text``, ``duration_ns`` and the columns ``ids``.
+        ids: Columns that identify a text. Groups with equal totals are sorted by these columns.
+    """
+    groups = summarize_groups(rows, [*ids, "text"]).filter(pl.col("total") > 0)
+    return sort_largest_total_first(groups, *ids)

@@ -108,7 +108,7 @@ def gpu_memory_usage(request: Request) -> pl.LazyFrame:
 )
 def um_sum(request: Request) -> pl.LazyFrame:
     """Migrations and page faults of unified memory by virtual address, with the highest throughput first."""
-    copies, on_cpu, on_gpu = _unified_memory_events(request.frames)
+    copies, on_cpu, on_gpu = _unified_memory_events(request)
     migrations = copies.group_by("virtual_address").agg(
         *_migrated_bytes_exprs(),
         (pl.col("bytes").sum() * (1_000_000_000 // pl.col("duration_ns").sum())).alias("bytes_per_s"),
@@ -133,12 +133,12 @@ def um_sum(request: Request) -> pl.LazyFrame:
 )
 def um_total_sum(request: Request) -> pl.LazyFrame:
     """Totals of the migrations and page faults of unified memory."""
-    copies, on_cpu, on_gpu = _unified_memory_events(request.frames)
+    copies, on_cpu, on_gpu = _unified_memory_events(request)
     address = pl.col("virtual_address")
     directions = [address.filter(pl.col("copy_kind") == kind) for kind in (_TO_DEVICE, _TO_HOST)]
     lows = [d.min().alias(f"low {nth}") for nth, d in enumerate(directions)]
     highs = [d.max().alias(f"high {nth}") for nth, d in enumerate(directions)]
-    faults = [pl.len().alias("cpu_page_faults"), pl.col("page_faults").sum().alias("gpu_page_faults")]
+    faults = [pl.len().alias("cpu_page_faults"), _sum_or_null("page_faults").alias("gpu_page_faults")]
     totals = [copies.select(*_migrated_bytes_exprs(), *lows, *highs)]
     for nth, (rows, count) in enumerate(zip((on_cpu, on_gpu), faults, strict=True), 2):
         totals.append(rows.select(count, address.min().alias(f"low {nth}"), address.max().alias(f"high {nth}")))
@@ -148,7 +148,8 @@ def um_total_sum(request: Request) -> pl.LazyFrame:
         columns = [pl.col(f"{prefix} {nth}") for nth in range(4)]
         known = pl.all_horizontal(c.is_not_null() for c in columns)
         joined = joined.with_columns(pl.when(known).then(format_hexadecimal(extreme(columns))).alias(name))
-    return joined.filter(pl.col("cpu_page_faults") > 0)
+    counts = pl.col("to_device_bytes", "to_host_bytes", "cpu_page_faults", "gpu_page_faults")
+    return joined.filter(pl.any_horizontal(counts > 0))
 
 
 @report(
@@ -202,19 +203,26 @@ def _add_call_names(rows: pl.DataFrame, frames: Frames) -> pl.DataFrame:
     return rows.join(added, on="memory_event_id", how="left", maintain_order="left").with_columns(paths)
 
 
-def _unified_memory_events(frames: Frames) -> tuple[pl.LazyFrame, pl.LazyFrame, pl.LazyFrame]:
+def _sum_or_null(column: str) -> pl.Expr:
+    """Return an expression for the sum of a column. It is null if there are no rows."""
+    return pl.when(pl.len() > 0).then(pl.col(column).sum())
+
+
+def _unified_memory_events(request: Request) -> tuple[pl.LazyFrame, pl.LazyFrame, pl.LazyFrame]:
     """Return the migrations, page faults on CPUs and page faults on GPUs.
 
     As in nsys, all of them are empty if the capture has no copies, or no page faults on CPUs or on GPUs.
     """
+    frames = request.frames
     copies = frames("memcpys").select(pl.col("copy_kind").cast(pl.String), "virtual_address", "bytes", DURATION)
     tables = (
         copies.filter(pl.col("copy_kind").is_in([_TO_DEVICE, _TO_HOST])),
         frames("cpu_page_faults").select("virtual_address"),
         frames("gpu_page_faults").select("virtual_address", "page_faults"),
     )
-    recorded = all(has_rows(frames, name) for name in ("memcpys", "cpu_page_faults", "gpu_page_faults"))
-    to_device, on_cpu, on_gpu = tables if recorded else tuple(t.clear() for t in tables)
+    of_capture = request.recorded or frames
+    is_recorded = all(has_rows(of_capture, name) for name in ("memcpys", "cpu_page_faults", "gpu_page_faults"))
+    to_device, on_cpu, on_gpu = tables if is_recorded else tuple(t.clear() for t in tables)
     return to_device, on_cpu, on_gpu
 
 

@@ -76,8 +76,8 @@ def mpi_msg_size_sum(request: Request) -> pl.LazyFrame:
     calls = request.frames("mpi_calls")
     parts = [
         _message_sizes(calls.filter(kind="p2p"), "size_bytes", "p2p"),
-        _message_sizes(calls.filter(_IS_COLLECTIVE), "size_bytes", "coll_send"),
-        _message_sizes(calls.filter(_IS_COLLECTIVE), "receive_size_bytes", "coll_recv"),
+        _message_sizes(calls.filter(_IS_COLLECTIVE), "size_bytes", "coll_send").drop_nulls("bytes"),
+        _message_sizes(calls.filter(_IS_COLLECTIVE), "receive_size_bytes", "coll_recv").drop_nulls("bytes"),
     ]
     grouped = summarize_groups(pl.concat(parts), ["source", "name_id", "name"], "bytes")
     keys = ("count", string_ranks(pl.col("source")), "name_id")
@@ -88,12 +88,11 @@ _IS_COLLECTIVE = pl.col("kind") == "collectives"
 
 
 def _message_sizes(calls: pl.LazyFrame, column: str, source: str) -> pl.LazyFrame:
-    """Return the known sizes of MPI messages: ``source``, ``name_id``, ``name`` and ``bytes``.
+    """Return the sizes of MPI messages, which may be null: ``source``, ``name_id``, ``name`` and ``bytes``.
 
     Args:
         calls: The MPI calls.
         column: The column of ``calls`` that contains the sizes.
         source: The value of the returned column ``source``.
     """
-    sizes = calls.filter(pl.col(column).is_not_null())
-    return sizes.select(pl.lit(source).alias("source"), "name_id", "name", pl.col(column).alias("bytes"))
+    return calls.select(pl.lit(source).alias("source"), "name_id", "name", pl.col(column).alias("bytes"))

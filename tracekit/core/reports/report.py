@@ -45,6 +45,10 @@ class Request:
             None.
         unlimited: Function that returns the declared tables without the limits of the window, or None if there is no
             window.
+        recorded: Function that returns the declared tables with all rows of the capture, or None if ``frames`` does.
+        launches: Function that returns the API calls and NVTX ranges from which the ranges of kernels are determined,
+            or None if ``frames`` does. They are not limited to the selected rows, because a kernel can be selected
+            without its launch.
     """
 
     frames: Frames
@@ -53,6 +57,12 @@ class Request:
     parameters: Mapping[str, int] = field(default_factory=dict)
     window: Window = (None, None)
     unlimited: Frames | None = None
+    recorded: Frames | None = None
+    launches: Frames | None = None
+
+    def with_frames(self, frames: Frames) -> Request:
+        """Return this request with all tables from one function."""
+        return replace(self, frames=frames, unlimited=frames, recorded=frames, launches=frames)
 
 
 RowsFunction = Callable[[Request], pl.LazyFrame]
@@ -67,8 +77,8 @@ class Report:
         doc: Description of the report in one line.
         columns: The printed columns, in order.
         options: The options of nsys that the report accepts.
-        needs: Tables that the report requires if there are kernels. If one of them has no rows, the report is empty, as
-            in nsys.
+        needs: Tables that the report requires if there are kernels. If the capture has no rows of one of them, the
+            report is empty, as in nsys.
         build_rows: Function that returns the rows, in the order in which they are printed.
         parameters: Options with an integer as value, and their default values.
     """
@@ -88,9 +98,10 @@ class Report:
         return ReportTable(self.name, self.columns, rows.collect(), request.legacy_rounding)
 
     def _lacks_required_tables(self, request: Request) -> bool:
-        """Return whether there are kernels, but a table that the report requires has no rows."""
+        """Return whether the capture has kernels, but no rows of a table that the report requires."""
         *needs, kernels = self._required_tables(request) or ("kernels",)
-        return any(not has_rows(request.frames, t) for t in needs) and has_rows(request.frames, kernels)
+        frames = request.recorded or request.frames
+        return any(not has_rows(frames, t) for t in needs) and has_rows(frames, kernels)
 
     def _required_tables(self, request: Request) -> tuple[str, ...]:
         """Return the tables that the report requires, followed by ``kernels``, or nothing if it requires no tables."""

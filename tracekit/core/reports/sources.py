@@ -25,9 +25,8 @@ def read_kernels(request: Request, *columns: str) -> pl.LazyFrame:
     if "nvtx-name" not in request.options:
         return _named_kernels(request).select("name", *columns)
     needed = dict.fromkeys([*CALL_KEY, *columns])
-    return _add_range_name_prefixes(_named_kernels(request).select("name", *needed), request.frames).select(
-        "name", *columns
-    )
+    rows = _named_kernels(request).select("name", *needed)
+    return _add_range_name_prefixes(rows, request.launches or request.frames).select("name", *columns)
 
 
 def _named_kernels(request: Request) -> pl.LazyFrame:
@@ -57,6 +56,16 @@ def read_api_calls(frames: Frames, *columns: str) -> pl.LazyFrame:
 def read_osrt_calls(frames: Frames) -> pl.LazyFrame:
     """Read the operating system runtime calls that were traced, and not sampled."""
     return frames("osrt_calls").filter(event_class=_TRACED_CALL)
+
+
+def join_thread_names(calls: pl.LazyFrame, frames: Frames) -> pl.LazyFrame:
+    """Add the columns ``thread_name`` and ``priority`` to calls.
+
+    A call has one row per name of its thread, in the order of the ids of the names, and one row if there is no name.
+    """
+    threads = frames("threads").sort("name_id", "priority", maintain_order=True)
+    threads = threads.select(*THREAD, "priority", thread_name="name")
+    return calls.join(threads, on=THREAD, how="left", maintain_order="left_right")
 
 
 def read_ranges(frames: Frames) -> pl.LazyFrame:
