@@ -42,6 +42,8 @@ def instance_of(text: str, rows: list[Row] = RANGES) -> Instance:
         ("a/1/2", ("a/1", "", 2)),
         ("a/1@app", ("a/1", "app", 0)),
         ("a@b@c", ("a@b", "c", 0)),
+        ("step@lib:two/x/2", ("step", "lib:two/x", 2)),
+        ("step@lib/x", ("step", "lib/x", 0)),
         (r"a\/1", ("a/1", "", 0)),
         (r"a\@b@c\/d/1", ("a@b", "c/d", 1)),
         (r"a\\/1", ("a\\", "", 1)),
@@ -52,6 +54,18 @@ def instance_of(text: str, rows: list[Row] = RANGES) -> Instance:
 )
 def test_names(text: str, parts: tuple[str, str, int]) -> None:
     assert parse_range_name(text) == parts
+
+
+def test_a_text_that_names_no_range_is_a_name_of_the_default_domain() -> None:
+    ranges = [
+        nvtx(10 * i, 10 * i + 5, name, kind="push_pop") for i, name in enumerate(("me@host", "layer/1", "a", "a/2"))
+    ]
+    assert instance_of("me@host", ranges).start_ns == 0
+    assert instance_of("layer/1", ranges).start_ns == 10
+    assert instance_of("a/0", ranges).start_ns == 20
+    with pytest.raises(TracekitError, match="no NVTX range 'a' with index 2"):
+        instance_of("a/2", ranges)
+    assert instance_of(r"a\/2", ranges).start_ns == 30
 
 
 def test_invalid_utf8_is_replaced_as_in_captures() -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 20
 _PARTS = re.compile(
-    r"(?P<name>(?:\\.|[^\\])*?)(?:@(?P<domain>(?:\\.|[^@\\/])*))?(?:/(?P<number>[0-9]{1,18}))?", re.DOTALL
+    r"(?P<name>(?:\\.|[^\\])*?)(?:@(?P<domain>(?:\\.|[^@\\])*?))?(?:/(?P<number>[0-9]{1,18}))?", re.DOTALL
 )
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 COLUMNS = ("start_ns", "end_ns", "kind", "process_id", "thread_id", "domain", "name")
@@ -72,16 +72,21 @@ def find_instance(ranges: pl.LazyFrame, text: str, path: Path | None = None) -> 
     Args:
         ranges: The table ``nvtx_ranges``.
         text: Name, domain and index of the range. Without a domain, only the default domain is searched, and without an
-            index, the first instance is returned.
+            index, the first instance is returned. If there is no such range, the whole text is the name of a range in
+            the default domain.
         path: Path of the file, for error messages.
 
     Raises:
         TracekitError: There is no such range. The hint lists existing domains or ranges.
     """
-    target = parse_range_name(replace_surrogates(text))
+    text = replace_surrogates(text)
     rows = ranges.select(COLUMNS).collect()
     domain, name = (rows[c].cast(pl.String).fill_null("") for c in ("domain", "name"))
-    matching = rows.filter((domain == target.domain) & (name == target.name)).sort("start_ns", maintain_order=True)
+    target = parse_range_name(text)
+    if not (is_target := (domain == target.domain) & (name == target.name)).any():
+        whole = (domain == "") & (name == text)
+        target, is_target = (RangeName(text), whole) if whole.any() else (target, is_target)
+    matching = rows.filter(is_target).sort("start_ns", maintain_order=True)
     if matching.is_empty():
         message = f"there is no NVTX range {target.name!r} in {_format_domain(target.domain)}"
         raise TracekitError(message, path=path, hint=_missing_range_hint(target, domain, name))
