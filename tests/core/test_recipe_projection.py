@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.core.test_recipes import launch, outputs
 from tests.core.test_reports import Row, call, kernel, nvtx
 
@@ -66,6 +67,32 @@ def test_the_range_in_which_a_graph_is_captured_and_instantiated_has_both_projec
         ("capture", 30, 32, 2, 0, 1),
         ("capture", 40, 43, 2, 0, 1),
     ]
+
+
+@pytest.mark.parametrize("child", [nvtx(1, 2, "idle"), nvtx(13, 14, "idle", kind="start_end", domain="lib")])
+def test_a_range_that_contains_another_range_has_one_projection(child: Row) -> None:
+    # nsys 2025.3.1 does the same, also if the other range launched nothing.
+    rows = trace(**{**GRAPH, "nvtx_ranges": [nvtx(0, 15, "capture"), child, nvtx(20, 25, "replay")]})
+    assert rows == [("replay", 30, 51, 0, 1, None), ("capture", 30, 43, 1, 0, 0)]
+
+
+def test_crossing_ranges_have_a_projection_per_node_each() -> None:
+    rows = trace(**{**GRAPH, "nvtx_ranges": [nvtx(0, 11, "first", kind="start_end"), nvtx(2, 15, "second")]})
+    assert [(text, start, end) for text, start, end, *_ in rows] == [
+        ("second", 30, 43),
+        *((text, *times) for times in ((30, 32), (40, 43)) for text in ("first", "second")),
+    ]
+
+
+def test_the_pace_of_projections_is_sorted_by_thread() -> None:
+    launches = [(launch(1, (50, 51), 1), 2), (launch(3, (30, 32), 2), 2), (launch(5, (10, 13), 3), 9)]
+    tables = {
+        "nvtx_ranges": [nvtx(start, start + 2, "step", thread_id=thread) for start, thread in ((0, 2), (2, 2), (4, 9))],
+        "api_calls": [{**call_, "thread_id": thread} for (call_, _), thread in launches],
+        "kernels": [kernel_ for (_, kernel_), _ in launches],
+    }
+    starts = outputs("nvtx_gpu_proj_pace", tables, name="step")["pace_start"]
+    assert starts.rows() == [(30,), (50,), (10,)]
 
 
 def test_whole_graphs_belong_to_the_ranges_in_which_they_were_created_and_instantiated() -> None:

@@ -20,6 +20,7 @@ from tracekit.core.recipes.recipe import (
 from tracekit.core.recipes.sources import KERNEL_NAMES, read_kernels, read_ranges
 from tracekit.core.recipes.statistics import VALUE, count_values, quartile_exprs, statistics_from_counts, sum_counts
 from tracekit.core.reports.nvtx import project_ranges
+from tracekit.core.reports.report import THREAD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +44,7 @@ def _declare_pace_outputs(key: str) -> tuple[Output, ...]:
 
 
 def _read_occurrences(request: RankRequest, rows: pl.LazyFrame, name_title: str, time_dtype: PolarsDataType) -> Tables:
-    """Return the occurrences of a kernel or NVTX range in one rank, in order of start.
+    """Return the occurrences of a kernel or NVTX range in one rank, in the order of the rows.
 
     Args:
         request: The input of the recipe. Its option ``name`` selects the kernel or range.
@@ -54,7 +55,7 @@ def _read_occurrences(request: RankRequest, rows: pl.LazyFrame, name_title: str,
     selected = rows.filter(pl.col("name").cast(pl.String) == request.text_option("name")).with_columns(
         pl.col("name").cast(pl.String).alias(name_title), pl.col("end_ns").cast(time_dtype)
     )
-    ordered = selected.collect().sort("start_ns", maintain_order=True)
+    ordered = selected.collect()
     start, end, offset = pl.col("start_ns"), pl.col("end_ns"), request.clock.offset_ns
     duration, delta = end - start, start - end.shift(1, fill_value=0)
     paces = {
@@ -118,6 +119,10 @@ def _time_delta_statistics(occurrences: pl.DataFrame) -> pl.DataFrame:
     return grouped.drop(_NTH)
 
 
+def _sort_by_start(rows: pl.LazyFrame) -> pl.LazyFrame:
+    return rows.sort("start_ns", maintain_order=True)
+
+
 @recipe(
     *_declare_pace_outputs(_SHORT_NAME),
     combine=_combine_ranks,
@@ -127,18 +132,23 @@ def _time_delta_statistics(occurrences: pl.DataFrame) -> pl.DataFrame:
 )
 def cuda_gpu_kern_pace(request: RankRequest) -> Tables:
     """Start and end times of the executions of a kernel with a given name, in each rank."""
-    return _read_occurrences(request, read_kernels(request, "start_ns", "end_ns"), _SHORT_NAME, pl.Int64)
+    kernels = _sort_by_start(read_kernels(request, "start_ns", "end_ns"))
+    return _read_occurrences(request, kernels, _SHORT_NAME, pl.Int64)
 
 
 @recipe(*_declare_pace_outputs(_TEXT), combine=_combine_ranks, options=_OPTIONS, reductions=_REDUCTIONS, aligned=True)
 def nvtx_pace(request: RankRequest) -> Tables:
     """Start and end times of the NVTX ranges with a given name, in each rank."""
-    return _read_occurrences(request, read_ranges(request.frames), _TEXT, pl.Float64)
+    return _read_occurrences(request, _sort_by_start(read_ranges(request.frames)), _TEXT, pl.Float64)
 
 
 @recipe(*_declare_pace_outputs(_TEXT), combine=_combine_ranks, options=_OPTIONS, reductions=_REDUCTIONS, aligned=True)
 def nvtx_gpu_proj_pace(request: RankRequest) -> Tables:
-    """Start and end times of the GPU activities that NVTX ranges with a given name launched, in each rank."""
+    """Start and end times of the GPU activities that NVTX ranges with a given name launched, in each rank.
+
+    As in nsys, the occurrences are sorted by thread first, and by start within a thread.
+    """
     start = pl.col("gpu_start_ns")
-    extents = project_ranges(request.frames).lazy().select("name", start_ns=start, end_ns=start + pl.col("gpu_ns"))
+    projections = project_ranges(request.frames).lazy().sort(*THREAD, start, maintain_order=True)
+    extents = projections.select("name", start_ns=start, end_ns=start + pl.col("gpu_ns"))
     return _read_occurrences(request, extents, _TEXT, pl.Int64)

@@ -1,8 +1,8 @@
 """Project NVTX ranges onto the GPU as the recipes of nsys do, which differs from the reports of ``nsys stats``.
 
 The activities of a CUDA graph are attributed to the ranges in which the graph was launched, and also to those in which
-it was created and instantiated. For graphs that are recorded by node, the innermost range in which a node was created,
-usually by capturing a stream, has one projection per activity of the node.
+it was created and instantiated. For graphs that are recorded by node, a range in which a node was created, usually by
+capturing a stream, has one projection per activity of the node if the range contains no other range.
 
 A projection is nested in the shortest projection of its thread that contains it. A projection that is a single activity
 contains only projections with the same bounds, because other activities in this time run concurrently.
@@ -106,17 +106,28 @@ def _node_projections(ranges: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.Dat
     """Pair the activities of graph nodes with the ranges in which the nodes were created.
 
     Returns:
-        Two frames. The first has one row per activity, with the innermost range in which its node was created. Each of
-        its rows is one projection. The second has one row per activity and further enclosing range.
+        Two frames with one row per activity and range. The first has the ranges that contain no other range. Each of
+        its rows is one projection. The second has the other ranges.
     """
     pairs = range_launch_pairs(ranges, nodes)
     times = nodes.select(_TIMES)[pairs["member"]]
     rows = pairs.rename({"member": "activity"}).hstack(times).with_columns(pl.col("activity").cast(pl.UInt32))
-    starts = ranges.select(start="start_ns", end="end_ns")[pairs["row"]]
-    ordered = rows.hstack(starts).sort("activity", "start", "end", "row", descending=[False, True, False, True])
-    is_innermost = pl.col("activity").is_first_distinct()
+    is_single = _contains_no_range(ranges)[pairs["row"]]
     names = ["row", *_TIMES]
-    return ordered.filter(is_innermost).select(*names, "activity"), ordered.filter(~is_innermost).select(names)
+    singles = rows.filter(is_single).sort("activity", "row")
+    return singles.select(*names, "activity"), rows.filter(~is_single).select(names)
+
+
+def _contains_no_range(ranges: pl.DataFrame) -> pl.Series:
+    """Return for each range whether it contains no other range of its thread.
+
+    Of several ranges with equal bounds, each one contains the next one.
+    """
+    order = [*THREAD, *_BOUNDS, "row"]
+    rows = ranges.with_row_index("row").sort(order, descending=[c == "end_ns" for c in order])
+    first_end_after = pl.col("end_ns").reverse().cum_min().shift(1).reverse().over(THREAD)
+    is_free = (first_end_after > pl.col("end_ns")).fill_null(value=True)
+    return rows.select("row", is_free.alias("is_free")).sort("row")["is_free"]
 
 
 def _node_creations(frames: Frames, *, original: bool = True) -> pl.DataFrame:
