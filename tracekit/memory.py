@@ -77,7 +77,7 @@ def available_memory_bytes(meminfo: Path = Path("/proc/meminfo"), process_folder
         free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
     except (OSError, ValueError, StopIteration):
         free = DEFAULT_FREE_BYTES
-    allowed = cgroups.free_memory_bytes(process_folder)
+    allowed = cgroups.read_free_memory_bytes(process_folder)
     return free if allowed is None else min(free, allowed)
 
 
@@ -91,7 +91,7 @@ def total_memory_bytes(process_folder: Path = cgroups.PROCESS_FOLDER) -> int:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         total = DEFAULT_TOTAL_BYTES
-    limit = cgroups.memory_limit_bytes(process_folder)
+    limit = cgroups.read_memory_limit_bytes(process_folder)
     return total if limit is None else min(total, limit)
 
 

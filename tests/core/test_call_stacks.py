@@ -12,7 +12,7 @@ import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.exporters.test_chrome_trace import trace
-from tracekit.callstacks import batches_of_call_stack_frames
+from tracekit.callstacks import iterate_frame_batches
 from tracekit.core import stacks
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -54,7 +54,7 @@ def test_frames_in_batches(rows: list[Row], chosen: list[int], size: int) -> Non
     nodes = np.array([n for n in chosen if n <= len(rows)], np.int64)
     parents, depths = (np.array([0, *(row[k] or 0 for row in rows)], np.int64) for k in (0, 1))
     found = []
-    for batch, edges, frames in batches_of_call_stack_frames(parents, depths, nodes, size):
+    for batch, edges, frames in iterate_frame_batches(parents, depths, nodes, size):
         assert len(edges) == batch.stop - batch.start + 1
         assert batch.stop - batch.start == 1 or edges[-1] <= size
         found += [frames[a:b].tolist() for a, b in itertools.pairwise(edges)]

@@ -45,7 +45,8 @@ class CommandGroup(click.Group):
         """Import the module of a command and return the command. Return None if the command does not exist."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"tracekit.cli.{cmd_name}").command
+        module = importlib.import_module(f"tracekit.cli.{cmd_name}")
+        command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
 
     def resolve_command(

@@ -20,7 +20,7 @@ from tracekit.cli.options import (
     rank_option,
     selection_options,
 )
-from tracekit.cli.output import print_message, progress_bar
+from tracekit.cli.output import print_message, show_progress_bar
 from tracekit.cli.reports import ROWS_OF_ONE, list_option
 from tracekit.errors import choices_hint
 
@@ -36,7 +36,7 @@ FOLDER_STYLES = ("parquet", "csv", "html")
 PRINTED_STYLES = ("table", "csv", "json", "jsonl")
 
 
-def recipe_names() -> Iterable[str]:
+def list_recipe_names() -> Iterable[str]:
     """Return the names of all recipes."""
     from tracekit.core.recipes import RECIPES
 
@@ -121,7 +121,7 @@ def _add_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command("recipe")
-@click.argument("recipe", metavar="NAME", shell_complete=complete_names(recipe_names))
+@click.argument("recipe", metavar="NAME", shell_complete=complete_names(list_recipe_names))
 @click.argument("paths", metavar="IN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @list_option(
     ("recipe", "shows", "options"),
@@ -147,7 +147,7 @@ def _add_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
 )
 @force_option
 @quiet_option
-def command(
+def recipe_command(
     *,
     recipe: str,
     paths: tuple[Path, ...],
@@ -177,7 +177,7 @@ def command(
     main = declared.outputs[0].name
     _check_table_and_style(style, out, table or main, [*(o.name for o in declared.outputs), recipes.FILES])
     traces = select(load_set(paths, from_))
-    with progress_bar("computing", quiet=quiet) as progress:
+    with show_progress_bar("computing", quiet=quiet) as progress:
         tables = recipes.run_recipe(traces, recipe, options, progress=progress)
     if tables[main].is_empty():
         print_message(f"{recipe}: the captures contain no data for this recipe", quiet=quiet)

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.callstacks import batches_of_call_stack_frames
+from tracekit.callstacks import iterate_frame_batches
 from tracekit.core.forests import ancestor_sums
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _distinct_paths(stacks: pl.DataFrame, ids: Int64Array) -> pa.ChunkedArray:
     limit = _max_path_bytes(parents, sizes, ids)
     depths = np.concatenate(([0], stacks["depth"].to_numpy().astype(np.int64)))
     paths = [pa.array([], pa.string())]
-    for _, whole, frames in batches_of_call_stack_frames(parents, np.maximum(depths, 1), ids):
+    for _, whole, frames in iterate_frame_batches(parents, np.maximum(depths, 1), ids):
         edges, labels = _shorten_paths(whole, codes[frames], sizes[frames], limit)
         lists = pa.ListArray.from_arrays(pa.array(edges, pa.int32()), texts.take(pa.array(labels)))
         paths.append(pc.binary_join(lists, SEPARATOR))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from tracekit.callstacks import batches_of_call_stack_frames
+from tracekit.callstacks import iterate_frame_batches
 from tracekit.errors import TracekitError
 from tracekit.view.captures import Rows
 from tracekit.view.windows import parse_time
@@ -183,9 +183,7 @@ def call_stack_frames(trace: Trace, stack_id: int) -> Rows:
     parents, depths = (np.concatenate(([0], tree[c].to_numpy())) for c in tree.columns)
     ids = np.array([stack_id], np.int64)
     chain = (
-        [frames for _, _, frames in batches_of_call_stack_frames(parents, depths, ids)]
-        if 0 < stack_id < len(parents)
-        else []
+        [frames for _, _, frames in iterate_frame_batches(parents, depths, ids)] if 0 < stack_id < len(parents) else []
     )
     order = pl.DataFrame({"stack_id": chain[0][::-1] if chain else []}, schema={"stack_id": pl.Int64})
     stacks = trace.frame("stacks").select("stack_id", "depth", function="symbol", module="module", line="line")

@@ -11,16 +11,16 @@ from tests.core.communication.made_ranks import Row, calls, nccl, nccl_range
 from tests.exporters.test_chrome_trace import call, kernel, push, trace
 from tracekit.core.communication import match_calls
 from tracekit.core.communication.iterations import read_iterations_and_phases
-from tracekit.core.communication.operations import operation_times_by_rank
+from tracekit.core.communication.operations import compute_operation_times_by_rank
 from tracekit.core.communication.stragglers import (
+    compute_lost_times,
+    find_iteration_shifts,
     find_stragglers,
-    iteration_shifts,
     iteration_spread,
-    lost_times,
     summarize_stragglers,
 )
 
-NO_OPERATIONS = operation_times_by_rank(match_calls(calls([]), {}))
+NO_OPERATIONS = compute_operation_times_by_rank(match_calls(calls([]), {}))
 
 
 def loop(count: int = 3) -> list[Row]:
@@ -107,7 +107,7 @@ value = st.tuples(st.integers(0, 4), st.integers(0, 1), st.sampled_from(["", "a"
 def test_lost_time_is_the_difference_to_the_median_of_the_others(
     drawn: dict[tuple[int, int, str], tuple[int, int]],
 ) -> None:
-    found = lost_times(frame([phase(*key, *times) for key, times in drawn.items()]))
+    found = compute_lost_times(frame([phase(*key, *times) for key, times in drawn.items()]))
     assert found.height == len(drawn)
     for row in found.rows(named=True):
         n, path = row["iteration"], row["path"]
@@ -184,7 +184,7 @@ def test_a_rank_for_which_nobody_waits_is_no_straggler() -> None:
     iterations = iterations.with_columns(start_ns=1000 * pl.col("iteration"), end_ns=1000 * pl.col("iteration") + 1000)
     for late, expected in (([50, 550, 50], [(1, 500)]), ([50, 50, 50], [])):
         operations = [o for n in range(6) for o in operation(n, late if n == 3 else [50, 50, 50])]
-        ranks = operation_times_by_rank(match_calls(calls(operations), dict.fromkeys(range(3), 0)))
+        ranks = compute_operation_times_by_rank(match_calls(calls(operations), dict.fromkeys(range(3), 0)))
         spread = iteration_spread(iterations, rows, ranks)
         assert spread.drop_nulls("straggler").select("straggler", "delay_ns").rows() == expected
         assert spread["wait_ns"].to_list() == [0, 0, 0, 1000 if expected else 0, 0, 0]
@@ -200,14 +200,14 @@ def test_iterations_are_aligned_by_their_operations(first: int, second: int) -> 
             start = 1_000_000 * n + 1000 * (n * n * 7919 % 977)
             rows.append(nccl(rank, start + 100, start + 200))
             iterations.append({"rank": rank, "iteration": n - skipped, "start_ns": start, "end_ns": start + 900})
-    ranks = operation_times_by_rank(match_calls(calls(rows), {0: 0, 1: 0}))
-    assert iteration_shifts(pl.DataFrame(iterations), ranks) == {0: 0, 1: second - first}
+    ranks = compute_operation_times_by_rank(match_calls(calls(rows), {0: 0, 1: 0}))
+    assert find_iteration_shifts(pl.DataFrame(iterations), ranks) == {0: 0, 1: second - first}
 
 
 def test_no_iterations() -> None:
     iterations = pl.DataFrame(
         schema={"rank": pl.Int64, "iteration": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
     )
-    assert iteration_shifts(iterations, NO_OPERATIONS) == {}
+    assert find_iteration_shifts(iterations, NO_OPERATIONS) == {}
     spread = iteration_spread(iterations, frame([]), NO_OPERATIONS)
     assert (spread.height, summarize_stragglers(spread).height) == (0, 0)

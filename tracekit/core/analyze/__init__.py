@@ -84,8 +84,8 @@ def apply_rule(frames: Frames, name: str, prefetch: Prefetch | None = None) -> R
     defaults = {option: declared.default for option, declared in rule.options.items()}
     request = Request(frames, {**defaults, **values})
     if prefetch is not None:
-        prefetch(lambda tables: rule(replace(request, frames=_frames_in_window(tables, window))))
-    rows = rule(replace(request, frames=_frames_in_window(frames, window)))
+        prefetch(lambda tables: rule(replace(request, frames=_restrict_frames_to_window(tables, window))))
+    rows = rule(replace(request, frames=_restrict_frames_to_window(frames, window)))
     return replace(rows, standard_quotes=base in EXTRA_RULES)
 
 
@@ -109,7 +109,7 @@ def _is_valid_value(option: Option, value: int) -> bool:
     return option.minimum <= value <= (_MAX_TIME if option.maximum is None else option.maximum)
 
 
-def _frames_in_window(frames: Frames, window: tuple[int | None, int | None]) -> Frames:
+def _restrict_frames_to_window(frames: Frames, window: tuple[int | None, int | None]) -> Frames:
     """Return a function like ``frames`` whose tables contain only the rows that overlap a time window."""
     if window == (None, None):
         return frames

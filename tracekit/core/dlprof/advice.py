@@ -164,7 +164,7 @@ def _cpu_time_advice(model: ModelSummary) -> str:
     """
     activity = IterationActivity(model.rollup)
     cpu_ns = activity.time_by_part["cpu"].max()
-    return host.cpu_advice(activity, cpu_ns if isinstance(cpu_ns, int) else 0, activity.launches.height)
+    return host.format_cpu_advice(activity, cpu_ns if isinstance(cpu_ns, int) else 0, activity.launches.height)
 
 
 def _detect_slow_data_loading(model: ModelSummary) -> Iterator[ExpertFinding]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.callstacks import batches_of_call_stack_frames
+from tracekit.callstacks import iterate_frame_batches
 from tracekit.core.figures.trees import largest_nodes
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def function_totals(calls: Calls) -> pl.DataFrame:
     own, total = np.zeros(width, np.int64), np.zeros(width, np.int64)
     nodes = np.flatnonzero(calls.own[1:]) + 1
     np.add.at(own, calls.labels[nodes], calls.own[nodes])
-    for rows, edges, frames in batches_of_call_stack_frames(calls.parents, calls.depths, nodes):
+    for rows, edges, frames in iterate_frame_batches(calls.parents, calls.depths, nodes):
         weights = calls.own[nodes[rows]]
         row = np.repeat(np.arange(len(weights)), np.diff(edges))
         pairs = np.unique(row * width + calls.labels[frames])

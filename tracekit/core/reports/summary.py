@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.categorical import string_ranks
+from tracekit.core.categorical import rank_strings
 from tracekit.core.reports import table
 from tracekit.core.reports.numbers import percent_of_sum
 
@@ -74,7 +74,7 @@ def sort_largest_total_first(groups: pl.LazyFrame, *ties: str) -> pl.LazyFrame:
     """
     descending = [True] + [False] * len(ties)
     schema = groups.collect_schema()
-    keys = [string_ranks(pl.col(t)) if schema[t] in (pl.String, pl.Categorical) else pl.col(t) for t in ties]
+    keys = [rank_strings(pl.col(t)) if schema[t] in (pl.String, pl.Categorical) else pl.col(t) for t in ties]
     return groups.sort("total", *keys, descending=descending, nulls_last=descending)
 
 

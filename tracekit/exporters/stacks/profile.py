@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.callstacks import BATCH_FRAMES, batches_of_call_stack_frames
+from tracekit.callstacks import BATCH_FRAMES, iterate_frame_batches
 from tracekit.errors import MissingTableError, TracekitError, choices_hint
 from tracekit.exporters.stacks.options import EVENTS
 from tracekit.forks import check_polars_can_run
@@ -80,7 +80,7 @@ class Profile:
             ``frames[offsets[i]:offsets[i + 1]]``, from the outermost to the innermost one. A frame is an index in
             ``texts``.
         """
-        for rows, edges, frames in batches_of_call_stack_frames(self.parents, self.depths, nodes, BATCH_FRAMES):
+        for rows, edges, frames in iterate_frame_batches(self.parents, self.depths, nodes, BATCH_FRAMES):
             yield rows, edges, self.labels[frames]
 
 
