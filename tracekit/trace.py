@@ -399,7 +399,7 @@ class Trace:
         """
         from tracekit.core import ncu
 
-        return ncu.wide_metrics(self.frame("ncu_launches"), self.frame("ncu_metrics"))
+        return ncu.add_metric_columns(self.frame("ncu_launches"), self.frame("ncu_metrics"))
 
     def join_ncu(self, ncu: Trace, *, metrics: Sequence[str] | None = None) -> Trace:
         """Join the kernels with the Nsight Compute results of the same program.

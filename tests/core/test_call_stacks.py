@@ -44,7 +44,7 @@ def path(rows: list[Row], number: int | None) -> str | None:
 
 @given(trees(), st.lists(st.one_of(st.none(), st.integers(-1, 14)), max_size=20))
 def test_paths(rows: list[Row], ids: list[int | None]) -> None:
-    found = stacks.stack_paths(frame(rows), pl.Series("stack_id", ids, pl.Int64))
+    found = stacks.build_stack_paths(frame(rows), pl.Series("stack_id", ids, pl.Int64))
     assert found.dtype == pl.Categorical
     assert found.to_list() == [path(rows, n) for n in ids]
 
@@ -72,15 +72,22 @@ def test_a_long_path_keeps_its_inner_functions(monkeypatch: pytest.MonkeyPatch) 
     rows = [(n or None, n + 1, f"f{n}") for n in range(9)]
     monkeypatch.setattr(stacks, "MAX_PATH_BYTES", 9)
     ids = pl.Series([9, 2, 3, 4])
-    assert stacks.stack_paths(frame(rows), ids).to_list() == ["…;f6;f7;f8", "f0;f1", "f0;f1;f2", "…;f1;f2;f3"]
+    assert stacks.build_stack_paths(frame(rows), ids).to_list() == ["…;f6;f7;f8", "f0;f1", "f0;f1;f2", "…;f1;f2;f3"]
     monkeypatch.setattr(stacks, "MAX_TOTAL_BYTES", 16)
-    assert stacks.stack_paths(frame(rows), ids).to_list() == ["…;f8", "…;f1", "…;f2", "…;f3"]
-    assert stacks.stack_paths(frame([(None, 1, "x" * 2000)]), pl.Series([1])).to_list() == ["x" * stacks.MAX_NAME_CHARS]
+    assert stacks.build_stack_paths(frame(rows), ids).to_list() == ["…;f8", "…;f1", "…;f2", "…;f3"]
+    assert stacks.build_stack_paths(frame([(None, 1, "x" * 2000)]), pl.Series([1])).to_list() == [
+        "x" * stacks.MAX_NAME_CHARS
+    ]
 
 
 def test_parents_that_are_no_tree() -> None:
     rows: list[Row] = [(2, 3, "a"), (1, 2, "b"), (99, 2, "c"), (None, 0, "d")]
-    assert stacks.stack_paths(frame(rows), pl.Series([1, 2, 3, 4])).to_list() == ["a;b;a", "a;b", "[unknown];c", "d"]
+    assert stacks.build_stack_paths(frame(rows), pl.Series([1, 2, 3, 4])).to_list() == [
+        "a;b;a",
+        "a;b",
+        "[unknown];c",
+        "d",
+    ]
 
 
 def test_correlation_adds_them() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.core.scenes import declared, launches, nvtx
 from tracekit import memory, schemas
 from tracekit.core import correlate, trees
-from tracekit.core.correlate import ACTIVITIES, MAX_PATH_LEVELS, Correlation, find_first_rows, range_paths
+from tracekit.core.correlate import ACTIVITIES, MAX_PATH_LEVELS, Correlation, build_range_paths, find_first_rows
 from tracekit.plan.stages import correlation_required_columns
 
 ADDED = [c for c in schemas.correlated_schema("kernels").names if c not in schemas.table("kernels").names]
@@ -248,7 +248,7 @@ def test_correlation_ids_may_be_any_int64(table, wanted) -> None:
 def test_paths_below_the_deepest_level_end_in_an_ellipsis() -> None:
     n = MAX_PATH_LEVELS + 5
     parent = pl.Series([None, *range(n - 1)], dtype=pl.Int64)
-    made = range_paths(parent, pl.Series(range(1, n + 1)), pl.Series(["x"] * n, dtype=pl.Categorical)).to_list()
+    made = build_range_paths(parent, pl.Series(range(1, n + 1)), pl.Series(["x"] * n, dtype=pl.Categorical)).to_list()
     assert made[MAX_PATH_LEVELS - 1] == "/".join("x" * MAX_PATH_LEVELS)
     assert set(made[MAX_PATH_LEVELS:]) == {made[MAX_PATH_LEVELS - 1] + "/…"}
 
@@ -315,7 +315,7 @@ def test_paths_of_crossing_ranges_have_the_limits_of_nested_ones(tables, levels:
         for around in ranges_around(tables):
             depth = pl.Series(range(1, len(around) + 1), dtype=pl.Int32)
             names = pl.Series([r["name"] for r in around], dtype=pl.Categorical)
-            paths = range_paths(depth.cast(pl.Int64).shift() - 1, depth, names)
+            paths = build_range_paths(depth.cast(pl.Int64).shift() - 1, depth, names)
             expected.append((paths[-1] if around else None, len(around)))
     assert made.cast({"range_path": pl.String}).rows() == expected
 

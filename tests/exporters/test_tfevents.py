@@ -333,9 +333,9 @@ def test_long_records_are_summed_in_pieces() -> None:
 
 @given(st.lists(st.text(st.sampled_from("ab_1/:*- .é"), max_size=8), max_size=12))
 def test_any_names_become_legal_and_unique(given_names: list[str]) -> None:
-    spelt = names.legal_node_names(pl.Series(given_names, dtype=pl.String))
+    spelt = names.convert_to_legal_node_names(pl.Series(given_names, dtype=pl.String))
     assert all(LEGAL.fullmatch(n) and "//" not in n and n.strip("/") == n for n in spelt)
-    assert names.legal_node_names(spelt).to_list() == spelt.to_list()
+    assert names.convert_to_legal_node_names(spelt).to_list() == spelt.to_list()
     made = names.number_duplicates(spelt).to_list()
     assert len(set(made)) == len(made)
     assert all(m.startswith(s) for m, s in zip(made, spelt, strict=True))
@@ -346,10 +346,10 @@ def test_any_names_become_legal_and_unique(given_names: list[str]) -> None:
 
 def test_legal_names_stay() -> None:
     kept = ["a", "a/b_", "Batch/layer1/aten_add_", "x.y-z/0"]
-    assert names.legal_node_names(pl.Series(kept)).to_list() == kept
+    assert names.convert_to_legal_node_names(pl.Series(kept)).to_list() == kept
     rough = ["iteration */aten::mm", "/module//main/Net::forward", "_x", "", "*/**", "é/b é"]
     expected = ["iteration/aten_mm", "module/main/Net_forward", "._x", "unnamed", "._/_", "._/b"]
-    assert names.legal_node_names(pl.Series(rough)).to_list() == expected
+    assert names.convert_to_legal_node_names(pl.Series(rough)).to_list() == expected
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:

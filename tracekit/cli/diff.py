@@ -213,7 +213,7 @@ def _print_conditions_that_hold(diff: Diff, conditions: Sequence[Condition]) -> 
     """Print the conditions of ``--fail-if`` that hold for the differences, and return their number."""
     failing = [condition for condition in conditions if condition.is_met_by(diff)]
     for condition in failing:
-        value = float(condition.observed_value(diff))
+        value = float(condition.compute_observed_value(diff))
         text = f"{value:,.2f}{' %' * condition.is_relative}"
         print_message(f"the condition {condition.text} of --fail-if holds (the value is {text})")
     return len(failing)

@@ -169,11 +169,11 @@ def recipe_command(
     standard deviations. Without -o, the main table is printed. With -o, each table is written to a file in a folder,
     with the file names of nsys.
     """
-    from tracekit.core.recipes import find_recipe, option_values
+    from tracekit.core.recipes import find_recipe, resolve_option_values
     from tracekit.sets import recipe_files, recipes
 
     declared = find_recipe(recipe)
-    option_values(declared, options)
+    resolve_option_values(declared, options)
     main = declared.outputs[0].name
     _check_table_and_style(style, out, table or main, [*(o.name for o in declared.outputs), recipes.FILES])
     traces = select(load_set(paths, from_))

@@ -84,7 +84,7 @@ def find_instance(ranges: pl.LazyFrame, text: str, path: Path | None = None) -> 
     matching = rows.filter((domain == target.domain) & (name == target.name)).sort("start_ns", maintain_order=True)
     if matching.is_empty():
         message = f"there is no NVTX range {target.name!r} in {_format_domain(target.domain)}"
-        raise TracekitError(message, path=path, hint=_missing_range_hint(target, domain, name))
+        raise TracekitError(message, path=path, hint=_create_missing_range_hint(target, domain, name))
     if target.number >= matching.height:
         message = (
             f"there is no NVTX range {target.name!r} with index {target.number} in {_format_domain(target.domain)}"
@@ -101,7 +101,7 @@ def _format_domain(domain: str) -> str:
     return f"domain {domain!r}" if domain else "the default domain"
 
 
-def _missing_range_hint(target: RangeName, domains: pl.Series, names: pl.Series) -> str:
+def _create_missing_range_hint(target: RangeName, domains: pl.Series, names: pl.Series) -> str:
     """Return a hint for a range that does not exist.
 
     The hint lists the domains that have a range with this name. If there are none, it lists the ranges of the requested

@@ -45,7 +45,7 @@ def uses_tensor_cores(name: pl.Expr, *, mode: Mode = "extended") -> pl.Expr:
     )
 
 
-def support_status(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = "extended") -> pl.Expr:
+def find_support_status(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = "extended") -> pl.Expr:
     """Return whether each op type can run on Tensor Cores.
 
     Args:
@@ -58,7 +58,10 @@ def support_status(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: 
         DLProf's ``tc_support_status`` (Int8): 0 for eligible, 2 if it depends on the ops that the op consists of, 3 for
         not eligible. Nulls stay null.
     """
-    lists = [_op_types_by_support(framework), *([_op_types_by_support("extended")] if mode == "extended" else [])]
+    lists = [
+        _load_op_types_by_support(framework),
+        *([_load_op_types_by_support("extended")] if mode == "extended" else []),
+    ]
     eligible, maybe = ([t for types in lists for t in types[status]] for status in ("eligible", "maybe"))
     plain = op_type.cast(pl.String).str.to_lowercase()
     if mode == "extended":
@@ -71,12 +74,12 @@ def is_eligible(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mod
     """Return whether ops of each type can run on Tensor Cores, as Booleans. Nulls stay null.
 
     Only the type is considered. An op whose kernels use Tensor Cores is eligible for them even if this function returns
-    false for its type. The arguments are those of ``support_status``.
+    false for its type. The arguments are those of ``find_support_status``.
     """
-    return support_status(op_type, framework=framework, mode=mode) == ELIGIBLE
+    return find_support_status(op_type, framework=framework, mode=mode) == ELIGIBLE
 
 
-def extended_kernel_rules() -> list[dict[str, str]]:
+def load_extended_kernel_rules() -> list[dict[str, str]]:
     """Return the rules by which the mode ``extended`` recognizes kernels that use Tensor Cores from their names.
 
     Each rule has the entries ``regex``, ``doc``, ``since`` and ``evidence``.
@@ -142,7 +145,7 @@ def _expand_sizes(groups: Iterable[Mapping[str, Any]]) -> list[str]:
     return [s.replace("{n}", str(n)) for g in groups for s, n in itertools.product(g["any"], g["n"])]
 
 
-def _op_types_by_support(framework: str) -> Mapping[str, list[str]]:
+def _load_op_types_by_support(framework: str) -> Mapping[str, list[str]]:
     """Return the op types of a framework by whether they can use Tensor Cores.
 
     The list ``eligible`` contains op types that can use them. The list ``maybe`` contains op types for which this

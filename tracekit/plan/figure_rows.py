@@ -47,7 +47,7 @@ class FigureRows:
         from tracekit.core.figures import overview
 
         self._require_gpu_activities()
-        return overview.device_utilization(self.rollup())
+        return overview.compute_device_utilization(self.rollup())
 
     def time_breakdown(self) -> pl.DataFrame:
         """Return how the time of the aggregated iterations is divided into parts, such as Tensor Core kernels and I/O.
@@ -57,7 +57,7 @@ class FigureRows:
         """
         from tracekit.core.figures import overview
 
-        return overview.time_breakdown(self.nonempty_rollup())
+        return overview.compute_time_breakdown(self.nonempty_rollup())
 
     def kernel_time(self) -> pl.DataFrame:
         """Return the total duration and the number of the GPU activities in the aggregated iterations, by kind.
@@ -68,13 +68,13 @@ class FigureRows:
         from tracekit.core.figures import overview
 
         self._require_gpu_activities()
-        return overview.activity_times_by_kind(self.rollup())
+        return overview.sum_activity_times_by_kind(self.rollup())
 
     def iterations(self) -> pl.DataFrame:
         """Return the rows of the table ``iterations``."""
         from tracekit.core.rollup import tables
 
-        return tables.iterations(self.nonempty_rollup())
+        return tables.build_iterations(self.nonempty_rollup())
 
     def ops(self) -> pl.DataFrame:
         """Return the rows of the table ``ops``, sorted by descending GPU time.
@@ -83,7 +83,7 @@ class FigureRows:
         """
         from tracekit.core.rollup import tables
 
-        ops = tables.ops(self.rollup())
+        ops = tables.build_ops(self.rollup())
         if ops.is_empty():
             raise self.missing_data_error("ops", _CUDA_AND_NVTX)
         metric = "gpu_time_ns" if ops["gpu_time_ns"].sum() else "cpu_time_ns"
@@ -99,7 +99,7 @@ class FigureRows:
         """
         from tracekit.core.figures import totals
 
-        rows = totals.kernel_totals(self.view.frame)
+        rows = totals.sum_kernels(self.view.frame)
         if rows.is_empty():
             raise self.missing_data_error("kernels", _CUDA)
         return _add_percent_column(rows)
@@ -123,7 +123,7 @@ class FigureRows:
         """
         from tracekit.core.figures import totals
 
-        rows = totals.memory_totals(self.view.frame)
+        rows = totals.sum_memory_operations(self.view.frame)
         if rows.is_empty():
             raise self.missing_data_error("memory copies or sets", _CUDA)
         return rows
@@ -157,7 +157,7 @@ class FigureRows:
         """Return the group of each op, as ``core.rollup.tables.op_groups`` computes it."""
         from tracekit.core.rollup import tables
 
-        return tables.op_groups(self.rollup())
+        return tables.build_op_groups(self.rollup())
 
     def busy_times(self, bins: int, device: int | None, limit: int) -> pl.DataFrame:
         """Return how long each GPU was busy in each of several time bins of equal duration.
@@ -169,9 +169,9 @@ class FigureRows:
         """
         from tracekit.core.figures import timeline
 
-        activities = timeline.gpu_activities(self.view.frame, device)
+        activities = timeline.read_gpu_activities(self.view.frame, device)
         devices = max(activities["device_id"].n_unique(), 1)
-        rows = timeline.busy_times(activities, max(1, min(bins, limit // devices)))
+        rows = timeline.compute_busy_times(activities, max(1, min(bins, limit // devices)))
         if rows.is_empty():
             raise self.missing_data_error("GPU activities" if device is None else f"activities on GPU {device}", _CUDA)
         return rows
@@ -186,7 +186,7 @@ class FigureRows:
 
         plan = self.view.plan
         frames = functools.partial(to_frame, tables_of(plan.without_time_window()))
-        rows = timeline.memory_changes(frames, limit, plan.window)
+        rows = timeline.read_memory_changes(frames, limit, plan.window)
         if rows.is_empty():
             raise self.missing_data_error("allocations", self.view.schema("memory_events").recorded_by)
         return rows
@@ -195,7 +195,7 @@ class FigureRows:
         """Return the names of the recorded GPU metrics."""
         from tracekit.core.figures import timeline
 
-        names = timeline.metric_names(self.view.frame)
+        names = timeline.list_metric_names(self.view.frame)
         if not names:
             raise self.missing_data_error("GPU metrics", self.view.schema("gpu_metrics").recorded_by)
         return names
@@ -217,7 +217,7 @@ class FigureRows:
         from tracekit.core.figures import trees
 
         correlated = tables_of(self.view.plan.with_steps(Correlate()))
-        metric, nodes = trees.range_tree(to_frame(correlated, "nvtx_ranges"), limit)
+        metric, nodes = trees.build_largest_range_tree(to_frame(correlated, "nvtx_ranges"), limit)
         if nodes.is_empty():
             raise self.missing_data_error("push/pop ranges", self.view.schema("nvtx_ranges").recorded_by)
         return metric, nodes

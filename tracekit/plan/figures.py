@@ -122,7 +122,7 @@ class Plots:
         from tracekit.core.figures import overview
         from tracekit.plots import bars
 
-        bins = overview.iteration_bins(self._rows.iterations(), MAX_BARS)
+        bins = overview.merge_iterations_into_bins(self._rows.iterations(), MAX_BARS)
         return bars.draw_iterations(bins, overview.PART_COLUMNS, dark=dark)
 
     def groups(
@@ -274,8 +274,8 @@ class Plots:
         known, frames = self._rows.metric_names(), self._rows.view.frame
         for name in names or ():
             _check_choice("metric", "metrics", name, known)
-        chosen = list(names) if names else timeline.highest_metrics(frames, MAX_METRICS)
-        return lines.draw_gpu_metrics(timeline.metric_samples(frames, chosen, MAX_POINTS), dark=dark)
+        chosen = list(names) if names else timeline.find_highest_metrics(frames, MAX_METRICS)
+        return lines.draw_gpu_metrics(timeline.read_metric_samples(frames, chosen, MAX_POINTS), dark=dark)
 
     def roofline(self, *, dark: bool = False) -> Figure:
         """Draw the roofline of the kernels that Nsight Compute profiled, as the report ``ncu_roofline`` computes it.
@@ -340,7 +340,7 @@ class Plots:
         from tracekit.plots import icicles
 
         options = _stack_options(events, weight, process, thread)
-        nodes = stacks.call_tree(self._rows.call_tree(options), MAX_NODES)
+        nodes = stacks.build_call_tree(self._rows.call_tree(options), MAX_NODES)
         if nodes.is_empty():
             raise self._rows.missing_data_error("call stacks of the selected events", None)
         return icicles.draw_call_stacks(nodes, weight, dark=dark)
@@ -371,7 +371,7 @@ class Plots:
         """
         from tracekit.core.figures import stacks
 
-        return stacks.function_totals(self._rows.call_tree(_stack_options(events, weight, process, thread)))
+        return stacks.compute_function_totals(self._rows.call_tree(_stack_options(events, weight, process, thread)))
 
     def stack_events(self) -> list[str]:
         """Return the names of the events that have call stacks. By default, ``stacks`` draws the first of them.

@@ -116,7 +116,7 @@ class SelectedRows(Filtered):
 
         columns = self.schema(name).names
         conditions = [
-            select.row_condition(
+            select.row_condition_expr(
                 columns,
                 time=s.time,
                 devices=s.devices,
@@ -130,7 +130,7 @@ class SelectedRows(Filtered):
         condition = _conjunction_expr(c for c in conditions if c is not None)
         if not name.startswith(NCU_PREFIX) or name == RESULTS or (results := self._row_mask(RESULTS)) is None:
             return condition
-        return select.launch_condition(
+        return select.launch_condition_expr(
             self._base.read(RESULTS, [select.LAUNCH]).filter(results)[select.LAUNCH], condition
         )
 

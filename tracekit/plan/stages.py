@@ -266,10 +266,10 @@ class NcuJoined(Stage):
     @functools.cached_property
     def _wide_metrics(self) -> pl.DataFrame:
         """The metrics of the Nsight Compute results, with one row per result and one column per metric."""
-        from tracekit.core.ncu import wide_metrics
+        from tracekit.core.ncu import add_metric_columns
 
         launches = to_frame(self._results, RESULTS).select("launch_id")
-        metrics = wide_metrics(launches, to_frame(self._results, "ncu_metrics"))
+        metrics = add_metric_columns(launches, to_frame(self._results, "ncu_metrics"))
         names = [c for c in metrics.columns if c not in self._base.schema(KERNELS).names]
         if missing := [c for c in self._metric_names or () if c not in names]:
             hint = "list the metrics of a file with: tracekit rows FILE ncu_metrics"
@@ -360,7 +360,7 @@ class RolledUp(Stage):
         from tracekit.core.rollup import tables
 
         rollup, compute_table = self._shared.rollup(), tables.TABLES.get(name)
-        table = compute_table(rollup) if compute_table else tables.activity_ops(rollup, name)
+        table = compute_table(rollup) if compute_table else tables.find_activity_ops(rollup, name)
         return table.select(self._added_columns(name, self.schema(name).names)).to_arrow()
 
     def required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
@@ -397,7 +397,9 @@ class GraphJoined(Stage):
         from tracekit.core.graph import join
 
         ops = to_frame(self._ops, "ops").select(join.OP_COLUMNS).collect()
-        return join.node_columns(ops, to_frame(self._graph, GRAPH_NODES).select(join.NODE_COLUMNS).collect()).to_arrow()
+        return join.compute_node_columns(
+            ops, to_frame(self._graph, GRAPH_NODES).select(join.NODE_COLUMNS).collect()
+        ).to_arrow()
 
     def required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return the columns of the ops and nodes that are needed to match them and to sum up statistics."""

@@ -27,5 +27,5 @@ def summarize(view: TraceView, kinds: Sequence[str], *, exact_names: bool = Fals
     rollup = rollup_of(view.plan)
     source = compare.Source(view.frame, rollup, exact_names)
     counts = {table: view.count(table) for tables in compare.RECORDED.values() for table in tables}
-    facts = compare.capture_facts(view.info, source, counts)
+    facts = compare.collect_capture_facts(view.info, source, counts)
     return compare.summarize(source, kinds=kinds, facts=facts)

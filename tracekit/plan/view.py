@@ -139,7 +139,7 @@ class TraceView:
             from tracekit.core.dlprof.reports import REPORTS, run_report
 
             if name not in REPORTS:
-                raise reports.unknown_report_error(name, REPORTS)
+                raise reports.create_unknown_report_error(name, REPORTS)
             return run_report(rollup_of(self.plan), name)
         window = self.plan.window
         unlimited = None if window == (None, None) else _report_frames(tables_of(self.plan.without_time_window()))
@@ -200,7 +200,7 @@ class TraceView:
         if name == "graph":
             return graph.build_graph_tables(rollup_of(self.plan))
         self.prefetch(dlprof.READ_COLUMNS)
-        build = dlprof.tables_in_background if in_background else dlprof.tables
+        build = dlprof.build_tables_in_background if in_background else dlprof.build_tables
         return build(rollup_of(self.plan))
 
     def compute(

@@ -124,7 +124,7 @@ def diff_statistics(folder_a: str | os.PathLike[str], folder_b: str | os.PathLik
     """
     from tracekit.core.compare import recipe as recipe_diff
 
-    return recipe_diff.diff_tables(_read_statistics(folder_a), _read_statistics(folder_b))
+    return recipe_diff.subtract_statistics(_read_statistics(folder_a), _read_statistics(folder_b))
 
 
 def _statistics_path(folder: str | os.PathLike[str], name: str) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, cast
 
-from tracekit.core.recipes import Clock, RankRequest, find_recipe, option_values
+from tracekit.core.recipes import Clock, RankRequest, find_recipe, resolve_option_values
 from tracekit.errors import MissingTableError, printable_path
 from tracekit.sets.engines import MergingEngine
 from tracekit.trace import call_with_tables
@@ -63,7 +63,7 @@ def run_recipes(
         MissingTableError: The option ``align`` is ``yes``, but the start of a profile is not recorded.
     """
     recipes = {name: find_recipe(name) for name in options_by_recipe}
-    values = {name: option_values(recipes[name], options) for name, options in options_by_recipe.items()}
+    values = {name: resolve_option_values(recipes[name], options) for name, options in options_by_recipe.items()}
     times = _start_times_and_durations(traces) if any(recipe.aligned for recipe in recipes.values()) else {}
     axes = {n: _common_time_axis(traces, times, values[n]) if r.aligned else (None, 0) for n, r in recipes.items()}
     functions = {name: functools.partial(_compute_rank_tables, name, values[name], *axes[name]) for name in recipes}
@@ -97,7 +97,7 @@ def _merged_tables(
         return _tables_merged_by_engine(recipe.name, traces, function, progress)
     results: list[Tables] = []
     for done, (member, result) in enumerate(traces.skip_unreadable(traces.outcomes(function)), 1):
-        results.append(recipe.with_rank_column(result, member.rank))
+        results.append(recipe.add_rank_column(result, member.rank))
         if len(results) == _MERGED:
             results = [recipe.merge_ranks(results)]
         if progress is not None:
@@ -116,7 +116,7 @@ def _merged_tables_by_recipe(
     outcomes = traces.outcomes(functools.partial(_recipe_tables_of_rank, functions))
     for done, (member, tables) in enumerate(traces.skip_unreadable(outcomes), 1):
         for name, recipe in recipes.items():
-            results[name].append(recipe.with_rank_column(tables[name], member.rank))
+            results[name].append(recipe.add_rank_column(tables[name], member.rank))
             if len(results[name]) == _MERGED:
                 results[name] = [recipe.merge_ranks(results[name])]
         if progress is not None:
@@ -160,7 +160,7 @@ def _tables_merged_by_engine(
 
 def _tables_with_rank(name: str, function: Callable[[Member], Tables], member: Member) -> Tables:
     """Return the tables of a recipe for one member, with columns for its rank."""
-    return find_recipe(name).with_rank_column(function(member), member.rank)
+    return find_recipe(name).add_rank_column(function(member), member.rank)
 
 
 def _merge_tables(name: str, results: list[Tables]) -> Tables:

@@ -13,10 +13,10 @@ from tracekit.core.communication import match_calls
 from tracekit.core.communication.iterations import read_iterations_and_phases
 from tracekit.core.communication.operations import compute_operation_times_by_rank
 from tracekit.core.communication.stragglers import (
+    compute_iteration_spread,
     compute_lost_times,
     find_iteration_shifts,
     find_stragglers,
-    iteration_spread,
     summarize_stragglers,
 )
 
@@ -140,7 +140,7 @@ def made(
 
 def test_the_straggler_is_the_rank_that_loses_time_and_its_phase_the_innermost_one() -> None:
     slow = {(1, 3): ("load", 500), (1, 8): ("load", 480), (2, 5): ("step/inner", 300)}
-    spread = iteration_spread(*made(slow), NO_OPERATIONS)
+    spread = compute_iteration_spread(*made(slow), NO_OPERATIONS)
     found = spread.drop_nulls("straggler").select("iteration", "straggler", "phase", "lost_on", "delay_ns")
     assert found.rows() == [(3, 1, "load", "CPU", None), (5, 2, "step/inner", "CPU", None), (8, 1, "load", "CPU", None)]
     assert (spread.drop_nulls("straggler")["lost_ns"] - pl.Series([500, 300, 480])).abs().max() <= 3
@@ -156,7 +156,7 @@ def test_the_straggler_is_the_rank_that_loses_time_and_its_phase_the_innermost_o
 
 
 def test_a_rank_that_is_always_slow_is_always_the_straggler() -> None:
-    spread = iteration_spread(*made({(2, n): ("load", 300) for n in range(12)}), NO_OPERATIONS)
+    spread = compute_iteration_spread(*made({(2, n): ("load", 300) for n in range(12)}), NO_OPERATIONS)
     assert spread.select("straggler", "phase").unique().rows() == [(2, "load")]
 
 
@@ -185,7 +185,7 @@ def test_a_rank_for_which_nobody_waits_is_no_straggler() -> None:
     for late, expected in (([50, 550, 50], [(1, 500)]), ([50, 50, 50], [])):
         operations = [o for n in range(6) for o in operation(n, late if n == 3 else [50, 50, 50])]
         ranks = compute_operation_times_by_rank(match_calls(calls(operations), dict.fromkeys(range(3), 0)))
-        spread = iteration_spread(iterations, rows, ranks)
+        spread = compute_iteration_spread(iterations, rows, ranks)
         assert spread.drop_nulls("straggler").select("straggler", "delay_ns").rows() == expected
         assert spread["wait_ns"].to_list() == [0, 0, 0, 1000 if expected else 0, 0, 0]
         assert summarize_stragglers(spread)["delay_ns"].to_list() == [delay for _, delay in expected]
@@ -209,5 +209,5 @@ def test_no_iterations() -> None:
         schema={"rank": pl.Int64, "iteration": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
     )
     assert find_iteration_shifts(iterations, NO_OPERATIONS) == {}
-    spread = iteration_spread(iterations, frame([]), NO_OPERATIONS)
+    spread = compute_iteration_spread(iterations, frame([]), NO_OPERATIONS)
     assert (spread.height, summarize_stragglers(spread).height) == (0, 0)

@@ -65,7 +65,7 @@ def communication(activity: IterationActivity) -> Iterator[Finding]:
         sum_durations(activity.busy_times_by_device),
     )
     hidden = sum_durations(
-        intervals.intersection_of_unions(exchange.select(*by, *_TIMES), compute.select(*by, *_TIMES), by=by)
+        intervals.intersect_unions(exchange.select(*by, *_TIMES), compute.select(*by, *_TIMES), by=by)
     )
     exposed = within - hidden
     time = exposed // devices

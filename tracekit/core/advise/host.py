@@ -57,7 +57,7 @@ def data_loading(activity: IterationActivity) -> Iterator[Finding]:
     merged = intervals.merge_intervals(loads, by=[])
     if not merged.height:
         return
-    lost = intervals.intersection_of_unions(merged, activity.idle_times_of_all_devices, by=[])
+    lost = intervals.intersect_unions(merged, activity.idle_times_of_all_devices, by=[])
     time = sum_durations(lost)
     if activity.share(time) < MIN_LOADING:
         return
@@ -135,7 +135,7 @@ def format_cpu_advice(activity: IterationActivity, cpu_ns: int, launches: int) -
 
 def late_launches(activity: IterationActivity) -> Iterator[Finding]:
     """Report gaps in which a device had finished all activities while the CPU was still launching the next one."""
-    previous_end = intervals.latest_end_before("device_id")
+    previous_end = intervals.latest_end_before_expr("device_id")
     ordered = activity.gpu_activities.sort("device_id", "start_ns").with_columns(previous_end=previous_end)
     first = ordered.unique(["call", "device_id"], keep="first", maintain_order=True)
     gaps = first.filter((pl.col("start_ns") > pl.col("previous_end")) & (pl.col("api_end_ns") > pl.col("previous_end")))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.intervals.axis import null_unless
+from tracekit.core.intervals.axis import replace_with_null_unless
 from tracekit.core.ops.calls import ON_GPU
 from tracekit.core.rollup import breakdown
 
@@ -91,7 +91,7 @@ class IterationActivity:
         gpu_rows = self.clip_to_windows(rows.drop_nulls("start_ns")).sort("start_ns", "end_ns")
         is_kernel = gpu_rows["kind"] == "kernel"
         nodes = measures.ops.frames("kernels").select("graph_node_id").collect().to_series()
-        kernel_row = null_unless(is_kernel, gpu_rows["activity"])
+        kernel_row = replace_with_null_unless(is_kernel, gpu_rows["activity"])
         return gpu_rows.with_columns(graph=nodes.gather(kernel_row).is_not_null() | (gpu_rows["kind"] == "graph"))
 
     @functools.cached_property
@@ -152,8 +152,8 @@ class IterationActivity:
         bounds = self.windows.select(pl.col("start_ns").min(), pl.col("end_ns").max())
         # With intervals of 1 ns before and after all windows, the times before and after all rows are gaps.
         borders = [bounds.select(start_ns=pl.col(c) + d, end_ns=pl.col(c) + d + 1) for c, d in _BORDERS]
-        gaps = intervals.gaps_between(pl.concat([rows.select("start_ns", "end_ns"), *borders]), by=[])
-        return intervals.intersection_of_unions(gaps, self.windows, by=[])
+        gaps = intervals.find_gaps(pl.concat([rows.select("start_ns", "end_ns"), *borders]), by=[])
+        return intervals.intersect_unions(gaps, self.windows, by=[])
 
     def clip_to_windows(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Clip intervals to the time windows of the aggregated iterations.

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from tracekit.core.analyze.rule import Option, Request, Rule
-from tracekit.core.select import row_condition
+from tracekit.core.select import row_condition_expr
 from tracekit.errors import UnknownFormatError, choices_hint
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _restrict_frames_to_window(frames: Frames, window: tuple[int | None, int | N
 
     def read_table_in_window(name: str) -> pl.LazyFrame:
         rows = frames(name)
-        condition = row_condition(rows.collect_schema().names(), time=window)
+        condition = row_condition_expr(rows.collect_schema().names(), time=window)
         return rows if condition is None else rows.filter(condition)
 
     return read_table_in_window

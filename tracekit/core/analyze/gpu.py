@@ -11,8 +11,8 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.analyze.rule import Option, Request, rule, sort_longest_first
-from tracekit.core.intervals import latest_end_before
-from tracekit.core.reports.numbers import quotient, round_to_tenths
+from tracekit.core.intervals import latest_end_before_expr
+from tracekit.core.reports.numbers import divide_exactly_rounded, round_to_tenths
 from tracekit.core.reports.table import integer_column, nanoseconds_column, percent_column
 
 OPERATIONS = ("kernels", "memcpys", "memsets")
@@ -42,7 +42,7 @@ _CHUNKS = Option(
 def gpu_gaps(request: Request) -> pl.DataFrame:
     """Periods of more than 500 ms in which a GPU is idle, between its first and last activity."""
     ordered = _read_gpu_activities(request).sort(*_DEVICE, "start_ns", maintain_order=True)
-    previous_end, before = latest_end_before(_DEVICE).alias("previous_end"), pl.col("context_id").shift(1)
+    previous_end, before = latest_end_before_expr(_DEVICE).alias("previous_end"), pl.col("context_id").shift(1)
     ordered = ordered.with_columns(previous_end)
     # The context of the activity with the latest end so far, in the row after that activity.
     latest = pl.when((pl.col("end_ns") > pl.col("previous_end")).fill_null(value=True)).then("context_id")
@@ -76,7 +76,7 @@ def gpu_time_util(request: Request) -> pl.DataFrame:
         .group_by("run", maintain_order=True)
         .agg(pl.col(*_DEVICE, "context_id", "start_ns").first(), pl.col("duration_ns", "busy_ns").sum())
     )
-    share = quotient(pl.col("busy_ns") * 100.0, pl.col("duration_ns").cast(pl.Float64)).alias("share")
+    share = divide_exactly_rounded(pl.col("busy_ns") * 100.0, pl.col("duration_ns").cast(pl.Float64)).alias("share")
     return rows.with_columns(share).sort(round_to_tenths(pl.col("share")), "duration_ns", "run")
 
 

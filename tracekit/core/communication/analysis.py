@@ -160,7 +160,7 @@ class Communication:
     @functools.cached_property
     def iterations(self) -> pl.DataFrame:
         """One row per iteration, with the differences between the ranks and the straggler."""
-        return stragglers.iteration_spread(*self._aligned_iterations, self.rank_operations)
+        return stragglers.compute_iteration_spread(*self._aligned_iterations, self.rank_operations)
 
     @functools.cached_property
     def stragglers(self) -> pl.DataFrame:

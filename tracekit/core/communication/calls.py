@@ -8,7 +8,7 @@ kernel. Kernels without a range, such as those of CUDA graphs, are calls whose k
 The name of a kernel contains the data type of a reduction. It does not reliably identify the protocol, because NCCL
 names its kernels after one of the functions that they contain.
 
-The profiler of PyTorch records the calls of its process groups (see ``torch_calls``).
+The profiler of PyTorch records the calls of its process groups (see ``read_torch_calls``).
 
 Sources: NCCL User Guide, "Group Calls"; the NVTX ranges of NCCL 2.18 and later.
 """
@@ -23,7 +23,7 @@ from tracekit.core import intervals, mpi
 from tracekit.core.categorical import map_categories
 from tracekit.core.communication.coverage import compute_covered_time_before
 from tracekit.core.communication.kinds import MPI, NCCL
-from tracekit.core.communication.torch_calls import add_launching_ranges, launching_ranges, torch_calls
+from tracekit.core.communication.torch_calls import add_launching_ranges, read_launching_ranges, read_torch_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,8 +184,10 @@ def _read_nccl_calls(frames: Frames) -> pl.DataFrame:
     ranges = ranges.with_columns(pl.col("name").cast(pl.String)).sort("start_ns", "range_id")
     calls = _add_launching_ranges(ranges).with_columns(kind=pl.col("name").replace_strict(_NCCL_KINDS, default=None))
     calls = calls.drop_nulls("kind").with_columns(_payload_field_exprs(), executed=_kernel_kind_expr())
-    kernels, launching = _read_nccl_kernels(frames), launching_ranges(frames)
-    torch = add_launching_ranges(torch_calls(frames), launching, kernels).with_columns(executed=_kernel_kind_expr())
+    kernels, launching = _read_nccl_kernels(frames), read_launching_ranges(frames)
+    torch = add_launching_ranges(read_torch_calls(frames), launching, kernels).with_columns(
+        executed=_kernel_kind_expr()
+    )
     combined = launching.filter("is_combined")
     units = [r.select("range_id", unit="range_id") for r in (ranges, torch, combined)]
     inner = launching.filter(~pl.col("is_combined")).join(torch, left_on="parent_id", right_on="range_id", how="semi")
@@ -351,7 +353,7 @@ def _read_mpi_calls(frames: Frames) -> pl.DataFrame:
     A nonblocking call ends when the call that waits for it ends.
     """
     more = ("mpi_call_id", "thread_id", "end_ns", "root_rank", "size_bytes", "receive_size_bytes")
-    calls = mpi.calls_with_communicators(frames).join(
+    calls = mpi.read_calls_with_communicators(frames).join(
         frames(mpi.CALLS).select(more).collect(), on="mpi_call_id", maintain_order="left"
     )
     name = pl.col("name").str.strip_prefix("MPI_").str.to_lowercase()

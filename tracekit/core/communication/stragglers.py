@@ -159,7 +159,9 @@ def _lost_on_cpu_or_gpu_expr() -> pl.Expr:
     return pl.when(pl.col("gpu_lost_ns") > pl.col("cpu_lost_ns")).then(pl.lit("GPU")).otherwise(pl.lit("CPU"))
 
 
-def iteration_spread(iterations: pl.DataFrame, phases: pl.DataFrame, operation_times: pl.DataFrame) -> pl.DataFrame:
+def compute_iteration_spread(
+    iterations: pl.DataFrame, phases: pl.DataFrame, operation_times: pl.DataFrame
+) -> pl.DataFrame:
     """Return the differences between the ranks in each iteration, and the straggler.
 
     Args:

@@ -29,7 +29,7 @@ __all__ = [
     "Tables",
     "Value",
     "find_recipe",
-    "option_values",
+    "resolve_option_values",
 ]
 
 RECIPES = {
@@ -84,7 +84,7 @@ def find_recipe(name: str) -> Recipe:
     return cast("Recipe", getattr(import_module(f"{__name__}.{RECIPES[name]}"), name))
 
 
-def option_values(recipe: Recipe, settings: Mapping[str, Value]) -> dict[str, Value]:
+def resolve_option_values(recipe: Recipe, settings: Mapping[str, Value]) -> dict[str, Value]:
     """Return the values of all options of a recipe: the given settings, which are checked, and default values.
 
     Raises:

@@ -43,7 +43,7 @@ def sum_counts(counts: pl.DataFrame) -> pl.DataFrame:
     return counts.group_by(pl.exclude(COUNT)).agg(pl.col(COUNT).sum())
 
 
-def statistics_from_counts(counts: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+def compute_statistics_from_counts(counts: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     """Return the statistics of each group, sorted by the keys.
 
     Args:

@@ -221,21 +221,21 @@ def _parse_parameter_value(report: Report, parameter: str, text: str) -> int:
 
 def is_known_report(name: str) -> bool:
     """Return whether a report has the given name or old name. Options after colons are ignored."""
-    return _current_name(name) in {*REPORTS, *EXTRA_REPORTS}
+    return _find_current_name(name) in {*REPORTS, *EXTRA_REPORTS}
 
 
 def is_report_of_nsys(name: str) -> bool:
     """Return whether nsys has a report with the given name or old name. Options after colons are ignored."""
-    return _current_name(name) in REPORTS
+    return _find_current_name(name) in REPORTS
 
 
-def _current_name(name: str) -> str:
+def _find_current_name(name: str) -> str:
     """Return the current name of a report, without its options."""
     base = name.partition(":")[0]
     return ALIASES.get(base, base)
 
 
-def unknown_report_error(name: str, others: Iterable[str] = ()) -> UnknownFormatError:
+def create_unknown_report_error(name: str, others: Iterable[str] = ()) -> UnknownFormatError:
     """Return the error for an unknown report.
 
     Args:
@@ -251,4 +251,4 @@ def _find_report(name: str) -> Report:
     for reports in (REPORTS, EXTRA_REPORTS):
         if name in reports:
             return reports[name]
-    raise unknown_report_error(name)
+    raise create_unknown_report_error(name)

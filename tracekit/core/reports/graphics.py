@@ -11,14 +11,19 @@ import polars as pl
 
 from tracekit.core.reports.report import THREAD, Request, report
 from tracekit.core.reports.sources import set_open_range_ends
-from tracekit.core.reports.summary import DURATION, duration_summary_columns, sort_largest_total_first, summarize_groups
+from tracekit.core.reports.summary import (
+    DURATION,
+    declare_duration_summary_columns,
+    sort_largest_total_first,
+    summarize_groups,
+)
 from tracekit.core.reports.table import integer_column, nanoseconds_column, text_column
 
 _VIDEO = ("video_encoder", "video_decoder", "jpeg")
-_RANGES = (*duration_summary_columns("Instances"), text_column("Range", "text"))
+_RANGES = (*declare_duration_summary_columns("Instances"), text_column("Range", "text"))
 
 
-@report(*duration_summary_columns("Num Calls"), text_column("Name", "name"))
+@report(*declare_duration_summary_columns("Num Calls"), text_column("Name", "name"))
 def openacc_sum(request: Request) -> pl.LazyFrame:
     """OpenACC events by name and source line."""
     name, file = (pl.col(c).cast(pl.String) for c in ("name", "source_file"))
@@ -27,10 +32,10 @@ def openacc_sum(request: Request) -> pl.LazyFrame:
     return sort_largest_total_first(summarize_groups(rows, ["name"]), "name")
 
 
-@report(*duration_summary_columns("Num Calls"), text_column("Name", "name"))
+@report(*declare_duration_summary_columns("Num Calls"), text_column("Name", "name"))
 def vulkan_api_sum(request: Request) -> pl.LazyFrame:
     """Vulkan API calls by function."""
-    return _sum_durations_by_name(_calls_of_kinds(request, "vulkan"))
+    return _sum_durations_by_name(_read_calls_of_kinds(request, "vulkan"))
 
 
 @report(
@@ -48,14 +53,14 @@ def vulkan_api_sum(request: Request) -> pl.LazyFrame:
 def vulkan_api_trace(request: Request) -> pl.LazyFrame:
     """Every Vulkan API call in order of start. A call is repeated for each name of its thread."""
     threads = request.frames("threads").select(*THREAD, "priority", thread_name="name")
-    rows = _calls_of_kinds(request, "vulkan").sort("start_ns", maintain_order=True)
+    rows = _read_calls_of_kinds(request, "vulkan").sort("start_ns", maintain_order=True)
     return rows.join(threads, on=THREAD, how="left", maintain_order="left_right").with_columns(DURATION)
 
 
 @report(*_RANGES)
 def vulkan_marker_sum(request: Request) -> pl.LazyFrame:
     """Vulkan debug ranges on the CPU by text."""
-    return _sum_durations_by_text(_calls_of_kinds(request, "vulkan_debug"))
+    return _sum_durations_by_text(_read_calls_of_kinds(request, "vulkan_debug"))
 
 
 @report(*_RANGES)
@@ -79,13 +84,13 @@ def opengl_khr_gpu_range_sum(request: Request) -> pl.LazyFrame:
 @report(*_RANGES)
 def dx11_pix_sum(request: Request) -> pl.LazyFrame:
     """PIX ranges of Direct3D 11 on the CPU by text."""
-    return _sum_durations_by_text(_calls_of_kinds(request, "dx11_pix"))
+    return _sum_durations_by_text(_read_calls_of_kinds(request, "dx11_pix"))
 
 
 @report(*_RANGES)
 def dx12_pix_sum(request: Request) -> pl.LazyFrame:
     """PIX ranges of Direct3D 12 on the CPU by text."""
-    return _sum_durations_by_text(_calls_of_kinds(request, "dx12_pix"))
+    return _sum_durations_by_text(_read_calls_of_kinds(request, "dx12_pix"))
 
 
 @report(*_RANGES)
@@ -94,16 +99,20 @@ def dx12_gpu_marker_sum(request: Request) -> pl.LazyFrame:
     return _sum_durations_by_text(request.frames("graphics_workloads").filter(kind="dx12"))
 
 
-@report(*duration_summary_columns("Num Calls"), text_column("Event Type", "event_class"), text_column("Name", "name"))
+@report(
+    *declare_duration_summary_columns("Num Calls"),
+    text_column("Event Type", "event_class"),
+    text_column("Name", "name"),
+)
 def nvvideo_api_sum(request: Request) -> pl.LazyFrame:
     """Calls of the video encoder, video decoder and JPEG APIs by function."""
-    rows = _calls_of_kinds(request, *_VIDEO).select("event_class", "name_id", "name", DURATION)
+    rows = _read_calls_of_kinds(request, *_VIDEO).select("event_class", "name_id", "name", DURATION)
     return sort_largest_total_first(
         summarize_groups(rows, ["event_class", "name_id", "name"]), "event_class", "name_id"
     )
 
 
-def _calls_of_kinds(request: Request, *kinds: str) -> pl.LazyFrame:
+def _read_calls_of_kinds(request: Request, *kinds: str) -> pl.LazyFrame:
     return request.frames("graphics_calls").filter(pl.col("kind").is_in(list(kinds)))
 
 

@@ -84,15 +84,17 @@ class Report:
     def __call__(self, request: Request) -> ReportTable:
         """Compute the report for a request. Parameters that the request does not set have their default values."""
         request = replace(request, parameters={**self.parameters, **request.parameters})
-        rows = self.build_rows(_request_with_empty_tables(request) if self._lacks_required_tables(request) else request)
+        rows = self.build_rows(
+            _create_request_with_empty_tables(request) if self._lacks_required_tables(request) else request
+        )
         return ReportTable(self.name, self.columns, rows.collect(), request.legacy_rounding)
 
     def _lacks_required_tables(self, request: Request) -> bool:
         """Return whether there are kernels, but a table that the report requires has no rows."""
-        *needs, kernels = self._required_tables(request) or ("kernels",)
+        *needs, kernels = self._list_required_tables(request) or ("kernels",)
         return any(not has_rows(request.frames, t) for t in needs) and has_rows(request.frames, kernels)
 
-    def _required_tables(self, request: Request) -> tuple[str, ...]:
+    def _list_required_tables(self, request: Request) -> tuple[str, ...]:
         """Return the tables that the report requires, followed by ``kernels``, or nothing if it requires no tables."""
         needs = LAUNCHES_IN_RANGES if "nvtx-name" in request.options else self.needs
         return (*needs, "kernels") if needs else ()
@@ -122,7 +124,7 @@ def has_rows(frames: Frames, table: str) -> bool:
     return not frames(table).select(pl.first()).head(1).collect().is_empty()
 
 
-def _request_with_empty_tables(request: Request) -> Request:
+def _create_request_with_empty_tables(request: Request) -> Request:
     return replace(request, frames=lambda table: request.frames(table).clear())
 
 
