@@ -48,9 +48,9 @@ def test_the_limit_of_a_container_is_less_than_the_memory_of_the_host(tmp_path: 
     statistics = f"anon {600 * MIB}\ninactive_file {250 * MIB}\nactive_file {50 * MIB}\nslab_reclaimable {100 * MIB}"
     write_group(point, memory__max=4096 * MIB, memory__high="max", memory__current=1000 * MIB, memory__stat=statistics)
     process = write_process(tmp_path / "self", "0::/\n", mount_v2(point))
-    assert memory.available_memory_bytes(write_meminfo(tmp_path, 512 << 30), process) == (4096 - 600) * MIB
-    assert memory.available_memory_bytes(write_meminfo(tmp_path, 1 << 30), process) == 1 << 30
-    assert memory.total_memory_bytes(process) == min(4096 * MIB, memory.total_memory_bytes(tmp_path / "none"))
+    assert memory.read_available_memory_bytes(write_meminfo(tmp_path, 512 << 30), process) == (4096 - 600) * MIB
+    assert memory.read_available_memory_bytes(write_meminfo(tmp_path, 1 << 30), process) == 1 << 30
+    assert memory.read_total_memory_bytes(process) == min(4096 * MIB, memory.read_total_memory_bytes(tmp_path / "none"))
 
 
 def test_the_smallest_limit_of_the_group_and_its_ancestors_counts(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_version_1_with_the_path_of_the_host_or_of_the_container(path: str, root
 def test_an_unlimited_group_of_version_1_does_not_change_the_free_memory(tmp_path: Path) -> None:
     write_group(tmp_path / "fs", memory__limit_in_bytes=UNLIMITED_V1, memory__usage_in_bytes=MIB)
     process = write_process(tmp_path / "self", "4:memory:/\n", mount_v1(tmp_path / "fs"))
-    assert memory.available_memory_bytes(write_meminfo(tmp_path, 3 << 30), process) == 3 << 30
+    assert memory.read_available_memory_bytes(write_meminfo(tmp_path, 3 << 30), process) == 3 << 30
 
 
 def test_spaces_in_a_mount_point_are_unescaped(tmp_path: Path) -> None:
@@ -147,6 +147,6 @@ def test_a_limit_that_is_removed_or_changed_later_is_read_again(tmp_path: Path) 
 def test_the_memory_is_assumed_where_the_system_does_not_report_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert memory.total_memory_bytes() > 1 << 28
+    assert memory.read_total_memory_bytes() > 1 << 28
     monkeypatch.delattr(os, "sysconf")
-    assert memory.total_memory_bytes(tmp_path / "none") == 8 << 30
+    assert memory.read_total_memory_bytes(tmp_path / "none") == 8 << 30

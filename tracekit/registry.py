@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit import no_pandas
-from tracekit.errors import UnknownFormatError, choices_hint, warn
+from tracekit.errors import UnknownFormatError, create_choices_hint, warn
 from tracekit.interface import Exporter, Reader
 
 if TYPE_CHECKING:
@@ -192,5 +192,5 @@ def _find_handler(kind: str, format_name: str, handlers: dict[str, Plugin]) -> P
         return handlers[format_name]
     except KeyError:
         raise UnknownFormatError(
-            f"no {kind} is called {format_name!r}", hint=choices_hint(f"{kind}s", handlers, format_name)
+            f"no {kind} is called {format_name!r}", hint=create_choices_hint(f"{kind}s", handlers, format_name)
         ) from None

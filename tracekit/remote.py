@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from tracekit.errors import TracekitError, first_line_of_message
+from tracekit.errors import TracekitError, get_first_line_of_message
 from tracekit.targets.workspaces import workspace
 
 if TYPE_CHECKING:
@@ -160,11 +160,11 @@ def _convert_fsspec_errors(url: str) -> Iterator[None]:
     except FileNotFoundError:
         raise FileNotFoundError(2, os.strerror(2), url_without_secrets(url)) from None
     except ImportError as e:
-        message = f"reading this path needs another package: {first_line_of_message(e)}"
+        message = f"reading this path needs another package: {get_first_line_of_message(e)}"
         raise TracekitError(
             message, path=url_without_secrets(url), hint="install the package that the message names"
         ) from e
     except Exception as e:
         # Storage services raise exceptions of their own. Their texts may contain credentials.
-        reason = first_line_of_message(e) if isinstance(e, OSError | ValueError) else type(e).__name__
+        reason = get_first_line_of_message(e) if isinstance(e, OSError | ValueError) else type(e).__name__
         raise TracekitError(f"the storage cannot be read: {reason}", path=url_without_secrets(url)) from e

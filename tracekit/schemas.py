@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.errors import SchemaError, choices_hint
+from tracekit.errors import SchemaError, create_choices_hint
 
 if TYPE_CHECKING:
     import os
@@ -110,7 +110,7 @@ class TableSchema:
         try:
             return self._columns_by_name[column]
         except KeyError:
-            hint = choices_hint("columns", self.names, column)
+            hint = create_choices_hint("columns", self.names, column)
             raise SchemaError(f"table {self.name!r} has no column {column!r}", hint=hint) from None
 
     def __iter__(self) -> Iterator[Column]:
@@ -144,7 +144,7 @@ def table(name: str) -> TableSchema:
         SchemaError: No table with this name is declared.
     """
     if name not in table_names():
-        raise SchemaError(f"no table is called {name!r}", hint=choices_hint("tables", table_names(), name))
+        raise SchemaError(f"no table is called {name!r}", hint=create_choices_hint("tables", table_names(), name))
     return _declaration(name)
 
 

@@ -97,7 +97,7 @@ def row_number_type(rows: int) -> np.dtype[Any]:
 
 def map_blocks(function: Callable[[slice], Array], rows: int, dtype: np.dtype[Any] | type) -> Array:
     """Return an array with the results of a function for all blocks of rows."""
-    result = memory.zeros(rows, dtype)
+    result = memory.allocate_zeros(rows, dtype)
     for block in row_blocks(rows):
         result[block] = function(block)
     return result
@@ -252,8 +252,8 @@ def _distribute(groups: Callable[[slice], Array], rows: int, starts: Numbers, co
         starts: Position of the first row of each group in the result, followed by the number of rows.
         columns: The columns.
     """
-    order = memory.zeros(rows, row_number_type(rows))
-    results = [memory.zeros(rows, column.dtype) for column in columns]
+    order = memory.allocate_zeros(rows, row_number_type(rows))
+    results = [memory.allocate_zeros(rows, column.dtype) for column in columns]
     free = starts[:-1].copy()
     for block in row_blocks(rows):
         group = groups(block)

@@ -269,7 +269,7 @@ class Trace:
             >>> tk.load("fixtures/train_amp.sqlite").span()
             (19012963, 497328044)
         """
-        return presence.time_span(self._view)
+        return presence.find_time_span(self._view)
 
     def correlate(self) -> Trace:
         """Join GPU activities with their API calls and NVTX ranges.
@@ -634,7 +634,7 @@ class Trace:
     @property
     def inputs(self) -> tuple[Input, ...]:
         """Files and folders from which this trace is read. An output must not replace any of them."""
-        return exporting.input_files_of_trace(self._view)
+        return exporting.list_input_files_of_trace(self._view)
 
     def close(self) -> None:
         """Close the file, and free the cached columns of this trace and of all traces derived from it."""
@@ -700,14 +700,14 @@ class Trace:
         return _trace_from_plan, (self._plan, self.format)
 
     def __copy__(self) -> Trace:
-        return _trace_from_plan(self._plan.reopened(), self.format)
+        return _trace_from_plan(self._plan.reopen(), self.format)
 
     def __deepcopy__(self, memo: object) -> Trace:
         return self.__copy__()
 
     def _with_steps(self, *steps: Step) -> Trace:
         """Return a trace with additional steps, such as a selection, in the plan by which its tables are computed."""
-        return Trace(self._plan.with_steps(*steps), path=self.path, format=self.format)
+        return Trace(self._plan.add_steps(*steps), path=self.path, format=self.format)
 
 
 def stats(trace: Trace, report: str) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from tests.core.scenes import declared, launches, nvtx
 from tracekit import memory, schemas
 from tracekit.core import correlate, trees
 from tracekit.core.correlate import ACTIVITIES, MAX_PATH_LEVELS, Correlation, build_range_paths, find_first_rows
-from tracekit.plan.stages import correlation_required_columns
+from tracekit.plan.stages import list_columns_for_correlation
 
 ADDED = [c for c in schemas.correlated_schema("kernels").names if c not in schemas.table("kernels").names]
 ADDED_TO_RANGES = [
@@ -288,10 +288,10 @@ def test_both_processes_of_a_capture_keep_their_own_kernels() -> None:
 
 
 def test_each_column_needs_only_the_tables_that_it_is_made_of() -> None:
-    assert set(correlation_required_columns("nvtx_ranges", ("depth",))) == {"nvtx_ranges"}
-    assert set(correlation_required_columns("kernels", ("api_start_ns",))) == {"kernels", "api_calls"}
-    assert set(correlation_required_columns("kernels", ("range_path",))) == {"kernels", "api_calls", "nvtx_ranges"}
-    assert set(correlation_required_columns("nvtx_ranges", ("gpu_time_ns",))) == {
+    assert set(list_columns_for_correlation("nvtx_ranges", ("depth",))) == {"nvtx_ranges"}
+    assert set(list_columns_for_correlation("kernels", ("api_start_ns",))) == {"kernels", "api_calls"}
+    assert set(list_columns_for_correlation("kernels", ("range_path",))) == {"kernels", "api_calls", "nvtx_ranges"}
+    assert set(list_columns_for_correlation("nvtx_ranges", ("gpu_time_ns",))) == {
         *ACTIVITIES,
         "api_calls",
         "nvtx_ranges",

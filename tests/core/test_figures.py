@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.core.scenes import declared, launches, nvtx
 from tracekit.core.figures import overview, stacks, timeline, totals, trees
 from tracekit.core.rollup import Rollup
-from tracekit.plan import rollup_of
+from tracekit.plan import get_rollup
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 activities = st.lists(
@@ -25,7 +25,7 @@ TIMES = {"device_id": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
 
 
 def rollup(name: str) -> Rollup:
-    return rollup_of(tk.load(FIXTURES / name)._plan)
+    return get_rollup(tk.load(FIXTURES / name)._plan)
 
 
 @given(activities, st.integers(1, 50))
@@ -129,7 +129,7 @@ def test_metrics_in_percent_come_first() -> None:
 
 def test_overview_is_that_of_the_tables() -> None:
     with tk.load(FIXTURES / "ddp2.sqlite") as trace:
-        rolled, table = rollup_of(trace._plan), trace.rollup().frame("iterations").collect()
+        rolled, table = get_rollup(trace._plan), trace.rollup().frame("iterations").collect()
         parts = overview.compute_time_breakdown(rolled)
         assert parts["part"].to_list() == list(overview.PART_COLUMNS)
         assert parts["time_ns"].to_list() == [table[c].sum() for c in overview.PART_COLUMNS.values()]
@@ -190,7 +190,7 @@ def test_kernels_of_nsight_compute() -> None:
 
 def test_the_group_tree_has_the_values_of_the_tables() -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
-        rolled, tables = rollup_of(trace._plan), trace.rollup()
+        rolled, tables = get_rollup(trace._plan), trace.rollup()
         nodes = trees.group_tree(rolled, "gpu_time_ns", None, 1000)
         groups = tables.frame("group_nodes").filter(pl.col("gpu_time_ns") > 0).collect()
         ops = tables.frame("ops").filter(pl.col("gpu_time_ns") > 0).collect()

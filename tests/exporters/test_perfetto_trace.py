@@ -119,7 +119,7 @@ def _place(tracks: dict[int, Any], event: Event) -> list[Any]:
         event |= {"name": track.name, "args": event["value"]}
         return [process.pid, process.process_name]
     assert track.thread.pid == process.pid
-    return [process.pid, process.process_name, track.thread.tid, track.thread.thread_name]
+    return [process.pid, process.process_name, track.thread.tid, track.thread.format_thread_name]
 
 
 def of_chrome(text: bytes) -> tuple[Counter[str], int]:
@@ -252,16 +252,19 @@ numbers = st.integers(0, 2**64 - 1) | st.integers(0, 300)
 def test_messages_are_those_of_the_runtime(rows: list[tuple[int, bool, int]]) -> None:
     values, present, ids = zip(*rows, strict=True)
     annotation: list[wire.Column] = [
-        wire.Constant(wire.field_tag("DebugAnnotation", "uint_value")),
-        wire.varints(np.array(values, np.uint64)),
+        wire.Constant(wire.encode_field_tag("DebugAnnotation", "uint_value")),
+        wire.encode_varints(np.array(values, np.uint64)),
     ]
     event: list[wire.Column] = [
-        *wire.submessage(wire.field_tag("TrackEvent", "debug_annotations"), annotation, np.array(present)),
-        wire.Constant(wire.field_tag("TrackEvent", "flow_ids")),
+        *wire.encode_submessage(
+            wire.encode_field_tag("TrackEvent", "debug_annotations"), annotation, np.array(present)
+        ),
+        wire.Constant(wire.encode_field_tag("TrackEvent", "flow_ids")),
         wire.Fixed64s(np.array(ids, np.uint64)),
     ]
-    columns = wire.submessage(
-        wire.field_tag("Trace", "packet"), wire.submessage(wire.field_tag("TracePacket", "track_event"), event)
+    columns = wire.encode_submessage(
+        wire.encode_field_tag("Trace", "packet"),
+        wire.encode_submessage(wire.encode_field_tag("TracePacket", "track_event"), event),
     )
     read = schemas.message_class("perfetto", "Trace").FromString(bytes(wire.encode_rows(columns, len(rows))))
     assert [
@@ -286,14 +289,14 @@ def test_packets_are_those_of_the_runtime(rows: list[tuple[int, bool, int, int]]
     encoded = [make_event(debug_annotations=[{"uint_value": b} for b in n]).SerializeToString() for n in names]
     mask, ids = np.array(present), np.array(values, np.uint64)
     event: list[slots.Slots] = [
-        slots.VarintSlots(wire.field_tag("TrackEvent", "name_iid"), ids, mask),
+        slots.VarintSlots(wire.encode_field_tag("TrackEvent", "name_iid"), ids, mask),
         slots.BlobSlots(
             slots.Blobs.from_bytes(b"".join(encoded), np.array([len(e) for e in encoded])), np.array(chosen)
         ),
-        slots.Fixed64Slots(wire.field_tag("TrackEvent", "double_counter_value"), ids, mask),
+        slots.Fixed64Slots(wire.encode_field_tag("TrackEvent", "double_counter_value"), ids, mask),
     ]
     own = flows.FlowBlock(np.cumsum([0, *arrows]), np.arange(sum(arrows), dtype=np.uint64))
-    number = wire.field_tag("TracePacket", "trusted_packet_sequence_id") + wire.varint(300)
+    number = wire.encode_field_tag("TracePacket", "trusted_packet_sequence_id") + wire.encode_varint(300)
     made = slots.encode_packets(number, event, np.array(deltas, np.uint64), own.sizes)
     own.write(made.data, made.gaps)
     read = schemas.message_class("perfetto", "Trace").FromString(bytes(made.data)).packet
@@ -410,7 +413,7 @@ COLUMNS = st.fixed_dictionaries(
 def test_combinations_of_values_have_codes(rows: list[dict[str, Any]]) -> None:
     frame = pl.DataFrame(rows, schema={"a": pl.Int64, "b": pl.Categorical, "c": pl.Float64})
     with small_blocks(7):
-        codes, examples, order = combinations.distinct_combinations(FrameRows(frame), ["a", "b", "c", "a"])
+        codes, examples, order = combinations.find_distinct_combinations(FrameRows(frame), ["a", "b", "c", "a"])
     assert examples[codes].equals(frame)
     assert examples.height == len(set(map(tuple, frame.rows())))
     assert examples[order].rows() == list(dict.fromkeys(frame.rows()[::-1]))[::-1]
@@ -439,7 +442,7 @@ def test_groups_that_rarely_repeat_have_no_codes(rows: list[dict[str, Any]], lim
     frame = pl.DataFrame(rows, schema={"a": pl.Int64, "b": pl.Categorical, "c": pl.Float64})
     with pytest.MonkeyPatch.context() as patch, small_blocks(7):
         patch.setattr(combinations, "_MIN_COMBINATIONS", limit)
-        codes, examples, used = combinations.repeated_combinations(FrameRows(frame), [["b"], ["a", "b"], ["c"]])
+        codes, examples, used = combinations.assign_codes_to_combinations(FrameRows(frame), [["b"], ["a", "b"], ["c"]])
     names = ["b", *(["a"] if 1 in used else []), *(["c"] if 2 in used else [])]
     assert examples.columns == names
     assert examples[codes].equals(frame.select(names))
@@ -452,7 +455,7 @@ def test_groups_that_rarely_repeat_have_no_codes(rows: list[dict[str, Any]], lim
 def test_codes_of_sparse_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(combinations, "_TABLE_SIZE", 2)
     frame = pl.DataFrame({"n": [10**15, 5, None, 5]})
-    codes, examples, _ = combinations.distinct_combinations(FrameRows(frame), ["n"])
+    codes, examples, _ = combinations.find_distinct_combinations(FrameRows(frame), ["n"])
     assert (examples[codes]["n"].to_list(), examples.height) == ([10**15, 5, None, 5], 3)
 
 

@@ -164,7 +164,7 @@ def test_the_number_of_processes_depends_on_sizes_cores_and_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engines, "available_cores", lambda: 4)
-    monkeypatch.setattr(engines, "total_memory_bytes", lambda: 64 << 30)
+    monkeypatch.setattr(engines, "read_total_memory_bytes", lambda: 64 << 30)
     files = [tmp_path / name for name in "abcde"]
     for file in files:
         with file.open("wb") as new:
@@ -174,7 +174,7 @@ def test_the_number_of_processes_depends_on_sizes_cores_and_memory(
     assert engines.default_process_count(files[:2]) == 2
     assert engines.default_process_count(files) == 4
     assert engines.default_process_count([FIXTURES / "train_amp.nsys-rep"] * 3) == 1
-    monkeypatch.setattr(engines, "total_memory_bytes", lambda: 4 << 30)
+    monkeypatch.setattr(engines, "read_total_memory_bytes", lambda: 4 << 30)
     assert engines.default_process_count(files) == 3
 
 

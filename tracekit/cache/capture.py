@@ -149,9 +149,9 @@ class CachedCapture(Capture):
     @contextlib.contextmanager
     def _watch_for_warnings(self) -> Iterator[None]:
         """Record whether a warning is issued within the context."""
-        before = errors.warning_count()
+        before = errors.count_warnings()
         yield
-        self._has_warned |= errors.warning_count() != before
+        self._has_warned |= errors.count_warnings() != before
 
     def _find_entry(self) -> None:
         """Find the entry of the file in the cache, and read its stored metadata.

@@ -22,7 +22,7 @@ from tracekit.cli.options import (
     selection_options,
 )
 from tracekit.cli.output import STDOUT, open_output_path, print_message, show_progress_bar
-from tracekit.errors import printable_path
+from tracekit.errors import convert_to_printable_path
 
 if TYPE_CHECKING:
     from tracekit.cli.options import RollUp, Select, Traces
@@ -130,7 +130,7 @@ def _split_inputs_and_output(arguments: tuple[Path, ...], out: Path | None) -> t
     *inputs, last = arguments
     if len(inputs) > 1 and last.is_file() and last.suffix == inputs[-1].suffix:
         raise click.UsageError(
-            f"{printable_path(last)} exists and may be one of the inputs: name the output with -o OUT"
+            f"{convert_to_printable_path(last)} exists and may be one of the inputs: name the output with -o OUT"
         )
     return tuple(inputs), last
 

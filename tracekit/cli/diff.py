@@ -149,7 +149,7 @@ def diff_command(
     """
     from tracekit.comparison import Summarizer, list_input_files_of_side, write_baseline
     from tracekit.core import compare
-    from tracekit.diff_page import diff_page
+    from tracekit.diff_page import build_diff_page
     from tracekit.sets import recipe_files
 
     if b is None and baseline is None:
@@ -179,7 +179,7 @@ def diff_command(
         if to is None:
             _print_diff(page, diff, printing, compute_max_rows_per_report(limit, printing, len(chosen)))
         else:
-            page.data.write(diff_page(diff, (a.name, b.name), limit).encode())
+            page.data.write(build_diff_page(diff, (a.name, b.name), limit).encode())
     if printing.style != "table" and to is None:
         for note in diff.notes:
             print_message(f"note: {note}", quiet=quiet)

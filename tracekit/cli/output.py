@@ -17,7 +17,7 @@ import click
 
 from tracekit import interrupts
 from tracekit.cli.options import BINARY_STYLES
-from tracekit.errors import TracekitError, printable_path
+from tracekit.errors import TracekitError, convert_to_printable_path
 from tracekit.text import UNDECODED, escape_formulas, escape_json_text, to_printable
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def print_error(error: Exception) -> None:
     """Print the message of an error to standard error, without a traceback."""
     text = str(error)
     if isinstance(error, OSError) and not isinstance(error, TracekitError) and error.strerror:
-        text = f"{printable_path(error.filename)}: {error.strerror}" if error.filename else error.strerror
+        text = f"{convert_to_printable_path(error.filename)}: {error.strerror}" if error.filename else error.strerror
     print_message(f"tracekit: {text}")
 
 

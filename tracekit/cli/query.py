@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.errors import SchemaError, choices_hint, first_line_of_message
+from tracekit.errors import SchemaError, create_choices_hint, get_first_line_of_message
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,7 +119,7 @@ def _parse_condition(rows: pl.LazyFrame, where: str, known_columns: Sequence[str
         named = condition.meta.root_names()
     except (pl.exceptions.PolarsError, pl.exceptions.SQLInterfaceError) as e:
         raise click.BadParameter(
-            f"{where!r} is not a condition: {first_line_of_message(e)}", param_hint="--where"
+            f"{where!r} is not a condition: {get_first_line_of_message(e)}", param_hint="--where"
         ) from e
     except UnicodeEncodeError as e:
         message = f"{where!r} is not a condition, because it is not valid UTF-8"
@@ -138,7 +138,7 @@ def _parse_condition(rows: pl.LazyFrame, where: str, known_columns: Sequence[str
 
 
 def _create_condition_error(where: str, error: Exception) -> click.BadParameter:
-    return click.BadParameter(f"{where!r} cannot be computed: {first_line_of_message(error)}", param_hint="--where")
+    return click.BadParameter(f"{where!r} cannot be computed: {get_first_line_of_message(error)}", param_hint="--where")
 
 
 def _check_column(name: str, known_columns: Sequence[str], table: str) -> None:
@@ -148,4 +148,6 @@ def _check_column(name: str, known_columns: Sequence[str], table: str) -> None:
         SchemaError: The column is not one of ``known_columns``.
     """
     if name not in known_columns:
-        raise SchemaError(f"table {table!r} has no column {name!r}", hint=choices_hint("columns", known_columns, name))
+        raise SchemaError(
+            f"table {table!r} has no column {name!r}", hint=create_choices_hint("columns", known_columns, name)
+        )

@@ -22,7 +22,7 @@ from tracekit.cli.options import (
 )
 from tracekit.cli.output import print_message, show_progress_bar
 from tracekit.cli.reports import ROWS_OF_ONE, list_option
-from tracekit.errors import choices_hint
+from tracekit.errors import create_choices_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -209,7 +209,7 @@ def _check_table_and_style(style: str | None, out: Path | None, table: str, name
     if out is not None and style not in (None, *FOLDER_STYLES):
         raise click.UsageError(f"tables cannot be written to a folder as {style}: choose {' or '.join(FOLDER_STYLES)}")
     if table not in names:
-        raise click.UsageError(f"the recipe has no table {table!r}; {choices_hint('tables', names, table)}")
+        raise click.UsageError(f"the recipe has no table {table!r}; {create_choices_hint('tables', names, table)}")
 
 
 def _print_rows(rows: pl.DataFrame, printing: Printing, limit: int | None) -> None:

@@ -27,7 +27,7 @@ import polars as pl
 from tracekit.core import forests, intervals, memory, mpi, scheduling, stacks, trees
 from tracekit.core.intervals.containment import compute_slice_minima, find_latest_enclosing
 from tracekit.core.series import create_nullable_series, spill_frame, spill_series
-from tracekit.memory import drop_mapped_pages, zeros
+from tracekit.memory import allocate_zeros, drop_mapped_pages
 from tracekit.sorting import row_blocks, series_from_array, sort_rows, take
 
 if TYPE_CHECKING:
@@ -290,7 +290,7 @@ class Ranges:
         Returns:
             The ``gpu_`` columns of ``nvtx_ranges``.
         """
-        columns = {name: zeros(self.range_count, np.int64) for name in _PROJECTED}
+        columns = {name: allocate_zeros(self.range_count, np.int64) for name in _PROJECTED}
         for ranges, by in ((self.push_pop_ranges, THREAD), (self.start_end_ranges, THREAD[:1])):
             projected = project_onto_gpu(launches, ranges, by)
             for block in row_blocks(ranges.height):
@@ -603,7 +603,7 @@ def _order_launches(launches: pl.DataFrame, axis: intervals.Axis) -> pl.DataFram
     Returns:
         One row per launch on a track of the axis: ``at`` (position of the launch), ``start_ns``, ``end_ns``.
     """
-    columns = {name: zeros(launches.height, np.int64) for name in ("at", "start_ns", "end_ns")}
+    columns = {name: allocate_zeros(launches.height, np.int64) for name in ("at", "start_ns", "end_ns")}
     count = 0
     for block in row_blocks(launches.height):
         rows = launches[block]

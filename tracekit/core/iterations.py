@@ -23,7 +23,7 @@ from tracekit.core.intervals.axis import replace_with_null_unless
 from tracekit.core.loop_iterations import BOUNDS, find_loop_iterations
 from tracekit.core.ops.calls import ON_GPU
 from tracekit.core.trees import ELLIPSIS
-from tracekit.errors import TracekitError, choices_hint
+from tracekit.errors import TracekitError, create_choices_hint
 
 if TYPE_CHECKING:
     from tracekit.core.loop_iterations import KeyPosition
@@ -145,7 +145,7 @@ def _create_op_names_hint(ops: Ops, name: str) -> str:
     compared = names.unique(maintain_order=True).head(_COMPARED).to_list()
     near = difflib.get_close_matches(name, compared, n=1)
     listed = [*near, *(n for n in ops.ops["op_name"].cast(pl.String).unique(maintain_order=True) if n not in near)]
-    return choices_hint("ops", listed[:_SHOWN], name) + (", …" if len(listed) > _SHOWN else "")
+    return create_choices_hint("ops", listed[:_SHOWN], name) + (", …" if len(listed) > _SHOWN else "")
 
 
 def _select_loop_instances(ops: Ops) -> pl.DataFrame:

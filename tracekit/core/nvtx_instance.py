@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from tracekit.errors import TracekitError, choices_hint
+from tracekit.errors import TracekitError, create_choices_hint
 from tracekit.text import replace_surrogates
 
 if TYPE_CHECKING:
@@ -116,6 +116,6 @@ def _create_missing_range_hint(target: RangeName, domains: pl.Series, names: pl.
     containing = in_domain.filter(in_domain.str.to_lowercase().str.contains(target.name.lower(), literal=True))
     if inside := (in_domain if containing.is_empty() else containing).to_list():
         more = "" if len(inside) <= _SHOWN else ", …"
-        return choices_hint("ranges", inside[:_SHOWN], target.name, quoted=True) + more
+        return create_choices_hint("ranges", inside[:_SHOWN], target.name, quoted=True) + more
     known = domains.unique(maintain_order=True).to_list()
-    return choices_hint("domains with ranges", known[:_SHOWN], target.domain, quoted=True)
+    return create_choices_hint("domains with ranges", known[:_SHOWN], target.domain, quoted=True)

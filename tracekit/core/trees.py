@@ -153,7 +153,7 @@ def build_range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tu
         )
 
     rows = sorting.group_rows(iterate_levels, len(parent), min(_find_largest_number(depth), MAX_LEVELS) + 1)
-    nodes = memory.zeros(len(parent), np.int64)
+    nodes = memory.allocate_zeros(len(parent), np.int64)
     by_level, count = [pl.DataFrame(_ROOT, schema=_NODE)], 1
     for level in range(1, len(rows.starts) - 1):
         here = rows.order[rows.starts[level] : rows.starts[level + 1]]

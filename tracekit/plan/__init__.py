@@ -20,7 +20,7 @@ from tracekit.plan.plan import (
 from tracekit.plan.recorded import RecordedTables
 from tracekit.plan.sources import InMemory, LiveCapture, OpenedFile
 from tracekit.plan.stages import ROLLED_UP
-from tracekit.plan.tables import rollup_of, tables_of
+from tracekit.plan.tables import get_rollup, get_tables
 from tracekit.plan.view import TraceView
 
 __all__ = [
@@ -41,7 +41,7 @@ __all__ = [
     "Step",
     "Tables",
     "TraceView",
-    "rollup_of",
-    "tables_of",
+    "get_rollup",
+    "get_tables",
     "to_frame",
 ]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit import interrupts
-from tracekit.errors import TracekitError, printable_path
+from tracekit.errors import TracekitError, convert_to_printable_path
 from tracekit.interface import Capture
 from tracekit.source import Source
 from tracekit.targets import workspace
@@ -99,7 +99,7 @@ def _export_to_sqlite(tool: str, source: Source, folder: Path) -> Path:
         TracekitError: The export failed.
     """
     target = folder / "export.sqlite"
-    hint = f"to see the reason, run: nsys export --type sqlite {printable_path(source.path)}"
+    hint = f"to see the reason, run: nsys export --type sqlite {convert_to_printable_path(source.path)}"
     try:
         status = _run_silently([tool, "export", "--type=sqlite", f"--output={target}", str(source.path.absolute())])
     except OSError as e:

@@ -7,8 +7,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 from tracekit import no_pandas
-from tracekit.errors import TracekitError, choices_hint
-from tracekit.memory import total_memory_bytes
+from tracekit.errors import TracekitError, create_choices_hint
+from tracekit.memory import read_total_memory_bytes
 from tracekit.sets.workers import call_and_collect_warnings, call_or_return_error, check_picklable, initialize_worker
 from tracekit.threads import available_cores
 
@@ -170,7 +170,7 @@ def engine_from_argument(engine: Any) -> Engine:
         custom_engine: Engine = engine
         return custom_engine
     if engine != "dask" and not hasattr(engine, "submit") and "://" not in str(engine):
-        raise TracekitError(f"unknown engine {engine!r}", hint=choices_hint("engines", ENGINES, str(engine)))
+        raise TracekitError(f"unknown engine {engine!r}", hint=create_choices_hint("engines", ENGINES, str(engine)))
     from tracekit.sets.dask_engine import DaskEngine
 
     return DaskEngine(None if engine == "dask" else engine)
@@ -180,7 +180,9 @@ def default_process_count(paths: Sequence[Path]) -> int:
     """Return a suitable number of processes for reading captures, given their sizes, the CPU cores and the memory."""
     sizes = [path.stat().st_size for path in paths if path.is_file()] or [0]
     memory = _MEMORY_PER_JOB + _MEMORY_PER_BYTE * max(sizes)
-    return max(1, min(available_cores(), len(paths), sum(sizes) // _BYTES_PER_JOB, total_memory_bytes() // 2 // memory))
+    return max(
+        1, min(available_cores(), len(paths), sum(sizes) // _BYTES_PER_JOB, read_total_memory_bytes() // 2 // memory)
+    )
 
 
 class _Pool(NamedTuple):

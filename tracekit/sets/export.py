@@ -171,24 +171,24 @@ def _write_sqlite(traces: TraceSet, path: Path, progress: Progress) -> None:
 
     Each member is opened twice, the first time to determine which keys are unique in all members.
     """
-    from tracekit.exporters.sqlite import table_names
+    from tracekit.exporters.sqlite import choose_table_names
     from tracekit.exporters.sqlite.export import write_database
-    from tracekit.exporters.sqlite.keys import common_keys, valid_keys
+    from tracekit.exporters.sqlite.keys import find_valid_keys, intersect_keys
 
     views = (view for view, _ in _iterate_open_views(traces, _ignore_progress))
     names: list[str] = []
     keys, rows = [], 0
     for ranked in views:
-        names = names or table_names(ranked.view)
+        names = names or choose_table_names(ranked.view)
         schemas = {name: ranked.view.schema(name) for name in names}
-        keys.append(valid_keys(ranked.view, schemas))
+        keys.append(find_valid_keys(ranked.view, schemas))
         rows += sum(map(ranked.view.count, names))
     tables = (
         (name, view.chunked_table(name)) for view, _ in _iterate_open_views(traces, _ignore_progress) for name in names
     )
     ranked_schemas = {name: traces.schema(name) for name in names}
     write_database(
-        path, ranked_schemas, common_keys(keys).with_leading_column(frames.RANK), tables, progress, rows=rows
+        path, ranked_schemas, intersect_keys(keys).add_leading_column(frames.RANK), tables, progress, rows=rows
     )
 
 

@@ -75,7 +75,7 @@ def locate_captures(paths: PathLike | Iterable[PathLike]) -> dict[Path, str | No
 def is_folder_of_captures(path: Path) -> bool:
     """Return whether a path is a folder that contains captures and is not itself a capture."""
     source = Source(path)
-    return path.is_dir() and not _is_capture(source) and bool(detection.formats_of_captures(source))
+    return path.is_dir() and not _is_capture(source) and bool(detection.detect_formats(source))
 
 
 def natural_sort_key(name: str) -> list[tuple[int, int, str]]:
@@ -101,7 +101,7 @@ def _captures_of_folder(folder: Path) -> list[Path]:
     source = Source(folder)
     if _is_capture(source):
         return [folder]
-    formats = detection.formats_of_captures(source, MAX_FILES)
+    formats = detection.detect_formats(source, MAX_FILES)
     if not formats:
         what, hint = detection.describe_unrecognized(source)
         raise UnknownFormatError(what, path=folder, hint=hint)

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from tracekit.errors import TracekitError, printable_path, warn
+from tracekit.errors import TracekitError, convert_to_printable_path, warn
 from tracekit.sets.member import MAX_RANK, NCCL, Evidence, Member
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _check_ranks_are_unique(members: Iterable[Member]) -> None:
         by_rank[member.rank].append(member)
     for rank, same in by_rank.items():
         if len(same) > 1:
-            sources = ", ".join(f"{printable_path(m.name)} (by {m.source})" for m in same[:_LISTED])
+            sources = ", ".join(f"{convert_to_printable_path(m.name)} (by {m.source})" for m in same[:_LISTED])
             message = f"{len(same)} captures have rank {rank}: {sources}"
             raise TracekitError(message, hint=f"omit one of these captures, or {_rank_option_hint(same[1].path)}")
 
@@ -227,12 +227,12 @@ def _warn_about_missing_ranks(members: Sequence[Member]) -> None:
 def _format_file_names(captures: Sequence[RecordedMetadata]) -> str:
     """Return the file names of the first captures, joined into a string for error messages."""
     more = ", …" if len(captures) > _LISTED else ""
-    return ", ".join(printable_path(c.path.name) for c in captures[:_LISTED]) + more
+    return ", ".join(convert_to_printable_path(c.path.name) for c in captures[:_LISTED]) + more
 
 
 def _rank_option_hint(path: Path) -> str:
     """Return a hint that states how to specify the rank of a capture."""
-    name = printable_path(path.name)
+    name = convert_to_printable_path(path.name)
     return f"specify the rank with ranks={{{name!r}: N}} or --rank {name}=N"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tracekit import targets
 from tracekit.core.recipes import UNNAMED_INDEX, find_recipe
-from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnknownFormatError, choices_hint
+from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnknownFormatError, create_choices_hint
 from tracekit.sets.recipes import FILE, RANK
 from tracekit.text import escape_formulas
 
@@ -83,7 +83,7 @@ def write_recipe_folder(
     """
     if format not in FORMATS:
         raise UnknownFormatError(
-            f"unknown format {format!r} for recipes", hint=choices_hint("formats", FORMATS, format)
+            f"unknown format {format!r} for recipes", hint=create_choices_hint("formats", FORMATS, format)
         )
     with targets.atomic_output(folder, is_exported_file=is_recipe_file, overwrite=overwrite, inputs=inputs) as new:
         new.mkdir()

@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING, cast
 
 from tracekit.core.recipes import Clock, RankRequest, find_recipe, resolve_option_values
-from tracekit.errors import MissingTableError, printable_path
+from tracekit.errors import MissingTableError, convert_to_printable_path
 from tracekit.sets.engines import MergingEngine
 from tracekit.trace import call_with_tables
 
@@ -247,7 +247,9 @@ def _file_name_table(traces: TraceSet) -> pl.DataFrame:
     """Return one row per rank with its file name without suffix, and its number unless ranks are 0, 1, 2 and so on."""
     import polars as pl
 
-    files = pl.DataFrame({FILE: [printable_path(m.path.stem) for m in traces.captures]}, schema={FILE: pl.String})
+    files = pl.DataFrame(
+        {FILE: [convert_to_printable_path(m.path.stem) for m in traces.captures]}, schema={FILE: pl.String}
+    )
     if traces.ranks == list(range(len(traces))):
         return files
     return files.with_columns(pl.Series(RANK, traces.ranks, dtype=pl.Int64))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from tracekit import detection, registry, schemas
-from tracekit.errors import TracekitError, first_line_of_message, warn
+from tracekit.errors import TracekitError, get_first_line_of_message, warn
 from tracekit.sets import frames
 from tracekit.sets import member as members_module
 from tracekit.sets import paths as path_lists
@@ -136,7 +136,7 @@ def skip_unreadable(
             yield member, result
         elif engine.skips_errors:
             errors.append((member, result))
-            what = result.message if isinstance(result, TracekitError) else first_line_of_message(result)
+            what = result.message if isinstance(result, TracekitError) else get_first_line_of_message(result)
             warn(f"the capture was skipped, because it cannot be read: {what}", path=member.path)
         else:
             raise result

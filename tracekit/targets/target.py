@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.errors import ExportError
-from tracekit.files import special_file_kind
+from tracekit.files import find_special_file_kind
 from tracekit.targets.rename import exchange_paths, rename_without_replacing
 from tracekit.targets.workspaces import REPLACED
 
@@ -91,7 +91,7 @@ class Target:
 
     def _check_file(self, existing: os.stat_result) -> None:
         """Check that the output may replace an existing file."""
-        if (kind := special_file_kind(existing.st_mode)) is not None:
+        if (kind := find_special_file_kind(existing.st_mode)) is not None:
             raise self._export_error(
                 f"this is {kind}, but only regular files can be replaced",
                 "choose another name, or - for standard output",

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 import polars as pl
 
-from tracekit.errors import TracekitError, choices_hint
+from tracekit.errors import TracekitError, create_choices_hint
 from tracekit.view import query as queries
 from tracekit.view.state import parse_aggregation
 
@@ -72,7 +72,7 @@ def _selected_rows(captures: Captures, values: Mapping[str, str]) -> tuple[queri
     if values.get("format", "") not in FORMATS:
         raise TracekitError(
             "tables cannot be downloaded in the requested format",
-            hint=choices_hint("formats", FORMATS, values.get("format", "")),
+            hint=create_choices_hint("formats", FORMATS, values.get("format", "")),
         )
     at = parse_aggregation(dict(parse_qsl(values.get("at", ""))), len(captures))
     sort = [{"colId": n, "sort": d} for n, _, d in (s.partition(":") for s in values.get("sort", "").split(",") if s)]

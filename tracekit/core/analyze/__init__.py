@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from tracekit.core.analyze.rule import Option, Request, Rule
 from tracekit.core.select import row_condition_expr
-from tracekit.errors import UnknownFormatError, choices_hint
+from tracekit.errors import UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
     import polars as pl
@@ -53,7 +53,7 @@ def find_rule(name: str) -> Rule:
         UnknownFormatError: No rule has this name.
     """
     if name not in ALL_RULES:
-        raise UnknownFormatError(f"unknown rule {name!r}", hint=choices_hint("rules", ALL_RULES, name))
+        raise UnknownFormatError(f"unknown rule {name!r}", hint=create_choices_hint("rules", ALL_RULES, name))
     return cast("Rule", getattr(import_module(f"{__name__}.{ALL_RULES[name]}"), name))
 
 
@@ -93,7 +93,7 @@ def _parse_option(rule: Rule, text: str) -> tuple[str, int]:
     """Parse an option ``NAME=VALUE`` of a rule, and return the name and the value of the option."""
     name, equals, value = text.partition("=")
     if name not in rule.options and name not in TIME_OPTIONS:
-        hint = choices_hint("options", [*rule.options, *TIME_OPTIONS], name)
+        hint = create_choices_hint("options", [*rule.options, *TIME_OPTIONS], name)
         raise UnknownFormatError(f"rule {rule.name!r} has no option {name!r}", hint=hint)
     option = rule.options.get(name, Option(0, "", maximum=_MAX_TIME))
     if not equals or not re.fullmatch(r"-?[0-9]{1,19}", value) or not _is_valid_value(option, int(value)):

@@ -24,7 +24,7 @@ import polars as pl
 
 from tracekit.core.compare.diff import is_per_iteration
 from tracekit.core.compare.summary import DURATION, KINDS
-from tracekit.errors import MissingTableError, UnknownFormatError, choices_hint
+from tracekit.errors import MissingTableError, UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -188,7 +188,9 @@ def parse_condition(text: str) -> Condition:
     known = [*METRICS, *ROW_COUNTS] if pattern is None else list(KINDS)
     if metric not in known:
         what = "metric" if pattern is None else "kind"
-        raise UnknownFormatError(f"unknown {what} {metric!r} in {text!r}", hint=choices_hint(f"{what}s", known, metric))
+        raise UnknownFormatError(
+            f"unknown {what} {metric!r} in {text!r}", hint=create_choices_hint(f"{what}s", known, metric)
+        )
     is_time = pattern is not None or (metric in METRICS and METRICS[metric].column == "time_ns")
     allowed = ["%", *_UNITS] if is_time else ["", "%"] if metric in METRICS else [""]
     if unit not in allowed:

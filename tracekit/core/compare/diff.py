@@ -12,7 +12,7 @@ import polars as pl
 from tracekit.core.compare import changes, permutation
 from tracekit.core.compare.notes import list_comparability_notes
 from tracekit.core.compare.summary import DURATION, GPU_PERCENT, KINDS, ON_GPU, merge_into_equal_units
-from tracekit.errors import TracekitError, UnknownFormatError, choices_hint
+from tracekit.errors import TracekitError, UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -150,7 +150,7 @@ def check_kinds(kinds: Sequence[str]) -> None:
     """
     for kind in kinds:
         if kind not in KINDS:
-            raise UnknownFormatError(f"{kind!r} cannot be compared", hint=choices_hint("kinds", KINDS, kind))
+            raise UnknownFormatError(f"{kind!r} cannot be compared", hint=create_choices_hint("kinds", KINDS, kind))
 
 
 def is_per_iteration(a: Summary, b: Summary) -> bool:

@@ -156,7 +156,7 @@ class NestingIndex(NamedTuple):
             the innermost interval at its start.
         """
         row, parent = self.frame["row"], self.frame["parent"]
-        numbers = memory.zeros(self.intervals.height, np.int64)
+        numbers = memory.allocate_zeros(self.intervals.height, np.int64)
         for block in row_blocks(self.intervals.height):
             numbers[block] = -1
         for block in row_blocks(self.frame.height):
@@ -224,7 +224,7 @@ def _select_nonempty_positions(
     intervals: pl.DataFrame, axis: Axis
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the row number, the start and the negated end of the intervals that are not empty, as positions."""
-    columns = tuple(memory.zeros(intervals.height, np.int64) for _ in range(3))
+    columns = tuple(memory.allocate_zeros(intervals.height, np.int64) for _ in range(3))
     count = 0
     memory.drop_mapped_pages()
     for block in row_blocks(intervals.height):
@@ -258,7 +258,7 @@ def _find_parents(rows_by_depth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]
     The intervals are searched in the order of ``rows_by_depth``, because ascending values are found fastest.
     """
     count = len(rows_by_depth)
-    parents = memory.zeros(count, np.int64)
+    parents = memory.allocate_zeros(count, np.int64)
     for block in row_blocks(count):
         depth, rows = np.divmod(rows_by_depth[block], count)
         outer = rows_by_depth[np.searchsorted(rows_by_depth, rows_by_depth[block] - count) - 1] % count

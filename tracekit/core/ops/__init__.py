@@ -17,7 +17,7 @@ from tracekit.core.ops import emit_nvtx, identity, nccl, plain, pyprof, tensorfl
 from tracekit.core.ops.attach import attribute_calls
 from tracekit.core.ops.calls import COLUMNS, AttributedCalls, pair_calls_with_activities
 from tracekit.core.ops.dialect import INSTANCE, Capture, Dialect, Timeline
-from tracekit.errors import UnknownFormatError, choices_hint
+from tracekit.errors import UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
     from tracekit.core.correlate import Frames
@@ -40,7 +40,9 @@ def find_dialect(name: str) -> Dialect:
     try:
         return DIALECTS[name]
     except KeyError:
-        raise UnknownFormatError(f"unknown dialect {name!r}", hint=choices_hint("dialects", DIALECTS, name)) from None
+        raise UnknownFormatError(
+            f"unknown dialect {name!r}", hint=create_choices_hint("dialects", DIALECTS, name)
+        ) from None
 
 
 @dataclass(frozen=True)

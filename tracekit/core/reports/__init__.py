@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.core.reports.report import Frames, Prefetch, Report, Request, Window, has_legacy_rounding
 from tracekit.core.reports.table import ReportTable
-from tracekit.errors import UnknownFormatError, choices_hint
+from tracekit.errors import UnknownFormatError, create_choices_hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -191,7 +191,7 @@ def compute_report(
         if parameter in report.parameters:
             parameters[parameter] = _parse_parameter_value(report, parameter, value)
         elif option not in report.options:
-            hint = choices_hint("options", [*report.options, *(f"{p}=N" for p in report.parameters)], option)
+            hint = create_choices_hint("options", [*report.options, *(f"{p}=N" for p in report.parameters)], option)
             raise UnknownFormatError(f"report {report.name!r} has no option {option!r}", hint=hint)
     if {"base", "mangled"} <= set(options):
         raise UnknownFormatError(
@@ -242,7 +242,7 @@ def create_unknown_report_error(name: str, others: Iterable[str] = ()) -> Unknow
         name: The unknown name.
         others: Further names of reports, which other modules compute. They are also listed in the hint.
     """
-    hint = choices_hint("reports", [*REPORTS, *EXTRA_REPORTS, *others], name)
+    hint = create_choices_hint("reports", [*REPORTS, *EXTRA_REPORTS, *others], name)
     return UnknownFormatError(f"unknown report {name!r}", hint=hint)
 
 

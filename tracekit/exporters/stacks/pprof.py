@@ -11,7 +11,7 @@ import gzip
 from typing import TYPE_CHECKING, Any
 
 from tracekit import schemas
-from tracekit.exporters.stacks.options import stack_exporter
+from tracekit.exporters.stacks.options import create_stack_exporter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,7 +80,7 @@ def _add_functions_and_locations(message: Any, profile: Profile, strings: _Strin
     message.string_table.extend(strings)
 
 
-EXPORTER = stack_exporter(
+EXPORTER = create_stack_exporter(
     "pprof",
     "Call stacks as a gzipped profile for pprof",
     (".pb.gz", ".pprof"),

@@ -32,11 +32,11 @@ def may_overlap(starts: Array, ends: Array) -> bool:
     Slices without duration are treated as if they took 1 ns.
     """
 
-    def overlaps(block: slice) -> bool:
+    def has_overlaps(block: slice) -> bool:
         before, after = slice(max(block.start - 1, 0), block.stop - 1), slice(max(block.start, 1), block.stop)
         return bool((np.maximum(ends[before], starts[before] + 1) > starts[after]).any())
 
-    return any(overlaps(block) for block in row_blocks(len(starts)))
+    return any(has_overlaps(block) for block in row_blocks(len(starts)))
 
 
 def is_nested(starts: Array, ends: Array) -> bool:
@@ -79,13 +79,13 @@ class Depths(NamedTuple):
         order, (ordered,) = sort_rows(backwards)  # The sort keeps the order of equal ends.
         kind = np.int32 if rows < _INT32_ROWS else np.int64
 
-        def opened(block: slice) -> Array:
-            return _numbers(block) - np.searchsorted(ordered, starts[block], side="right")
+        def compute_opened(block: slice) -> Array:
+            return _number_rows(block) - np.searchsorted(ordered, starts[block], side="right")
 
-        def closing(block: slice) -> Array:
-            return rows - 1 - (_numbers(block) if order is None else order[block].astype(np.int64))
+        def compute_closing(block: slice) -> Array:
+            return rows - 1 - (_number_rows(block) if order is None else order[block].astype(np.int64))
 
-        return cls(starts, ordered, map_blocks(opened, rows, kind), map_blocks(closing, rows, kind))
+        return cls(starts, ordered, map_blocks(compute_opened, rows, kind), map_blocks(compute_closing, rows, kind))
 
     def has_mismatch(self, block: slice) -> Array:
         """Return whether different numbers of slices are open before slices start and after they end.
@@ -93,12 +93,12 @@ class Depths(NamedTuple):
         Args:
             block: A block of rows in the order in which the slices end.
         """
-        closed_at = np.searchsorted(self.starts, self.ends[block], side="left") - _numbers(block) - 1
+        closed_at = np.searchsorted(self.starts, self.ends[block], side="left") - _number_rows(block) - 1
         mismatch: Array = self.opened[self.closing[block]] != closed_at
         return mismatch
 
 
-def _numbers(block: slice) -> Array:
+def _number_rows(block: slice) -> Array:
     """Return the numbers of the rows in a block."""
     return np.arange(block.start, block.stop)
 
@@ -118,11 +118,11 @@ def assign_lanes(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False)
         The lane number of each slice, counted from 0, as UInt32.
     """
     starts, ends, rows = start_ns.to_numpy(), end_ns.to_numpy(), len(start_ns)
-    lanes = memory.zeros(rows, np.uint32)
+    lanes = memory.allocate_zeros(rows, np.uint32)
     shorter = map_blocks(lambda block: -np.maximum(ends[block], starts[block] + 1), rows, np.int64)
     order, (starts, shorter) = sort_rows(starts, shorter)
     ends = map_blocks(lambda block: -shorter[block], rows, np.int64)
-    component = _components(starts, ends)
+    component = _number_overlap_groups(starts, ends)
     shared = np.flatnonzero((np.bincount(component) > 1)[component])
     if nests and len(shared):
         depths = Depths.from_slices(starts[shared], ends[shared])
@@ -131,19 +131,19 @@ def assign_lanes(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False)
             crossing[component[shared[depths.closing[block][depths.has_mismatch(block)]]]] = True
         shared = shared[crossing[component[shared]]]
     if len(shared):
-        lane = _disjoint_lanes(Depths.from_slices(starts[shared], ends[shared]), component[shared])
+        lane = _assign_disjoint_lanes(Depths.from_slices(starts[shared], ends[shared]), component[shared])
         lanes[shared if order is None else order[shared]] = lane
     return series_from_array(lanes)
 
 
-def _components(starts: Array, ends: Array) -> Array:
+def _number_overlap_groups(starts: Array, ends: Array) -> Array:
     """Return the number of the component of each slice. The slices must be ordered by start."""
     begins = np.ones(len(starts), np.bool_)
     begins[1:] = starts[1:] >= np.maximum.accumulate(ends)[:-1]
     return np.cumsum(begins, dtype=np.int32 if len(starts) < _INT32_ROWS else np.int64) - 1
 
 
-def _disjoint_lanes(depths: Depths, component: Array) -> Array:
+def _assign_disjoint_lanes(depths: Depths, component: Array) -> Array:
     """Return the lane of each slice, assigned so that slices on the same lane never overlap.
 
     Args:

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.detection import describe_unrecognized
-from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, first_line_of_message
-from tracekit.files import PERMISSIONS_HINT, InputFile, file_state
+from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, get_first_line_of_message
+from tracekit.files import PERMISSIONS_HINT, InputFile, read_file_state
 from tracekit.interface import Capture
 from tracekit.readers.common.budget import CELL_BYTES, Ledger
 from tracekit.readers.common.damage import Damage
@@ -122,7 +122,7 @@ class TableFiles(Capture):
         try:
             return schemas.conform(data, declared, columns)
         except SchemaError as e:
-            raise CorruptTraceError(first_line_of_message(e), path=path, table=name, hint=_WRITE_AGAIN) from e
+            raise CorruptTraceError(get_first_line_of_message(e), path=path, table=name, hint=_WRITE_AGAIN) from e
 
     def _read_metadata(self, name: str, file: InputFile) -> TableFile:
         if name not in self._described:
@@ -141,7 +141,7 @@ def find_table_files(source: Source, suffix: str) -> dict[str, TablePath]:
     """
     names = schemas.table_names()
     paths = [source.path / n for n in sorted(source.names)]
-    return {p.stem: TablePath(p, file_state(p)) for p in paths if p.suffix == suffix and p.stem in names}
+    return {p.stem: TablePath(p, read_file_state(p)) for p in paths if p.suffix == suffix and p.stem in names}
 
 
 def single_table_file(source: Source, describe_file: Callable[[InputFile], TableFile]) -> dict[str, TablePath]:
@@ -196,7 +196,9 @@ def open_table_file(
     except PermissionError as e:
         raise TracekitError("cannot be read: permission denied", path=path, hint=PERMISSIONS_HINT) from e
     except (Damage, pa.ArrowException, OSError, LookupError, ValueError, TypeError) as e:
-        raise CorruptTraceError(f"cannot be read: {first_line_of_message(e)}", path=path, table=table, hint=hint) from e
+        raise CorruptTraceError(
+            f"cannot be read: {get_first_line_of_message(e)}", path=path, table=table, hint=hint
+        ) from e
 
 
 def is_string_type(arrow_type: pa.DataType) -> bool:

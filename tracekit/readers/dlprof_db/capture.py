@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 from tracekit import schemas
-from tracekit.errors import CorruptTraceError, SchemaError, UnsupportedVersionError, first_line_of_message, warn
+from tracekit.errors import CorruptTraceError, SchemaError, UnsupportedVersionError, get_first_line_of_message, warn
 from tracekit.interface import Capture
 from tracekit.readers.common import columns as col
 from tracekit.readers.dlprof_db import rollup
@@ -104,7 +104,7 @@ class DlprofCapture(Capture):
         try:
             return schemas.conform(table, schemas.table(name), columns)
         except SchemaError as e:
-            raise CorruptTraceError(first_line_of_message(e), path=self.path, hint=COPY_AGAIN) from e
+            raise CorruptTraceError(get_first_line_of_message(e), path=self.path, hint=COPY_AGAIN) from e
 
     def close(self) -> None:
         """Close the database."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.errors import CorruptTraceError, first_line_of_message
+from tracekit.errors import CorruptTraceError, get_first_line_of_message
 from tracekit.readers.ncu.units import parse_unit
 from tracekit.readers.ncu_csv.frame import NEWLINE, double_inner_quotes, line_starts, rows_with_stray_quotes
 from tracekit.readers.ncu_csv.numbers import ENGLISH, detect_style, parse_numbers
@@ -229,7 +229,7 @@ class RowCollector:
             try:
                 table = _read_csv(header + double_inner_quotes(text))
             except pl.exceptions.PolarsError as e:
-                what = f"the {page.layout} page is not valid CSV: {first_line_of_message(e)}"
+                what = f"the {page.layout} page is not valid CSV: {get_first_line_of_message(e)}"
                 raise CorruptTraceError(what, path=self.path, hint=_AGAIN) from e
         if NEWLINE.encode() in text:
             table = table.with_columns(pl.all().str.replace_all(NEWLINE, "\n", literal=True))

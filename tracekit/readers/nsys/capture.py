@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import memory, schemas
-from tracekit.errors import CorruptTraceError, SchemaError, first_line_of_message
+from tracekit.errors import CorruptTraceError, SchemaError, get_first_line_of_message
 from tracekit.interface import Capture
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.builders import Builder, ChunkBuilder, RowCounter, concatenate
@@ -263,7 +263,7 @@ class NsysCapture(Lookups, Capture):
         try:
             return schemas.conform(table, schemas.table(table_name), table.column_names)
         except SchemaError as e:
-            raise self._invalid_value_error(table_name, source_table, table, first_line_of_message(e)) from e
+            raise self._invalid_value_error(table_name, source_table, table, get_first_line_of_message(e)) from e
 
     def close(self) -> None:
         """Close the file."""

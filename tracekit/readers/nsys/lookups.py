@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from tracekit import memory
 from tracekit.errors import warn
-from tracekit.files import file_state
+from tracekit.files import read_file_state
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.builders import TableBuilder
@@ -126,7 +126,7 @@ class Lookups:
         chosen = [*builders, *(None for _ in requests[len(builders) :])]
         rows = [self.tables.max_rows(r.table) for r in requests]
         largest = max((n * estimated_row_bytes(r) for n, r in zip(rows, requests, strict=True)), default=0)
-        use_files = largest > memory.memory_budget_bytes()
+        use_files = largest > memory.compute_memory_budget()
         used = [b or _table_builder(n, use_files=use_files) for b, n in zip(chosen, rows, strict=True)]
         targets: list[Builder | Collector] = [*used, *collectors]
         for index, batch in self.tables.read_batches([*requests, *(c.request for c in collectors)]):
@@ -201,7 +201,7 @@ class Lookups:
 def _total_file_size(path: Path) -> int:
     """Return the size of a file, or the total size of the files in a folder, in bytes."""
     files = path.iterdir() if path.is_dir() else [path]
-    return sum(state.size for state in map(file_state, files) if state is not None)
+    return sum(state.size for state in map(read_file_state, files) if state is not None)
 
 
 def _table_builder(max_rows: int, *, use_files: bool) -> Builder:

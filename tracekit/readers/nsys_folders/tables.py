@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.detection import UNKNOWN, describe_unrecognized
-from tracekit.errors import CorruptTraceError, TracekitError, first_line_of_message, warn
-from tracekit.files import file_state
+from tracekit.errors import CorruptTraceError, TracekitError, get_first_line_of_message, warn
+from tracekit.files import read_file_state
 from tracekit.readers.common.budget import BYTES_PER_BYTE, OBJECT_ROW_BYTES, Ledger
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.table_files import is_flat_type, open_table_file, reserved_value_size
@@ -61,7 +61,7 @@ class FolderTables:
             is_table = source.head.startswith(kind.magics)
             what, hint = _SINGLE_FILE if is_table else describe_unrecognized(source)
             raise CorruptTraceError(f"not a folder of {kind.kind} files: {what}", path=source.path, hint=hint)
-        self._states = {table: file_state(path) for table, path in self._paths.items()}
+        self._states = {table: read_file_state(path) for table, path in self._paths.items()}
         self._ledger = Ledger(sum(map(self._file_size, self._paths)))
         self._kind = kind
         self._described: dict[str, TableFile] = {}
@@ -201,7 +201,7 @@ class FolderTables:
         except TracekitError:
             raise
         except (Damage, pa.ArrowException, ValueError) as e:
-            raise self._table_error(table, f"cannot be read: {first_line_of_message(e)}") from e
+            raise self._table_error(table, f"cannot be read: {get_first_line_of_message(e)}") from e
 
     def _file_size(self, table: str) -> int:
         state = self._states[table]

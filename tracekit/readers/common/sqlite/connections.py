@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tracekit.errors import first_line_of_message
+from tracekit.errors import get_first_line_of_message
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.sqlite_files import read_only_uri
 
@@ -99,7 +99,7 @@ class ConnectionPool:
                 for batch in cursor.fetch_record_batch():
                     yield validate_batch(batch)
         except (Error, pa.ArrowException, OSError) as e:
-            raise Damage(first_line_of_message(e)) from e
+            raise Damage(get_first_line_of_message(e)) from e
 
     def close(self) -> None:
         """Close all connections. A later query opens a new connection."""

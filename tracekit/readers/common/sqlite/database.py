@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.errors import CorruptTraceError, TracekitError, first_line_of_message
+from tracekit.errors import CorruptTraceError, TracekitError, get_first_line_of_message
 from tracekit.files import CHANGED_HINT
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.builders import column_builder
@@ -187,7 +187,7 @@ class Database:
         try:
             read = {c: builder.finish() for c, builder in builders.items()}
         except pa.ArrowInvalid as e:  # a dictionary cannot have more than 2 GiB of strings
-            raise CorruptTraceError(first_line_of_message(e), path=self.path, table=table, hint=self.hint) from e
+            raise CorruptTraceError(get_first_line_of_message(e), path=self.path, table=table, hint=self.hint) from e
         self._check_string_sizes(table, read)
         return read, repaired
 
@@ -272,7 +272,7 @@ class Database:
         except TypeError as e:
             raise self.wrong_type_error(table, column, str(e)) from None
         except ValueError as e:
-            raise CorruptTraceError(first_line_of_message(e), path=self.path, table=table, hint=self.hint) from e
+            raise CorruptTraceError(get_first_line_of_message(e), path=self.path, table=table, hint=self.hint) from e
 
     def _check_string_sizes(self, table: str, columns: Mapping[str, pa.ChunkedArray]) -> None:
         """Check that the strings of each column fit into one Arrow array, except for ``chunked_columns``."""
@@ -291,7 +291,7 @@ class Database:
         return self._connections.query(sql)
 
     def _corrupt_error(self, error: Exception, table: str | None = None) -> CorruptTraceError:
-        what = "its schema is damaged" if isinstance(error, UnicodeError) else first_line_of_message(error)
+        what = "its schema is damaged" if isinstance(error, UnicodeError) else get_first_line_of_message(error)
         return CorruptTraceError(f"cannot be read: {what}", path=self.path, table=table, hint=self.hint)
 
     @contextlib.contextmanager
