@@ -119,7 +119,7 @@ def _place(tracks: dict[int, Any], event: Event) -> list[Any]:
         event |= {"name": track.name, "args": event["value"]}
         return [process.pid, process.process_name]
     assert track.thread.pid == process.pid
-    return [process.pid, process.process_name, track.thread.tid, track.thread.format_thread_name]
+    return [process.pid, process.process_name, track.thread.tid, track.thread.thread_name]
 
 
 def of_chrome(text: bytes) -> tuple[Counter[str], int]:

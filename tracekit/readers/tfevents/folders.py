@@ -33,7 +33,7 @@ def has_event_files(folder: Path) -> bool:
         return False
 
 
-def files_by_run(path: Path) -> dict[str, list[Path]]:
+def list_files_by_run(path: Path) -> dict[str, list[Path]]:
     """Return the event files in a folder, by name of the run. Runs and files are sorted by path.
 
     Args:

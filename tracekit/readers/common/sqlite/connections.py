@@ -182,13 +182,13 @@ def validate_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     foreign = [a.type for a in batch.columns if a.type not in _RETURNED]
     if foreign:
         raise Damage(f"SQLite returned a column of the unexpected type {foreign[0]}")
-    arrays = [_strings_as_binary(a) for a in batch.columns]
+    arrays = [_view_strings_as_binary(a) for a in batch.columns]
     for array in arrays:
         array.validate(full=True)
     return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
 
 
-def _strings_as_binary(array: pa.Array) -> pa.Array:
+def _view_strings_as_binary(array: pa.Array) -> pa.Array:
     """Return an array of strings as a binary array without copying it. Other arrays are returned unchanged."""
     if array.type != pa.string():
         return array
