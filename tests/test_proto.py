@@ -44,8 +44,8 @@ def test_nothing_is_required_and_every_message_is_used(text: Path) -> None:
 
 
 def test_messages_are_taken_apart() -> None:
-    size = messages.message_class("ncu_report", "Size")
-    assert messages.message_class("ncu_report", "Size") is size
+    size = messages.load_message_class("ncu_report", "Size")
+    assert messages.load_message_class("ncu_report", "Size") is size
     assert messages.parse(size, memoryview(b"\x08\x05\xa0\x06\x01"), "a size").x == 5
     with pytest.raises(Damage, match=r"a size is not a valid protobuf message \(2 bytes\)"):
         messages.parse(size, b"\x08\xff", "a size")
@@ -56,7 +56,7 @@ def test_field_numbers_are_those_of_the_runtime(text: Path) -> None:
     compiled = descriptor_pb2.FileDescriptorSet.FromString(text.with_suffix(".binpb").read_bytes())
     for declared in compiled.file[0].message_type:
         numbers = load_field_numbers(text.stem, declared.name)
-        runtime = messages.message_class(text.stem, declared.name).DESCRIPTOR
+        runtime = messages.load_message_class(text.stem, declared.name).DESCRIPTOR
         assert vars(numbers).keys() == {*runtime.fields_by_name, "message_types"}
         assert all(getattr(numbers, f.name) == f.number for f in runtime.fields)
         assert numbers.message_types == {

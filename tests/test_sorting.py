@@ -40,8 +40,8 @@ def test_rows_of_a_group_keep_their_order(groups: list[int], size: int, dtype: t
 
 
 def test_row_numbers_have_the_smallest_type() -> None:
-    assert sorting.row_number_type(1 << 32) == np.uint32
-    assert sorting.row_number_type((1 << 32) + 1) == np.int64
+    assert sorting.choose_row_number_type(1 << 32) == np.uint32
+    assert sorting.choose_row_number_type((1 << 32) + 1) == np.int64
 
 
 def test_large_arrays_are_in_files_without_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,4 +97,4 @@ def test_a_full_disk_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(st.lists(NUMBERS, max_size=40))
 def test_distinct_values_are_sorted(numbers: list[int]) -> None:
-    assert sorting.sorted_distinct(np.array(numbers, np.int64)).tolist() == sorted(set(numbers))
+    assert sorting.sort_and_deduplicate(np.array(numbers, np.int64)).tolist() == sorted(set(numbers))

@@ -138,7 +138,7 @@ def write_baseline(
     """
     from tracekit.core.compare import baseline
 
-    with targets.atomic_output(path, overwrite=overwrite, inputs=inputs) as new:
+    with targets.open_atomic_output(path, overwrite=overwrite, inputs=inputs) as new:
         text = json.dumps(baseline.to_json(summary), separators=(",", ":"), ensure_ascii=True)
         new.write_text(text + "\n", "ascii")
     return Path(path)

@@ -61,7 +61,7 @@ def detect_reader(source: Source) -> Reader:
     """
     if not source.exists:
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
-    for candidates in (registry.built_in_readers, registry.readers):
+    for candidates in (registry.load_built_in_readers, registry.readers):
         by_suffix = sorted(candidates().values(), key=lambda r: source.path.suffix.lower() not in r.suffixes)
         if (reader := next((r for r in by_suffix if _can_read(r, source)), None)) is not None:
             return reader
@@ -95,7 +95,7 @@ def detect_formats(source: Source, max_files: int = 256) -> dict[str, str]:
     for name in sorted(source.names)[:max_files]:
         try:
             file = Source(source.path / name)
-            reader = next((r for r in registry.built_in_readers().values() if file.head and r.sniff(file)), None)
+            reader = next((r for r in registry.load_built_in_readers().values() if file.head and r.sniff(file)), None)
         except (TracekitError, OSError):
             continue
         if reader is not None and reader.format not in _TABLE_FILES:

@@ -49,7 +49,7 @@ def write_trace(
     """
     is_folder = exporter.folder or has_one_file_per_table(exporter, tables)
     is_exported_file = registry.is_exported_file if is_folder else None
-    with targets.atomic_output(
+    with targets.open_atomic_output(
         path, is_exported_file=is_exported_file, overwrite=overwrite, inputs=list_input_files_of_trace(view)
     ) as new:
         _write_output(view, exporter, new, tables, progress or _ignore_progress)
@@ -74,7 +74,7 @@ def write_table(
         raise UnknownFormatError(
             f"the format {exporter.format} cannot store a single table, only a whole trace", path=path
         )
-    with targets.atomic_output(path, overwrite=overwrite, inputs=list_input_files_of_trace(view)) as new:
+    with targets.open_atomic_output(path, overwrite=overwrite, inputs=list_input_files_of_trace(view)) as new:
         exporter.write_table(view, name, new, _ignore_progress)
     return Path(path)
 

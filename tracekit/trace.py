@@ -83,7 +83,7 @@ def load(
         ...     trace.count("kernels")
         334
     """
-    path = remote.file_url_to_path(path)
+    path = remote.convert_file_url_to_path(path)
     if isinstance(path, str) and remote.is_url(path):
         return _load_remote(path, format, via)
     source = Source(path)
@@ -621,7 +621,7 @@ class Trace:
             ...     tk.load("fixtures/graph_node.sqlite").export(f"{folder}/trace.json.gz").name
             'trace.json.gz'
         """
-        chosen = registry.exporter_for(path) if format is None else registry.exporter(format)
+        chosen = registry.find_exporter_for(path) if format is None else registry.exporter(format)
         chosen = chosen.with_options(options or {})
         # Added columns of a table are computed from tables that are not written.
         trace = self.select(tables=tables if chosen.write_table is None else None)
@@ -804,7 +804,7 @@ def write_table(
     overwrite: bool = False,
 ) -> Path:
     """Write one table of a trace to a file, in a format with one file per table."""
-    chosen = registry.exporter_for(path) if format is None else registry.exporter(format)
+    chosen = registry.find_exporter_for(path) if format is None else registry.exporter(format)
     view = trace._view  # noqa: SLF001 - exporters take the view
     return exporting.write_table(view, name, path, chosen, overwrite=overwrite)
 

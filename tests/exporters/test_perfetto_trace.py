@@ -39,7 +39,7 @@ Event = dict[str, Any]
 
 def packets_of(data: bytes) -> list[Any]:
     """Return the packets of a file, including those that are compressed."""
-    whole = schemas.message_class("perfetto", "Trace").FromString(data)
+    whole = schemas.load_message_class("perfetto", "Trace").FromString(data)
     compressed = [p.compressed_packets for p in whole.packet]
     inner = [packets_of(zlib.decompress(c)) if c else [p] for c, p in zip(compressed, whole.packet, strict=True)]
     return list(itertools.chain.from_iterable(inner))
@@ -266,7 +266,7 @@ def test_messages_are_those_of_the_runtime(rows: list[tuple[int, bool, int]]) ->
         wire.encode_field_tag("Trace", "packet"),
         wire.encode_submessage(wire.encode_field_tag("TracePacket", "track_event"), event),
     )
-    read = schemas.message_class("perfetto", "Trace").FromString(bytes(wire.encode_rows(columns, len(rows))))
+    read = schemas.load_message_class("perfetto", "Trace").FromString(bytes(wire.encode_rows(columns, len(rows))))
     assert [
         ([a.uint_value for a in p.track_event.debug_annotations], *p.track_event.flow_ids) for p in read.packet
     ] == [([v] if p else [], i) for v, p, i in rows]
@@ -276,7 +276,7 @@ def test_messages_are_those_of_the_runtime(rows: list[tuple[int, bool, int]]) ->
 def test_strings_are_those_of_the_runtime(texts: list[str], first: int, skipped: int) -> None:
     series = pl.Series(["skipped" * skipped, *texts]).slice(1)
     data = bytes(strings.encode_strings(strings.StringBatch("event_names", first, series)))
-    read = schemas.message_class("perfetto", "InternedData").FromString(data)
+    read = schemas.load_message_class("perfetto", "InternedData").FromString(data)
     assert [(e.iid, e.text) for e in read.event_names] == list(enumerate(texts, first))
 
 
@@ -285,7 +285,7 @@ def test_packets_are_those_of_the_runtime(rows: list[tuple[int, bool, int, int]]
     values, present, arrows, deltas = (list(column) for column in zip(*rows, strict=True))
     names = data.draw(st.lists(st.binary(max_size=60), min_size=1, max_size=5))
     chosen = data.draw(st.lists(st.integers(0, len(names) - 1), min_size=len(rows), max_size=len(rows)))
-    make_event = schemas.message_class("perfetto", "TrackEvent")
+    make_event = schemas.load_message_class("perfetto", "TrackEvent")
     encoded = [make_event(debug_annotations=[{"uint_value": b} for b in n]).SerializeToString() for n in names]
     mask, ids = np.array(present), np.array(values, np.uint64)
     event: list[slots.Slots] = [
@@ -299,7 +299,7 @@ def test_packets_are_those_of_the_runtime(rows: list[tuple[int, bool, int, int]]
     number = wire.encode_field_tag("TracePacket", "trusted_packet_sequence_id") + wire.encode_varint(300)
     made = slots.encode_packets(number, event, np.array(deltas, np.uint64), own.sizes)
     own.write(made.data, made.gaps)
-    read = schemas.message_class("perfetto", "Trace").FromString(bytes(made.data)).packet
+    read = schemas.load_message_class("perfetto", "Trace").FromString(bytes(made.data)).packet
     assert [p.trusted_packet_sequence_id for p in read] == [300] * len(rows)
     assert [p.timestamp for p in read] == deltas
     events = [p.track_event for p in read]
@@ -354,7 +354,7 @@ def test_batches_are_compressed_packets(tmp_path: Path) -> None:
     compressed, gzipped = (made.export(tmp_path / f"x.{s}").read_bytes() for s in ("pftrace", "pftrace.gz"))
     plain = gzip.decompress(gzipped)
     assert len(compressed) < len(plain) // 4
-    read, whole = packets_of(compressed), schemas.message_class("perfetto", "Trace").FromString(plain)
+    read, whole = packets_of(compressed), schemas.load_message_class("perfetto", "Trace").FromString(plain)
     assert read == list(whole.packet)
     assert not any(packet.HasField("compressed_packets") for packet in whole.packet)
 
@@ -470,7 +470,7 @@ def test_every_form_of_values_has_a_field() -> None:
 def test_fields_are_those_of_perfetto() -> None:
     theirs = importlib.import_module("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     renamed = {"InternedText": ["EventName", "DebugAnnotationName", "InternedString"]}
-    compiled = schemas.message_class("perfetto", "Trace").DESCRIPTOR.file
+    compiled = schemas.load_message_class("perfetto", "Trace").DESCRIPTOR.file
     assert set(compiled.message_types_by_name) >= {"TracePacket", "TrackEvent"}
     for name, message in compiled.message_types_by_name.items():
         for other in renamed.get(name, [name]):

@@ -293,10 +293,10 @@ def test_optional_tables_are_written_if_they_are_selected() -> None:
 
 
 def test_the_suffix_of_other_databases_is_theirs(tmp_path: Path) -> None:
-    assert registry.exporter_for("out.db").format == "sqlite"
-    assert registry.exporter_for("out.dldb.sqlite").format == "dlprof-db"
+    assert registry.find_exporter_for("out.db").format == "sqlite"
+    assert registry.find_exporter_for("out.dldb.sqlite").format == "dlprof-db"
     with pytest.raises(UnknownFormatError, match="no exporter writes files with this suffix"):
-        registry.exporter_for("out.sqlite")
+        registry.find_exporter_for("out.sqlite")
 
 
 def test_what_tracekit_wrote_is_named_when_it_is_read(tmp_path: Path) -> None:

@@ -291,7 +291,7 @@ def test_it_is_golden(tmp_path: Path, request: pytest.FixtureRequest) -> None:
 
 def described(record: bytes) -> list[Any]:
     """What a record is of, and a digest of it."""
-    event = schemas.message_class("tensorflow_events", "Event").FromString(record)
+    event = schemas.load_message_class("tensorflow_events", "Event").FromString(record)
     kinds = [f.name for f, _ in event.ListFields() if f.name not in ("wall_time", "step")]
     return [*kinds, event.step, round(event.wall_time * 1e6), hashlib.sha256(record).hexdigest()[:16]]
 
@@ -388,4 +388,4 @@ def test_any_origin_and_any_times(origin: str, tmp_path: Path) -> None:
 
 
 def test_it_is_known_by_its_suffix() -> None:
-    assert registry.exporter_for("run7.tensorboard").format == "tfevents"
+    assert registry.find_exporter_for("run7.tensorboard").format == "tfevents"

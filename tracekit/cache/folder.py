@@ -20,7 +20,7 @@ import platformdirs
 from tracekit import memory
 from tracekit.cache.identity import FileStatus, compute_content_digest, compute_reader_version, hash_path
 from tracekit.errors import TracekitError
-from tracekit.targets.workspaces import workspace
+from tracekit.targets.workspaces import create_workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -197,7 +197,7 @@ class CacheFolder:
         """Write a file of the cache atomically. Errors of the operating system are ignored."""
         with contextlib.suppress(OSError):
             self.root.mkdir(_MODE, parents=True, exist_ok=True)
-            with workspace(self.root) as temporary:
+            with create_workspace(self.root) as temporary:
                 new = temporary / "new"
                 write(new)
                 _flush_to_disk(new)

@@ -163,7 +163,7 @@ def _choose_exporter(out: Path | None, to: str | None) -> Exporter:
         return registry.exporter(to)
     if out is None or out == STDOUT:
         raise click.UsageError("the output format is missing: add --to FORMAT")
-    return registry.exporter_for(out)
+    return registry.find_exporter_for(out)
 
 
 def _choose_output_path(path: Path, exporter: Exporter, tables: tuple[str, ...]) -> Path:

@@ -94,7 +94,7 @@ def correlate_command(
         raise click.UsageError("the output format is missing: add --to FORMAT")
     if metrics is not None and ncu is None:
         raise click.UsageError("--metrics can only be used together with --ncu FILE")
-    registry.table_exporter_for(out, to)
+    registry.find_table_exporter_for(out, to)
     with contextlib.ExitStack() as stack:
         loaded = load_inputs(paths, from_)
         stack.callback(loaded.close)

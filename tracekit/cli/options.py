@@ -548,13 +548,13 @@ def load_set(paths: Sequence[Path], from_: str | None) -> TraceSet:
     """
     from tracekit import no_pandas
     from tracekit.sets import LocalEngine, load_many
-    from tracekit.sets.engines import default_process_count
+    from tracekit.sets.engines import choose_process_count
     from tracekit.sets.paths import expand_paths
 
     no_pandas.hide_pandas()
     meta = click.get_current_context().meta
     files = expand_paths(paths)
-    jobs = meta.get(_JOBS, 1) or default_process_count(files)
+    jobs = meta.get(_JOBS, 1) or choose_process_count(files)
     return load_many(files, from_, ranks=meta.get(_RANKS) or None, via=meta.get(_VIA), engine=LocalEngine(jobs))
 
 

@@ -177,7 +177,7 @@ def open_output_page(
     from tracekit import targets
 
     inputs = () if trace is None else trace.inputs
-    with targets.atomic_output(out, overwrite=overwrite, inputs=inputs) as new, new.open("wb") as stream:
+    with targets.open_atomic_output(out, overwrite=overwrite, inputs=inputs) as new, new.open("wb") as stream:
         yield Page(stream)
 
 
@@ -217,7 +217,7 @@ def open_output_path(out: Path, suffix: str) -> Iterator[Path]:
     from tracekit import targets
 
     stream = open_standard_output()
-    with targets.workspace(Path(tempfile.gettempdir())) as folder:
+    with targets.create_workspace(Path(tempfile.gettempdir())) as folder:
         file = folder / f"out{suffix}"
         yield file
         with file.open("rb") as content:

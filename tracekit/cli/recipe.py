@@ -188,7 +188,9 @@ def recipe_command(
         )
         return
     shown = tables[table or main]
-    rows = recipe_files.printable_rows(shown, recipe_files.index_columns(recipe, table or main, shown))
+    rows = recipe_files.convert_to_printable_rows(
+        shown, recipe_files.choose_index_columns(recipe, table or main, shown)
+    )
     _print_rows(rows, Printing(style or "table", None, force=False, spreadsheet=spreadsheet), limit)
 
 

@@ -95,7 +95,7 @@ def _limit_rows(report: Report, max_rows: int) -> Report:
     from tracekit.sets.reports import RankedReport
 
     return (
-        report.first_rows_of_each_rank(max_rows)
+        report.limit_rows_per_rank(max_rows)
         if isinstance(report, RankedReport)
         else dataclasses.replace(report, data=report.data.head(max_rows))
     )

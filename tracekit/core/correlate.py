@@ -28,7 +28,7 @@ from tracekit.core import forests, intervals, memory, mpi, scheduling, stacks, t
 from tracekit.core.intervals.containment import compute_slice_minima, find_latest_enclosing
 from tracekit.core.series import create_nullable_series, spill_frame, spill_series
 from tracekit.memory import allocate_zeros, drop_mapped_pages
-from tracekit.sorting import row_blocks, series_from_array, sort_rows, take
+from tracekit.sorting import create_series, iterate_row_blocks, sort_rows, take
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -293,7 +293,7 @@ class Ranges:
         columns = {name: allocate_zeros(self.range_count, np.int64) for name in _PROJECTED}
         for ranges, by in ((self.push_pop_ranges, THREAD), (self.start_end_ranges, THREAD[:1])):
             projected = project_onto_gpu(launches, ranges, by)
-            for block in row_blocks(ranges.height):
+            for block in iterate_row_blocks(ranges.height):
                 rows = ranges["row"][block].to_numpy()
                 for name, column in columns.items():
                     column[rows] = projected[name][block].fill_null(0).to_numpy()
@@ -302,7 +302,7 @@ class Ranges:
             {
                 name: create_nullable_series(column, lambda block: counts[block] > 0)
                 if name in _TIMES_OF_PROJECTION
-                else series_from_array(column)
+                else create_series(column)
                 for name, column in columns.items()
             }
         )
@@ -399,7 +399,7 @@ class Ranges:
         frame, is_kind = self.frames("nvtx_ranges"), pl.col("kind") == kind
         mask = frame.select(is_kind.fill_null(value=False)).collect().to_series()
         rows = np.flatnonzero(mask.to_numpy()).astype(np.uint32)
-        ranges = [spill_series(series_from_array(rows).alias("row"))]
+        ranges = [spill_series(create_series(rows).alias("row"))]
         for name in columns:
             values = frame.select(name).collect()[name]
             ranges.append(spill_series(values if len(rows) == len(mask) else values.filter(mask)))
@@ -538,7 +538,9 @@ def find_first_rows(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
     if not table.height or not keys.height:
         return pl.repeat(None, keys.height, dtype=pl.Int64, eager=True)
     process = CALL[0]
-    blocks = [table[block].drop_nulls().group_by(process).agg(_LOW, _HIGH) for block in row_blocks(table.height)]
+    blocks = [
+        table[block].drop_nulls().group_by(process).agg(_LOW, _HIGH) for block in iterate_row_blocks(table.height)
+    ]
     bounds = pl.concat(blocks).group_by(process).agg(pl.col("low").min(), pl.col("high").max())
     id_ranges = bounds.select(process, "low", size=pl.col("high").cast(pl.Int128) - pl.col("low") + 1)
     size = int(id_ranges["size"].sum() or 0)
@@ -605,7 +607,7 @@ def _order_launches(launches: pl.DataFrame, axis: intervals.Axis) -> pl.DataFram
     """
     columns = {name: allocate_zeros(launches.height, np.int64) for name in ("at", "start_ns", "end_ns")}
     count = 0
-    for block in row_blocks(launches.height):
+    for block in iterate_row_blocks(launches.height):
         rows = launches[block]
         placed = rows.with_columns(at=axis.compute_point_positions(rows, "api_start_ns")).drop_nulls("at")
         for name, column in columns.items():
@@ -616,7 +618,7 @@ def _order_launches(launches: pl.DataFrame, axis: intervals.Axis) -> pl.DataFram
     if order is not None:
         start, end = take(start, order), take(end, order)
     drop_mapped_pages()
-    ordered = zip(columns, map(series_from_array, (at, start, end)), strict=True)
+    ordered = zip(columns, map(create_series, (at, start, end)), strict=True)
     return pl.DataFrame([values.alias(name) for name, values in ordered])
 
 

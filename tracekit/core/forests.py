@@ -14,7 +14,7 @@ import polars as pl
 
 from tracekit import sorting
 from tracekit.core.series import create_nullable_series
-from tracekit.sorting import series_from_array
+from tracekit.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,15 +60,15 @@ def _combine_numbers(parent: pl.Series, values: pl.Series, combine: Combine) -> 
     )
     for _ in range(rows.bit_length()):
         is_done = True
-        for block in sorting.row_blocks(rows):
+        for block in sorting.iterate_row_blocks(rows):
             pending = np.flatnonzero(up[block] >= 0) + block.start
             if len(pending):
                 is_done, upper = False, up[pending]
-                both = (series_from_array(combined[numbers]) for numbers in (upper, pending))
+                both = (create_series(combined[numbers]) for numbers in (upper, pending))
                 combined[pending] = combine(*both).to_numpy()
                 up[pending] = up[upper]
         if is_done:
-            return series_from_array(combined)
+            return create_series(combined)
     return create_nullable_series(combined, lambda block: up[block] < 0)
 
 

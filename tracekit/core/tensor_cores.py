@@ -84,7 +84,7 @@ def load_extended_kernel_rules() -> list[dict[str, str]]:
 
     Each rule has the entries ``regex``, ``doc``, ``since`` and ``evidence``.
     """
-    return [dict(p) for p in schemas.tensor_core_rules()["uses"]]
+    return [dict(p) for p in schemas.load_tensor_core_rules()["uses"]]
 
 
 def _classify_distinct_names(names: pl.Series, classify: Callable[[pl.Series], pl.Series]) -> pl.Series:
@@ -104,7 +104,8 @@ def _classify_distinct_names(names: pl.Series, classify: Callable[[pl.Series], p
 def _uses_by_extended_rules(names: pl.Series) -> pl.Series:
     """Return whether each kernel uses Tensor Cores by the extended rules, or null if its name does not show it."""
     never, uses, unknown = (
-        pl.any_horizontal(map(_matches_rule_expr, schemas.tensor_core_rules()[k])) for k in ("never", "uses", "unknown")
+        pl.any_horizontal(map(_matches_rule_expr, schemas.load_tensor_core_rules()[k]))
+        for k in ("never", "uses", "unknown")
     )
     uses_or_null = pl.when(never).then(pl.lit(value=False)).when(uses).then(pl.lit(value=True))
     return names.to_frame("name").select(uses_or_null.when(~unknown).then(pl.lit(value=False))).to_series()
@@ -118,7 +119,7 @@ def _matches_rule_expr(rule: Mapping[str, str]) -> pl.Expr:
 
 def _uses_by_dlprof_rules(names: pl.Series) -> pl.Series:
     """Return whether each kernel uses Tensor Cores by the rules of DLProf 1.8.0."""
-    rules: Mapping[str, Any] = schemas.tensor_core_rules()["dlprof"]
+    rules: Mapping[str, Any] = schemas.load_tensor_core_rules()["dlprof"]
     instead: Mapping[str, Any] = rules["instead"]
     is_exception = names.str.contains(instead["when"], literal=True)
     return _contains_substrings(names, instead).zip_with(is_exception, _contains_substrings(names, rules))
@@ -151,5 +152,5 @@ def _load_op_types_by_support(framework: str) -> Mapping[str, list[str]]:
     The list ``eligible`` contains op types that can use them. The list ``maybe`` contains op types for which this
     depends on the ops that an op consists of.
     """
-    types: Mapping[str, Mapping[str, list[str]]] = schemas.tensor_core_rules()["ops"]
+    types: Mapping[str, Mapping[str, list[str]]] = schemas.load_tensor_core_rules()["ops"]
     return types[framework]

@@ -14,7 +14,7 @@ import polars as pl
 
 from tracekit import memory, sorting
 from tracekit.core.forests import find_nearest_ancestors, sum_over_ancestors
-from tracekit.sorting import series_from_array
+from tracekit.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -163,7 +163,7 @@ def build_range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tu
     tree = Tree(pl.concat(by_level))
     if rows.starts[1]:
         tree = _add_ellipses(tree, rows.order[: rows.starts[1]], find_nearest_ancestors(parent, ~too_deep), nodes)
-    return tree, series_from_array(nodes)
+    return tree, create_series(nodes)
 
 
 def _number_nodes(
@@ -182,12 +182,12 @@ def _number_nodes(
     size = max(sorting.BLOCK_ROWS, len(rows) // _BLOCKS_PER_LEVEL)
     for start in range(0, len(rows), size):
         here = rows[start : start + size]
-        numbers = series_from_array(here)
+        numbers = create_series(here)
         above = parent.gather(numbers)
         up = np.where(above.is_null().to_numpy(), 0, nodes[above.fill_null(0).to_numpy()])
         part = name.gather(numbers).to_frame("part").select(pl.col("part").fill_null(pl.lit("", pl.Categorical)))
         first_rows, distinct = _number_distinct_pairs(up, part["part"].to_physical().to_numpy())
-        pairs = part[series_from_array(first_rows)].select(up=series_from_array(up[first_rows]), part="part")
+        pairs = part[create_series(first_rows)].select(up=create_series(up[first_rows]), part="part")
         if known.height:
             pairs = pairs.join(known, on=_KEY, how="left", maintain_order="left")
         else:
@@ -210,7 +210,7 @@ def _number_distinct_pairs(up: npt.NDArray[Any], codes: npt.NDArray[Any]) -> tup
         The row of the first occurrence of each distinct pair, and the number of the pair in each row.
     """
     keys = up * (int(codes.max()) + 1) + codes
-    order = sorting.stable_order(keys)
+    order = sorting.compute_stable_order(keys)
     ordered = keys[order]
     begins = np.append(True, ordered[1:] != ordered[:-1])
     first_rows = order[begins]
@@ -226,19 +226,19 @@ def _add_ellipses(tree: Tree, rows: npt.NDArray[Any], nearest: pl.Series, nodes:
     """Add a node "…" below the nodes of the nearest ancestors of some ranges, and set the nodes of these ranges."""
 
     def above(block: slice) -> npt.NDArray[np.int64]:
-        ancestors: npt.NDArray[np.int64] = nodes[nearest.gather(series_from_array(rows[block])).to_numpy()]
+        ancestors: npt.NDArray[np.int64] = nodes[nearest.gather(create_series(rows[block])).to_numpy()]
         return ancestors
 
     is_listed, listed = np.zeros(tree.nodes.height, np.bool_), []
-    for block in sorting.row_blocks(len(rows)):
+    for block in sorting.iterate_row_blocks(len(rows)):
         distinct = pl.Series(above(block)).unique(maintain_order=True).to_numpy()
         listed.append(distinct[~is_listed[distinct]])
         is_listed[distinct] = True
     ups = np.concatenate(listed)
-    tree, children = tree.add_children(series_from_array(ups).to_frame("up").with_columns(part=pl.lit(ELLIPSIS)))
+    tree, children = tree.add_children(create_series(ups).to_frame("up").with_columns(part=pl.lit(ELLIPSIS)))
     ellipses = np.zeros(len(is_listed), np.int64)
     ellipses[ups] = children.to_numpy()
-    for block in sorting.row_blocks(len(rows)):
+    for block in sorting.iterate_row_blocks(len(rows)):
         nodes[rows[block]] = ellipses[above(block)]
     return tree
 
@@ -249,7 +249,7 @@ def compute_part_sizes(name: pl.Series) -> pl.Series:
     def sizes(block: slice) -> npt.NDArray[np.int64]:
         return (name[block].cat.len_bytes().cast(pl.Int64).fill_null(0) + 1).to_numpy()
 
-    return series_from_array(sorting.map_blocks(sizes, len(name), np.int64))
+    return create_series(sorting.map_blocks(sizes, len(name), np.int64))
 
 
 def exceeds_limits(level: pl.Series, size: pl.Series) -> pl.Series:

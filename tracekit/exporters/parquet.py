@@ -82,7 +82,7 @@ def is_own_file(path: Path) -> bool:
         return False
     try:
         with path.open("rb") as file:
-            return schemas.table_name_in_metadata(parquet.read_schema(file)) == path.stem
+            return schemas.read_table_name(parquet.read_schema(file)) == path.stem
     except (ArrowException, OSError, ValueError):
         return False
 

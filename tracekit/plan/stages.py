@@ -216,7 +216,7 @@ def list_columns_for_correlation(name: str, columns: tuple[str, ...]) -> Mapping
         columns: Names of the added columns. Empty for the table ``nvtx_projections``, all columns of which are
             computed.
     """
-    reads = schemas.columns_read_by_correlation()[name]
+    reads = schemas.list_columns_read_by_correlation()[name]
     needed: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for column in columns or (schemas.ALL_COLUMNS,):
         for table, names in reads[column].items():

@@ -58,7 +58,7 @@ class DaskEngine:
         task = functools.partial(_process_member, function)
         with self._connect() as client:
             for member, future, _ in self._submit_tasks(client, task, members):
-                yield member, _result_or_error(future, member)
+                yield member, _wait_for_result(future, member)
 
     def map_merged(
         self,
@@ -80,7 +80,7 @@ class DaskEngine:
         with self._connect() as client:
             tree = _MergeTree(lambda tasks: client.submit(merging, tasks, pure=False, retries=self.retries))
             for done, (member, future, check) in enumerate(self._submit_tasks(client, task, members, check=True), 1):
-                failure = _result_or_error(check, member)
+                failure = _wait_for_result(check, member)
                 if failure is None:
                     tree.add_task(future)
                 else:
@@ -198,7 +198,7 @@ def _merge_results(
     return MemberResult(merge(outcomes), tuple(text for r in results for text in r.warnings))
 
 
-def _result_or_error(future: Any, member: Member) -> Any:
+def _wait_for_result(future: Any, member: Member) -> Any:
     """Wait for a task, and return its result or error. If several workers died during the task, return an error."""
     from distributed.scheduler import KilledWorker
 

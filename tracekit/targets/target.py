@@ -111,12 +111,12 @@ class Target:
         if self._is_exported_file is None:
             raise self._export_error("this is a folder, but the output is a file", "pass the name of a file")
         self._check_overwrite()
-        if foreign := self._foreign_names(self._is_exported_file):
+        if foreign := self._list_foreign_names(self._is_exported_file):
             names = ", ".join(foreign[:_MAX_NAMES_IN_MESSAGE]) + (", …" if len(foreign) > _MAX_NAMES_IN_MESSAGE else "")
             message = f"this folder contains files that tracekit did not write: {names}"
             raise self._export_error(message, "choose another name, or delete the folder yourself")
 
-    def _foreign_names(self, is_exported_file: Callable[[Path], bool]) -> list[str]:
+    def _list_foreign_names(self, is_exported_file: Callable[[Path], bool]) -> list[str]:
         """Return the names of up to ``_MAX_NAMES`` entries of the output folder that tracekit did not write."""
         with os.scandir(self.resolved) as entries:
             foreign = (

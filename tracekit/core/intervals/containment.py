@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.intervals.axis import Axis
-from tracekit.sorting import series_from_array
+from tracekit.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -115,7 +115,7 @@ def compute_slice_minima(values: pl.Series, slices: pl.DataFrame) -> pl.Series:
         least = np.minimum(least[:-half], least[half:])
         here = np.flatnonzero(powers == power)
         minima[here] = np.minimum(least[first[here]], least[stop[here] - (1 << power)])
-    return series_from_array(minima).cast(values.dtype)
+    return create_series(minima).cast(values.dtype)
 
 
 def compute_covering_maxima(values: pl.Series, slices: pl.DataFrame, length: int) -> pl.Series:

@@ -23,7 +23,7 @@ from tracekit import memory
 from tracekit.core.intervals.axis import Axis, map_in_threads, replace_with_null_unless, search_sorted
 from tracekit.core.intervals.maximum_tree import MaximumTree
 from tracekit.core.series import create_nullable_series
-from tracekit.sorting import group_rows, map_blocks, row_blocks, series_from_array, sort_in_place, sort_rows, take
+from tracekit.sorting import create_series, group_rows, iterate_row_blocks, map_blocks, sort_in_place, sort_rows, take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -157,9 +157,9 @@ class NestingIndex(NamedTuple):
         """
         row, parent = self.frame["row"], self.frame["parent"]
         numbers = memory.allocate_zeros(self.intervals.height, np.int64)
-        for block in row_blocks(self.intervals.height):
+        for block in iterate_row_blocks(self.intervals.height):
             numbers[block] = -1
-        for block in row_blocks(self.frame.height):
+        for block in iterate_row_blocks(self.frame.height):
             numbers[row[block].to_numpy()] = row.gather(parent[block]).fill_null(-1).to_numpy()
         parents = create_nullable_series(numbers)
         if self.has_crossings:
@@ -208,16 +208,16 @@ def _compute_nesting_order(intervals: pl.DataFrame, axis: Axis) -> tuple[pl.Data
     )
     rows_by_depth = _sort_rows_by_depth(depth)
     memory.release_pages()
-    by_depth = series_from_array(rows_by_depth)
+    by_depth = create_series(rows_by_depth)
     columns = {
-        "row": series_from_array(row),
-        "track": series_from_array(map_blocks(lambda block: start[block] // axis.width, count, np.int64)),
-        "start": series_from_array(start),
-        "end": series_from_array(end),
-        "depth": series_from_array(depth),
+        "row": create_series(row),
+        "track": create_series(map_blocks(lambda block: start[block] // axis.width, count, np.int64)),
+        "start": create_series(start),
+        "end": create_series(end),
+        "depth": create_series(depth),
         "parent": create_nullable_series(_find_parents(rows_by_depth)),
     }
-    return pl.DataFrame(columns), series_from_array(ends), by_depth
+    return pl.DataFrame(columns), create_series(ends), by_depth
 
 
 def _select_nonempty_positions(
@@ -227,7 +227,7 @@ def _select_nonempty_positions(
     columns = tuple(memory.allocate_zeros(intervals.height, np.int64) for _ in range(3))
     count = 0
     memory.drop_mapped_pages()
-    for block in row_blocks(intervals.height):
+    for block in iterate_row_blocks(intervals.height):
         positions = axis.compute_nonempty_positions(intervals[block])
         values = positions.select(pl.col("row").cast(pl.Int64) + block.start, "start", -pl.col("end"))
         for column, here in zip(columns, values.iter_columns(), strict=True):
@@ -243,7 +243,7 @@ def _sort_rows_by_depth(depth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     Intervals are grouped by depth, which is faster than sorting but needs memory for each depth.
     """
     count = len(depth)
-    deepest = max((int(depth[block].max()) for block in row_blocks(count)), default=0)
+    deepest = max((int(depth[block].max()) for block in iterate_row_blocks(count)), default=0)
     if deepest > _MAX_GROUPED_DEPTH:
         rows_by_depth = map_blocks(lambda block: depth[block] * count + _number_rows(block), count, np.int64)
         sort_in_place(rows_by_depth)
@@ -259,7 +259,7 @@ def _find_parents(rows_by_depth: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]
     """
     count = len(rows_by_depth)
     parents = memory.allocate_zeros(count, np.int64)
-    for block in row_blocks(count):
+    for block in iterate_row_blocks(count):
         depth, rows = np.divmod(rows_by_depth[block], count)
         outer = rows_by_depth[np.searchsorted(rows_by_depth, rows_by_depth[block] - count) - 1] % count
         parents[rows] = np.where(depth > 0, outer, -1)

@@ -51,7 +51,7 @@ from tracekit.core.reports.summary import (
     weighted_statistics_exprs,
 )
 from tracekit.core.reports.table import integer_column, mean_column, nanoseconds_column, text_column
-from tracekit.sorting import series_from_array
+from tracekit.sorting import create_series
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -316,7 +316,7 @@ def _group_ranges(ranges: pl.DataFrame, rows: pl.Series) -> tuple[pl.DataFrame, 
     members = groups.select("group", "range").explode("range")
     group = np.zeros(ranges.height, np.uint32)
     group[members["range"]] = members["group"]
-    return groups.drop("range"), series_from_array(group[rows]).alias("group")
+    return groups.drop("range"), create_series(group[rows]).alias("group")
 
 
 def pair_ranges_with_launches(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:

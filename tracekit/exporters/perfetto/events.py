@@ -37,7 +37,7 @@ from tracekit.exporters.timeline.columns import (
     value_exprs,
 )
 from tracekit.exporters.timeline.combinations import assign_codes_to_combinations, find_distinct_combinations
-from tracekit.sorting import row_blocks
+from tracekit.sorting import iterate_row_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as SequenceOf
@@ -369,7 +369,7 @@ def _is_all_null(value: Value, rows: FrameRows | WithColumn) -> bool:
 def _read_row_values(args: SequenceOf[tuple[int, list[InternedValue]]], rows: Rows) -> list[list[RowValues]]:
     """Return the alternative values of arguments in all rows, in arrays that may be in temporary files."""
     results = [[RowValues(v.form, *_allocate_values(rows.height)) for v in values] for _, values in args]
-    for block in row_blocks(rows.height):
+    for block in iterate_row_blocks(rows.height):
         for stored, values in zip(results, _read_block_values(args, rows, block), strict=True):
             for target, value in zip(stored, values, strict=True):
                 target.numbers[block] = value.numbers

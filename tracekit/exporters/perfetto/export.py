@@ -36,7 +36,7 @@ from tracekit.exporters.timeline.batches import BatchFile
 from tracekit.exporters.timeline.blocks import WithColumn, iterate_frames, map_rows
 from tracekit.exporters.timeline.columns import duration_expr, list_column_names, start_expr
 from tracekit.exporters.timeline.layout import check_drawable, compute_layout, read_rows
-from tracekit.sorting import row_blocks, sort_rows
+from tracekit.sorting import iterate_row_blocks, sort_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -134,7 +134,7 @@ class TraceWriter:
             return
         order, (times,) = sort_rows(ends.times)
         sequence = self._begin_stream()
-        for block in row_blocks(len(times)):
+        for block in iterate_row_blocks(len(times)):
             lane_ids = ends.lane_ids[block if order is None else order[block]]
             deltas = compute_time_deltas(times[block], int(times[block.start - 1]) if block.start else 0)
             encode = functools.partial(_encode_ends, sequence, deltas, lane_uuids[lane_ids])

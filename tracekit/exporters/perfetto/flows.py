@@ -18,7 +18,7 @@ from tracekit.exporters.timeline import flows as timeline_flows
 from tracekit.exporters.timeline import kinds
 from tracekit.exporters.timeline.blocks import iterate_frames, map_rows
 from tracekit.exporters.timeline.layout import add_lane_ids, read_events, read_rows
-from tracekit.sorting import map_blocks, row_blocks, row_number_type, sort_rows, take
+from tracekit.sorting import choose_row_number_type, iterate_row_blocks, map_blocks, sort_rows, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -138,7 +138,7 @@ class FlowTable:
         rows, ids = (_concat(parts) for parts in zip(*ends, strict=True))
         if order is not None:
             position = memory.allocate_zeros(count, np.int64)
-            for block in row_blocks(count):
+            for block in iterate_row_blocks(count):
                 position[order[block]] = np.arange(block.start, block.stop)
             rows = take(position, rows)
         by_place, (places,) = sort_rows(rows)
@@ -160,7 +160,7 @@ def _concat(arrays: Sequence[Array]) -> Array:
         return arrays[0]
     result, at = memory.allocate_zeros(sum(map(len, arrays)), np.int64), 0
     for values in arrays:
-        for block in row_blocks(len(values)):
+        for block in iterate_row_blocks(len(values)):
             result[at + block.start : at + block.stop] = values[block]
         at += len(values)
     return result
@@ -206,7 +206,7 @@ class Calls(NamedTuple):
 
         Activities that start before their call are omitted, because viewers cannot draw flows that lead back in time.
         """
-        numbers = row_number_type(max(len(self.ids), activities.height))
+        numbers = choose_row_number_type(max(len(self.ids), activities.height))
         ends, count = [memory.allocate_zeros(activities.height, numbers) for _ in range(2)], 0
         for block, frame in iterate_frames(activities, ["api_call_id", "start_ns"]):
             is_launched = frame["api_call_id"].is_not_null()

@@ -27,7 +27,7 @@ _STATE_CLEARED = 1
 
 def encode_packet(**fields: Any) -> bytes:
     """Return an encoded packet with the given fields, including its tag and length in the file."""
-    encoded = schemas.message_class("perfetto", "TracePacket")(**fields).SerializeToString(deterministic=True)
+    encoded = schemas.load_message_class("perfetto", "TracePacket")(**fields).SerializeToString(deterministic=True)
     return encode_length_delimited(encode_field_tag("Trace", "packet"), encoded)
 
 

@@ -18,7 +18,7 @@ from tracekit.exporters.perfetto.slots import (
 from tracekit.exporters.perfetto.wire import encode_field_tag
 from tracekit.exporters.timeline.columns import list_column_names
 from tracekit.exporters.timeline.combinations import find_distinct_combinations
-from tracekit.sorting import series_from_array
+from tracekit.sorting import create_series
 
 if TYPE_CHECKING:
     from tracekit.exporters.perfetto.wire import Numbers
@@ -93,7 +93,7 @@ class StringTable:
         if len(names) == 1 and examples[names[0]].dtype == pl.Categorical:
             return InternedStrings(codes, self._intern_categories(table, examples, order, expression))
         numbers = np.zeros(len(order), np.uint64)
-        numbers[order] = self._intern_new(table, examples[series_from_array(order)].select(expression).to_series())
+        numbers[order] = self._intern_new(table, examples[create_series(order)].select(expression).to_series())
         return InternedStrings(codes, numbers)
 
     def intern_annotation_name(self, key: str) -> int:
@@ -126,7 +126,7 @@ class StringTable:
         missing = int(category.max(initial=0)) + 1 - len(known)
         known = np.concatenate([known, np.full(max(missing, 0), -1, np.int64)])
         new = order[known[category[order]] < 0]
-        known[category[new]] = self._intern_new(table, examples[series_from_array(new)].select(expression).to_series())
+        known[category[new]] = self._intern_new(table, examples[create_series(new)].select(expression).to_series())
         self._categories[key] = _CategoryIds(known, examples[name].head(0))
         numbers: Numbers = known[category].astype(np.uint64)
         return numbers

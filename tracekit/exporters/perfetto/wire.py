@@ -58,7 +58,7 @@ FIXED64_BYTES = 8
 @functools.cache
 def encode_field_tag(message: str, field: str) -> bytes:
     """Return the tag of a field, which precedes its value and contains its number and wire type."""
-    descriptor = schemas.message_class("perfetto", message).DESCRIPTOR.fields_by_name[field]
+    descriptor = schemas.load_message_class("perfetto", message).DESCRIPTOR.fields_by_name[field]
     fixed = (descriptor.TYPE_FIXED64, descriptor.TYPE_DOUBLE)
     sized = (descriptor.TYPE_STRING, descriptor.TYPE_BYTES, descriptor.TYPE_MESSAGE)
     encoding = 1 if descriptor.type in fixed else 2 if descriptor.type in sized else 0

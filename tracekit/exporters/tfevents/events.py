@@ -201,4 +201,4 @@ def _encode_event_record(wall_time: float, **fields: Any) -> bytes:
 @functools.cache
 def _load_message_class(file: str, name: str) -> Any:
     """Return the class of a protobuf message that is declared in ``schemas/proto``. The result is cached."""
-    return schemas.message_class(file, name)
+    return schemas.load_message_class(file, name)

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from tracekit import memory
-from tracekit.sorting import map_blocks, row_blocks, row_number_type
+from tracekit.sorting import choose_row_number_type, iterate_row_blocks, map_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,7 +83,9 @@ class TableRows:
         nulls = self._table[name].null_count
         if self._selected is None or nulls == self._table.num_rows:
             return bool(nulls == self._table.num_rows)
-        return all(self.block(b, [name]).to_series().null_count() == b.stop - b.start for b in row_blocks(self.height))
+        return all(
+            self.block(b, [name]).to_series().null_count() == b.stop - b.start for b in iterate_row_blocks(self.height)
+        )
 
     def _convert_dictionaries(self, names: Sequence[str]) -> None:
         """Convert the dictionaries of all columns in their order.
@@ -98,9 +100,9 @@ class TableRows:
     def _select(self, where: pl.Expr) -> Array | None:
         """Return the numbers of the rows that meet a condition, or None if all rows meet it."""
         names, rows = list(dict.fromkeys(where.meta.root_names())), self._table.num_rows
-        chosen = memory.allocate_zeros(rows, row_number_type(rows))
+        chosen = memory.allocate_zeros(rows, choose_row_number_type(rows))
         count = 0
-        for block in row_blocks(rows):
+        for block in iterate_row_blocks(rows):
             mask = self._read_frame(block, names).select(where.fill_null(value=False)).to_series()
             numbers = np.flatnonzero(mask.to_numpy()) + block.start
             chosen[count : count + len(numbers)] = numbers
@@ -229,5 +231,5 @@ def map_rows(rows: Rows, expression: pl.Expr, dtype: type) -> Array:
 
 def iterate_frames(rows: Rows, names: Sequence[str]) -> Iterator[tuple[slice, pl.DataFrame]]:
     """Yield the given columns of all rows in blocks, each with its slice of rows."""
-    for block in row_blocks(rows.height):
+    for block in iterate_row_blocks(rows.height):
         yield block, rows.block(block, names)

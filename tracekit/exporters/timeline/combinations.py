@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from tracekit.sorting import BLOCK_ROWS, map_blocks, row_blocks, series_from_array, sorted_distinct
+from tracekit.sorting import BLOCK_ROWS, create_series, iterate_row_blocks, map_blocks, sort_and_deduplicate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -130,18 +130,18 @@ def _select_example_rows(rows: Rows, names: Sequence[str], codes: Codes, count: 
         One row per code, ordered by code, and the codes in the order of their last rows.
     """
     examples = np.zeros(count, np.int64)
-    for block in row_blocks(rows.height):
+    for block in iterate_row_blocks(rows.height):
         examples[codes[block]] = np.arange(block.start, block.stop)
     frames = [rows.block(slice(0, 0), names)]
     order = np.argsort(examples)
     ordered = examples[order]
-    for block in row_blocks(rows.height):
+    for block in iterate_row_blocks(rows.height):
         first, stop = np.searchsorted(ordered, [block.start, block.stop]).tolist()
         if first < stop:
-            frames.append(rows.block(block, names)[series_from_array(ordered[first:stop] - block.start)])
+            frames.append(rows.block(block, names)[create_series(ordered[first:stop] - block.start)])
     place = np.empty(count, np.int64)
     place[order] = np.arange(count)
-    return pl.concat(frames)[series_from_array(place)], order
+    return pl.concat(frames)[create_series(place)], order
 
 
 def _extend_codes(codes: _LazyCodes, count: int, rows: Rows, name: str, limit: int | None) -> tuple[_LazyCodes, int]:
@@ -180,7 +180,7 @@ def _find_extremes(rows: Rows, name: str) -> tuple[int, int, int, bool]:
     """Return the smallest and the largest integer of a column, the number of nulls, and whether it has integers."""
     extremes: list[Any] = []
     nulls, is_integer = 0, True
-    for block in row_blocks(rows.height):
+    for block in iterate_row_blocks(rows.height):
         values = _get_physical_values(rows.block(block, [name]).to_series())
         nulls += values.null_count()
         is_integer &= values.dtype.is_integer()
@@ -211,7 +211,7 @@ def _compact_codes(codes: _LazyCodes, count: int, limit: int | None = None) -> t
     if count > max(_TABLE_SIZE, codes.rows):
         return _compact_sparse_codes(codes, limit)
     is_used = np.zeros(count, np.bool_)
-    for block in row_blocks(codes.rows):
+    for block in iterate_row_blocks(codes.rows):
         is_used[codes.block(block)] = True
     size = int(is_used.sum())
     _check_limit(size, limit)
@@ -224,11 +224,11 @@ def _compact_sparse_codes(codes: _LazyCodes, limit: int | None) -> tuple[Codes, 
     """Return the result of ``_compact_codes`` for codes that are too large for a lookup table."""
     distinct, pending = np.zeros(0, np.int64), 0
     parts = [distinct]
-    for block in row_blocks(codes.rows):
-        parts.append(series_from_array(codes.block(block)).unique().to_numpy())
+    for block in iterate_row_blocks(codes.rows):
+        parts.append(create_series(codes.block(block)).unique().to_numpy())
         pending += len(parts[-1])
         if pending > max(len(distinct), BLOCK_ROWS) or block.stop == codes.rows:
-            distinct, pending = sorted_distinct(np.concatenate(parts)), 0
+            distinct, pending = sort_and_deduplicate(np.concatenate(parts)), 0
             parts = [distinct]
             _check_limit(len(distinct), limit)
     numbers = _LazyCodes(codes.rows, lambda block: np.searchsorted(distinct, codes.block(block)))

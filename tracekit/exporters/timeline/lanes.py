@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tracekit import memory
-from tracekit.sorting import map_blocks, row_blocks, series_from_array, sort_rows
+from tracekit.sorting import create_series, iterate_row_blocks, map_blocks, sort_rows
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,7 +36,7 @@ def may_overlap(starts: Array, ends: Array) -> bool:
         before, after = slice(max(block.start - 1, 0), block.stop - 1), slice(max(block.start, 1), block.stop)
         return bool((np.maximum(ends[before], starts[before] + 1) > starts[after]).any())
 
-    return any(has_overlaps(block) for block in row_blocks(len(starts)))
+    return any(has_overlaps(block) for block in iterate_row_blocks(len(starts)))
 
 
 def is_nested(starts: Array, ends: Array) -> bool:
@@ -52,7 +52,7 @@ def is_nested(starts: Array, ends: Array) -> bool:
     shorter = map_blocks(lambda block: -np.maximum(ends[block], starts[block] + 1), rows, np.int64)
     _, (starts, shorter) = sort_rows(starts, shorter)
     depths = Depths.from_slices(starts, map_blocks(lambda block: -shorter[block], rows, np.int64))
-    return not any(depths.has_mismatch(block).any() for block in row_blocks(rows))
+    return not any(depths.has_mismatch(block).any() for block in iterate_row_blocks(rows))
 
 
 class Depths(NamedTuple):
@@ -127,13 +127,13 @@ def assign_lanes(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False)
     if nests and len(shared):
         depths = Depths.from_slices(starts[shared], ends[shared])
         crossing = np.zeros(component[-1] + 1, np.bool_)
-        for block in row_blocks(len(shared)):
+        for block in iterate_row_blocks(len(shared)):
             crossing[component[shared[depths.closing[block][depths.has_mismatch(block)]]]] = True
         shared = shared[crossing[component[shared]]]
     if len(shared):
         lane = _assign_disjoint_lanes(Depths.from_slices(starts[shared], ends[shared]), component[shared])
         lanes[shared if order is None else order[shared]] = lane
-    return series_from_array(lanes)
+    return create_series(lanes)
 
 
 def _number_overlap_groups(starts: Array, ends: Array) -> Array:

@@ -16,7 +16,7 @@ from tracekit.exporters.timeline.blocks import JoinedRows, TableRows, iterate_fr
 from tracekit.exporters.timeline.columns import Clock
 from tracekit.exporters.timeline.combinations import find_distinct_combinations
 from tracekit.exporters.timeline.tracks import LaneRegistry, TrackNames
-from tracekit.sorting import group_rows, row_blocks, series_from_array, take
+from tracekit.sorting import create_series, group_rows, iterate_row_blocks, take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,7 +183,7 @@ def assign_lane_ids(
         rows = None if grouped is None else grouped.order[grouped.starts[number] : grouped.starts[number + 1]]
         lane = _assign_lanes_of_track(_take(intervals[0], rows), _take(intervals[1], rows), placement)
         ids = np.array(registry.lane_ids(track, 1 if lane is None else lane.n_unique()), np.int32)
-        for block in row_blocks(positions.height if rows is None else len(rows)):
+        for block in iterate_row_blocks(positions.height if rows is None else len(rows)):
             values = ids[0] if lane is None else ids[lane[block].to_numpy()]
             lane_ids[block if rows is None else rows[block]] = values
         memory.release_pages()
@@ -212,7 +212,7 @@ def _assign_lanes_of_track(starts: Array, ends: Array, placement: Placement) -> 
     """Return the lane number of each slice of a track, or None if all slices fit on one lane."""
     if not lanes.may_overlap(starts, ends) or (placement.nests and lanes.is_nested(starts, ends)):
         return None
-    return lanes.assign_lanes(series_from_array(starts), series_from_array(ends), nests=placement.nests)
+    return lanes.assign_lanes(create_series(starts), create_series(ends), nests=placement.nests)
 
 
 def _assign_lanes_of_stage(
@@ -233,7 +233,7 @@ def _assign_lanes_of_stage(
             end[here] = frame.select(last).to_series().to_numpy()
     lane_ids = assign_lane_ids(rows, (start, end), next(iter(tables)).placement, registry)
     return {
-        kind: series_from_array(lane_ids[first:stop]).alias("lane_id")
+        kind: create_series(lane_ids[first:stop]).alias("lane_id")
         for kind, first, stop in zip(tables, offsets[:-1], offsets[1:], strict=True)
     }
 

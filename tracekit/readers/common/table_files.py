@@ -158,9 +158,7 @@ def map_single_table_file(source: Source, describe_file: Callable[[InputFile], T
         raise CorruptTraceError(what, path=source.path, hint=hint)
     with open_table_file(source.path, source.state, None) as file:
         schema = describe_file(file).schema
-    name = next(
-        (n for n in (schemas.table_name_in_metadata(schema), source.path.stem) if n in schemas.table_names()), None
-    )
+    name = next((n for n in (schemas.read_table_name(schema), source.path.stem) if n in schemas.table_names()), None)
     if name is None:
         by_nsys = b"table_name" in (schema.metadata or {})
         hint = "pass the folder that nsys exported" if by_nsys else "pass a file that tracekit wrote"

@@ -42,7 +42,7 @@ KINDS = {
     "graphs": ("graph", "GraphResult"),
 }
 """The kind and the message type of results, by the field of the block header that holds their number."""
-message_class = functools.partial(schemas.message_class, "ncu_report")
+message_class = functools.partial(schemas.load_message_class, "ncu_report")
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ class Events:
         def process_batch(batch_index: int) -> Result:
             with contextlib.ExitStack() as stack:
                 for totals in running_totals:
-                    stack.enter_context(totals.job_context(batch_index))
+                    stack.enter_context(totals.open_job_context(batch_index))
                 prefix_totals = [
                     functools.partial(totals.add_counts_in_order, batch_index) for totals in running_totals
                 ]

@@ -14,7 +14,7 @@ _RENAMED_TYPES = {"float": "float32", "double": "float64", "half": "float16"}
 @functools.cache
 def list_type_names() -> dict[int, str]:
     """Return the names of all element types, such as ``float32`` and ``float32_ref``, by their number in TensorFlow."""
-    enum_values = messages.message_class(FILE, "TensorProto").DESCRIPTOR.fields_by_name["dtype"].enum_type.values
+    enum_values = messages.load_message_class(FILE, "TensorProto").DESCRIPTOR.fields_by_name["dtype"].enum_type.values
     return {value.number: _format_display_name(value.name) for value in enum_values if value.number}
 
 

@@ -40,7 +40,7 @@ def decode_attribute_value(data: bytes) -> AttributeValue:
     Raises:
         Damage: The message is invalid.
     """
-    attribute = messages.parse(messages.message_class(types.FILE, "AttrValue"), data, "the value of an attribute")
+    attribute = messages.parse(messages.load_message_class(types.FILE, "AttrValue"), data, "the value of an attribute")
     kind = attribute.WhichOneof("value")
     decoded = _to_json_value(attribute, kind)
     string = decoded if kind in ("s", "type") and isinstance(decoded, str) else None
@@ -53,7 +53,9 @@ def format_tensor_value(dtype: int, shape: bytes | None) -> AttributeValue:
     Raises:
         Damage: The shape is not a valid message.
     """
-    dims = messages.parse(messages.message_class(types.FILE, "TensorShapeProto"), shape or b"", "the shape of a tensor")
+    dims = messages.parse(
+        messages.load_message_class(types.FILE, "TensorShapeProto"), shape or b"", "the shape of a tensor"
+    )
     return AttributeValue(
         "tensor", dump_json({"dtype": types.find_type_name(dtype), "shape": _convert_shape(dims)}), None, ()
     )

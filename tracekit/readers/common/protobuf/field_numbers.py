@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from tracekit.schemas import declared_fields
+from tracekit.schemas import load_declared_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +40,7 @@ def load_field_numbers(file: str, message: str) -> FieldNumbers:
         file: Name of the schema file in ``schemas/proto``, without suffix.
         message: Name of the message.
     """
-    fields = declared_fields(file, message)
+    fields = load_declared_fields(file, message)
     message_types = {name: message_type for name, (_, message_type) in fields.items() if message_type}
     return FieldNumbers({name: number for name, (number, _) in fields.items()}, message_types)
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 _TO_ASCII = bytes(range(0x80)) + b"\1" * 0x80
 _MAX_SEARCHED_BYTES = 32
-"""Maximum number of leading bytes of a string to search for. ``find_strings_at_offset`` compares the remaining bytes."""
+"""Maximum number of leading bytes of a string to search for. ``find_strings_at_offset`` compares the rest."""
 
 
 class SearchStrings:
