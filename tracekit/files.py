@@ -171,7 +171,7 @@ class InputFile:
             FileNotFoundError: The file does not exist, and no state is expected.
         """
         self.path = path
-        self._descriptor = _open_unless_removed(path, expected)
+        self._descriptor = _open_existing_file(path, expected)
         self._close_descriptor = weakref.finalize(self, os.close, self._descriptor)
         self._lock = threading.Lock()
         self._readers = 0
@@ -361,12 +361,12 @@ class Window:
             self._buffer_start, self._buffer = start, memoryview(self._file.read(self._start + start, size))
         return self._buffer[start - self._buffer_start : stop - self._buffer_start]
 
-    def window(self, start: int, stop: int) -> Window:
+    def create_window(self, start: int, stop: int) -> Window:
         """Return a window for the bytes from ``start`` to ``stop`` of this section, without reading them."""
         return Window(self._file, self._start + start, stop - start)
 
 
-def _open_unless_removed(path: Path, expected_state: FileState | None) -> int:
+def _open_existing_file(path: Path, expected_state: FileState | None) -> int:
     """Open a regular file. If a file with an expected state does not exist, the error states that it was removed."""
     try:
         return open_regular_file(path)

@@ -370,13 +370,13 @@ def test_flows_follow_the_order_of_their_events(count: int, data: st.DataObject)
         table._ends[kinds.KERNELS].append(flows._FlowEnds(np.array(rows, np.uint32), ids))
         first += len(rows)
     with small_blocks(3):
-        chosen = table.flows(kinds.KERNELS, None if order is None else np.array(order), count)
+        chosen = table.find_flows(kinds.KERNELS, None if order is None else np.array(order), count)
     assert chosen is not None
     block = chosen.batch(start, stop)
     listed = [row for rows in ends for row in rows]
     expected = [[n for n, row in enumerate(listed, 1) if row == event] for event in (order or range(count))]
     assert [block.batch(n, n + 1).ids.tolist() for n in range(stop - start)] == expected[start:stop]
-    assert table.flows(kinds.KERNELS, None, count) is None
+    assert table.find_flows(kinds.KERNELS, None, count) is None
 
 
 @given(
@@ -390,7 +390,7 @@ def test_flows_lead_from_calls_to_their_activities(
     frame = pl.DataFrame(activities, schema={"api_call_id": pl.Int64, "start_ns": pl.Int64}, orient="row")
     with small_blocks(4):
         order, (ordered,) = sorting.sort_rows(ids)
-        ends = flows.Calls(order, ordered, starts).launches(TableRows(frame.to_arrow()))
+        ends = flows.Calls(order, ordered, starts).find_launches(TableRows(frame.to_arrow()))
     row_of = {call: row for row, (call, _) in enumerate(calls)}
     expected = [
         (row_of[call], row)

@@ -308,13 +308,13 @@ def client_engine(client: Any) -> Any:
 
 
 def test_merged_answers_keep_the_warnings() -> None:
-    from tracekit.sets.dask_engine import _drop_result, _merge_results, _MergeTree
+    from tracekit.sets.dask_engine import _keep_only_error, _merge_results, _MergeTree
 
     answers = [workers.MemberResult(1, ("a",)), workers.MemberResult(2), workers.MemberResult(3, ("b", "c"))]
     assert _merge_results(sum, answers) == workers.MemberResult(6, ("a", "b", "c"))  # type: ignore[arg-type]
-    assert _drop_result(answers[0]) == workers.MemberResult(None)
+    assert _keep_only_error(answers[0]) == workers.MemberResult(None)
     error: workers.MemberResult[int] = workers.MemberResult(OSError("x"), ("a",))
-    assert _drop_result(error) is error
+    assert _keep_only_error(error) is error
     tree = _MergeTree(lambda tasks: [item for task in tasks for item in (task if isinstance(task, list) else [task])])
     assert tree.submit_root_task() is None
     for number in range(16 * 16 + 17):

@@ -115,9 +115,18 @@ def _compute_min_name_width(columns: Sequence[TextColumn]) -> int:
 def _find_least_important_column(columns: Sequence[TextColumn]) -> TextColumn:
     """Return the column that is omitted first if a grid is too wide.
 
-    These are, in this order and each from the last: columns without values, long strings that are not names, numbers
-    except three, other strings that are not names, numbers except one, names, and the other columns. Ids and launch
-    shapes are the first numbers that are omitted, followed by statistics other than totals.
+    Columns are omitted in the following order:
+
+    1. Columns without values.
+    2. Columns of long strings, except names.
+    3. Columns of numbers, until three of them are left.
+    4. Columns of other strings, except names.
+    5. Columns of numbers, until one of them is left.
+    6. Columns of names.
+    7. All other columns.
+
+    In each step, the last column is omitted first. Among the numbers, ids and launch shapes are omitted first, followed
+    by statistics other than totals.
     """
     numbers = sorted((column for column in columns if column.is_number), key=_rank_number_column)
     strings = [column for column in columns if not column.is_number]

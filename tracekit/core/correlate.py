@@ -102,7 +102,7 @@ class Correlation:
         Returns:
             The rows of the table ``nvtx_projections``.
         """
-        launches = pl.concat([spill_frame(self.activities(t).launches_by_stream()) for t in ACTIVITIES])
+        launches = pl.concat([spill_frame(self.activities(t).read_launches_by_stream()) for t in ACTIVITIES])
         totals = pl.concat(
             [self.ranges.push_pop_stream_totals(launches), self.ranges.start_end_stream_totals(launches)]
         )
@@ -114,7 +114,9 @@ class Correlation:
     @functools.cached_property
     def _gpu_projection(self) -> pl.DataFrame:
         """The ``gpu_`` columns of ``nvtx_ranges``."""
-        return self.ranges.project_onto_gpu(pl.concat([spill_frame(self.activities(t).launches()) for t in ACTIVITIES]))
+        return self.ranges.project_onto_gpu(
+            pl.concat([spill_frame(self.activities(t).read_launches()) for t in ACTIVITIES])
+        )
 
     @functools.cached_property
     def _memory_usage(self) -> pl.DataFrame:
@@ -507,15 +509,15 @@ class Activities:
         points, ranges = self.calls.lazy(), self.ranges.start_end_ranges.lazy()
         return find_latest_enclosing(points, ranges, time="api_start_ns", by=THREAD[:1]).collect()["range_id"]
 
-    def launches_by_stream(self) -> pl.DataFrame:
-        """Return the rows of ``launches`` with the columns of the stream and ``range_row``.
+    def read_launches_by_stream(self) -> pl.DataFrame:
+        """Return the rows of ``read_launches`` with the columns of the stream and ``range_row``.
 
         ``range_row`` is the row number of the innermost push/pop range that was open at the launch.
         """
         streams = self.frames(self.table).select(STREAM).collect()
-        return self.launches().hstack(streams).with_columns(range_row=self.range_row)
+        return self.read_launches().hstack(streams).with_columns(range_row=self.range_row)
 
-    def launches(self) -> pl.DataFrame:
+    def read_launches(self) -> pl.DataFrame:
         """Return the process, thread and time of each launch, and the time at which the launched activity ran.
 
         The columns are those of ``calls``, ``start_ns`` and ``end_ns``.

@@ -125,8 +125,8 @@ def find_nearest_ancestors(parent: pl.Series, matches: pl.Series) -> pl.Series:
 def _keep_where(rows: pl.Series, condition: pl.Series) -> pl.Series:
     """Return row numbers that are null where a condition is not true."""
 
-    def kept(block: slice) -> npt.NDArray[np.int64]:
+    def replace_rows_with_null(block: slice) -> npt.NDArray[np.int64]:
         here = rows[block].cast(pl.Int64).fill_null(-1)
         return here.zip_with(condition[block].fill_null(value=False), pl.Series([-1])).to_numpy()
 
-    return create_nullable_series(sorting.map_blocks(kept, len(rows), np.int64))
+    return create_nullable_series(sorting.map_blocks(replace_rows_with_null, len(rows), np.int64))

@@ -225,13 +225,13 @@ def _number_distinct_pairs(up: npt.NDArray[Any], codes: npt.NDArray[Any]) -> tup
 def _add_ellipses(tree: Tree, rows: npt.NDArray[Any], nearest: pl.Series, nodes: npt.NDArray[np.int64]) -> Tree:
     """Add a node "…" below the nodes of the nearest ancestors of some ranges, and set the nodes of these ranges."""
 
-    def above(block: slice) -> npt.NDArray[np.int64]:
+    def find_ancestor_nodes(block: slice) -> npt.NDArray[np.int64]:
         ancestors: npt.NDArray[np.int64] = nodes[nearest.gather(create_series(rows[block])).to_numpy()]
         return ancestors
 
     is_listed, listed = np.zeros(tree.nodes.height, np.bool_), []
     for block in sorting.iterate_row_blocks(len(rows)):
-        distinct = pl.Series(above(block)).unique(maintain_order=True).to_numpy()
+        distinct = pl.Series(find_ancestor_nodes(block)).unique(maintain_order=True).to_numpy()
         listed.append(distinct[~is_listed[distinct]])
         is_listed[distinct] = True
     ups = np.concatenate(listed)
@@ -239,17 +239,17 @@ def _add_ellipses(tree: Tree, rows: npt.NDArray[Any], nearest: pl.Series, nodes:
     ellipses = np.zeros(len(is_listed), np.int64)
     ellipses[ups] = children.to_numpy()
     for block in sorting.iterate_row_blocks(len(rows)):
-        nodes[rows[block]] = ellipses[above(block)]
+        nodes[rows[block]] = ellipses[find_ancestor_nodes(block)]
     return tree
 
 
 def compute_part_sizes(name: pl.Series) -> pl.Series:
     """Return the number of bytes that each name (Categorical) adds to a path, including a separator."""
 
-    def sizes(block: slice) -> npt.NDArray[np.int64]:
+    def compute_sizes(block: slice) -> npt.NDArray[np.int64]:
         return (name[block].cat.len_bytes().cast(pl.Int64).fill_null(0) + 1).to_numpy()
 
-    return create_series(sorting.map_blocks(sizes, len(name), np.int64))
+    return create_series(sorting.map_blocks(compute_sizes, len(name), np.int64))
 
 
 def exceeds_limits(level: pl.Series, size: pl.Series) -> pl.Series:

@@ -1,7 +1,7 @@
 """Plans, which describe how a trace is computed from its files, and the tables that result from them.
 
 A plan states where the tables of a trace come from, and how they are selected, correlated, joined and rolled up.
-``tables_of`` returns the tables of a plan. Their columns are computed when they are first read.
+``get_tables`` returns the tables of a plan. Their columns are computed when they are first read.
 """
 
 from tracekit.plan.base import Tables, to_frame

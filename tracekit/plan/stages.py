@@ -39,7 +39,7 @@ class Stage(Tables):
     """Base class of stages that add computed columns to underlying tables.
 
     A subclass defines the added columns (``schema``), computes them (``compute``), and states which columns it reads to
-    compute them (``required_columns``). Computed columns are cached.
+    compute them (``list_required_columns``). Computed columns are cached.
 
     Attributes:
         computed: Names of the tables whose rows are all computed by the stage.

@@ -110,7 +110,7 @@ class DaskEngine:
         while True:
             while len(pending) < _AHEAD * threads and (member := next(left, None)) is not None:
                 future = client.submit(task, member, pure=False, retries=self.retries)
-                pending.append((member, future, client.submit(_drop_result, future, pure=False) if check else None))
+                pending.append((member, future, client.submit(_keep_only_error, future, pure=False) if check else None))
             if not pending:
                 return
             yield pending.popleft()
@@ -185,8 +185,11 @@ def _process_member(function: Callable[[Member], Result], member: Member) -> Mem
     return result
 
 
-def _drop_result(member_result: MemberResult[Any]) -> MemberResult[Any]:
-    """Return an empty ``MemberResult`` for one with a result, so that only errors are sent. Return errors unchanged."""
+def _keep_only_error(member_result: MemberResult[Any]) -> MemberResult[Any]:
+    """Return a result unchanged if it is an error, and an empty one otherwise.
+
+    Workers then send only errors, and no results, to the client.
+    """
     return member_result if isinstance(member_result.outcome, Exception) else MemberResult(None)
 
 

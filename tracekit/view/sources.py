@@ -258,7 +258,7 @@ def read_iteration_kernels(scope: Scope) -> Rows:
     rows = _read_kernels_with_ops(scope.trace)
     frame = rows.frame
     if "iteration" in scope.arguments:
-        frame = frame.filter(pl.col("iteration") == _parse_integer(scope.arguments["iteration"]))
+        frame = frame.filter(pl.col("iteration") == _parse_integer(scope.arguments["iteration"], "iteration"))
     if "op_id" in scope.arguments:
         frame = frame.filter(pl.col("op_id") == scope.arguments["op_id"])
     frame = frame.with_columns(
@@ -294,7 +294,7 @@ def _triple_expr(prefix: str) -> pl.Expr:
 def read_iteration_ops(scope: Scope) -> Rows:
     """Return the ops that launched kernels in the selected iteration, with the total durations of these kernels."""
     frame = _read_kernels_with_ops(scope.trace).frame
-    frame = frame.filter(pl.col("iteration") == _parse_integer(scope.arguments.get("iteration", "0")))
+    frame = frame.filter(pl.col("iteration") == _parse_integer(scope.arguments.get("iteration", "0"), "iteration"))
     time = pl.col("gpu_duration_ns")
     uses = pl.col("uses_tc").fill_null(value=False)
     ops = frame.group_by("op_id", maintain_order=True).agg(
@@ -480,7 +480,7 @@ def read_utilization(scope: Scope) -> Rows:
     """Return the utilization of each rank and GPU by time bin."""
     from tracekit.view import ranks
 
-    recipe, bins = scope.arguments.get("map", ""), _parse_integer(scope.arguments.get("bins", ""))
+    recipe, bins = scope.arguments.get("map", ""), _parse_integer(scope.arguments.get("bins", ""), "bins")
     if recipe not in MAPS:
         raise TracekitError("the requested heat map does not exist", hint=f"choose a heat map: {', '.join(MAPS)}")
     if not 1 <= bins <= MAX_BINS:
@@ -517,7 +517,7 @@ def read_stack_events(scope: Scope) -> Rows:
 
 def read_stack_frames(scope: Scope) -> Rows:
     """Return the frames of the call stack of the selected event."""
-    return stacks.read_call_stack_frames(scope.trace, _parse_integer(scope.arguments.get("stack_id", "0")))
+    return stacks.read_call_stack_frames(scope.trace, _parse_integer(scope.arguments.get("stack_id", "0"), "stack_id"))
 
 
 def read_metric_summary(scope: Scope) -> Rows:
@@ -547,14 +547,19 @@ def read_ncu_launches(scope: Scope) -> Rows:
 def create_ncu_launch_reader(table: str) -> Callable[[Scope], Rows]:
     """Return a function that reads the rows of a table for the selected launch of Nsight Compute."""
     return lambda scope: read_table_rows(
-        scope.trace, table, where=pl.col("launch_id") == _parse_integer(scope.arguments.get("launch_id", "0"))
+        scope.trace,
+        table,
+        where=pl.col("launch_id") == _parse_integer(scope.arguments.get("launch_id", "0"), "launch_id"),
     )
 
 
-def _parse_integer(text: str) -> int:
-    """Parse an integer of at most 18 digits, or raise an error."""
+def _parse_integer(text: str, name: str) -> int:
+    """Parse the URL parameter with the given name, which must be an integer of at most 18 digits."""
     if not re.fullmatch(r"-?[0-9]{1,18}", text):
-        raise TracekitError("the id or the number of bins in the URL must be an integer of at most 18 digits")
+        raise TracekitError(
+            f"the parameter {name!r} in the URL is {text[:100]!r}, but it must be an integer of at most 18 digits",
+            hint="follow a link of the viewer, or correct the URL",
+        )
     return int(text)
 
 

@@ -58,7 +58,7 @@ COLUMNS: dict[str, type[pl.DataType]] = {
     "end_ns": pl.Int64,
     "hidden_ns": pl.Int64,
 }
-"""Columns of ``communication_calls``."""
+"""Columns of ``read_communication_calls``."""
 
 _NCCL_KINDS = {
     "ncclAllReduce": "all_reduce",

@@ -42,7 +42,7 @@ def match_calls(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.Da
     """Match the communication calls of several traces.
 
     Args:
-        calls: The rows of ``communication_calls`` of all traces, with the column ``rank``: the rank of the trace.
+        calls: The rows of ``read_communication_calls`` of all traces, with the column ``rank``: the rank of the trace.
         origins: The origin in UTC of each trace in ns, or None if it was not recorded, by the rank of the trace.
 
     Returns:

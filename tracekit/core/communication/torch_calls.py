@@ -63,7 +63,7 @@ def read_torch_calls(frames: Frames) -> pl.DataFrame:
         One row per call in order of start: ``range_id``, ``start_ns``, ``end_ns``, ``process_id``, ``thread_id``,
         ``library`` (NCCL, or the backend of PyTorch), ``kind``, ``name``, ``communicator``, ``communicator_size``,
         ``communicator_rank``, ``peer``, ``root``, ``recorded_type`` and ``message_bytes``, which is defined as
-        in the calls that NCCL records (see ``communication_calls``).
+        in the calls that NCCL records (see ``read_communication_calls``).
     """
     columns = ("range_id", "start_ns", "end_ns", "process_id", "thread_id", "payload_text")
     ranges = frames("nvtx_ranges").filter(pl.col("name") == _CALL).select(columns).collect()

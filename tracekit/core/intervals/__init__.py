@@ -9,7 +9,7 @@ innermost intervals and parents of intervals that nest like NVTX ranges. ``conta
 which, with both bounds included. ``maximum_tree`` finds the last row before a given row whose value is at least a given
 minimum.
 
-All functions except ``latest_end_before`` work on eager frames, because they need whole sorted columns.
+All functions except ``latest_end_before_expr`` work on eager frames, because they need whole sorted columns.
 """
 
 from tracekit.core.intervals.axis import Axis, map_in_threads, search_sorted

@@ -44,7 +44,7 @@ BusyIntervals = dict[str, pl.DataFrame]
 Split = Callable[[pl.DataFrame], BusyIntervals]
 
 
-def combine_map(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
+def concatenate_heat_maps(tables: Tables, _option_values: Mapping[str, Value]) -> Tables:
     """Concatenate the heat maps of all ranks."""
     return {ANALYSIS: move_rank_to_end(tables[ANALYSIS], UNNAMED_INDEX)}
 
@@ -111,7 +111,7 @@ class Bins:
         return (times + self._offset_ns) // self._size
 
 
-@recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
+@recipe(OUTPUT, combine=concatenate_heat_maps, options=OPTIONS, aligned=True)
 def cuda_gpu_time_util_map(request: RankRequest) -> Tables:
     """Percentage of each bin of time in which kernels run, by device."""
     keys = ["process_id", "device_id"]
@@ -119,7 +119,7 @@ def cuda_gpu_time_util_map(request: RankRequest) -> Tables:
     return _build_heat_map(request, rows, keys, lambda group: {"Kernel": group})
 
 
-@recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
+@recipe(OUTPUT, combine=concatenate_heat_maps, options=OPTIONS, aligned=True)
 def nccl_gpu_time_util_map(request: RankRequest) -> Tables:
     """Percentage of each bin of time in which NCCL kernels and other kernels run, by device, in ranks with NCCL."""
     keys = ["process_id", "device_id"]
@@ -133,13 +133,13 @@ def nccl_gpu_time_util_map(request: RankRequest) -> Tables:
     return _build_heat_map(request, rows, keys, split_by_nccl)
 
 
-@recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
+@recipe(OUTPUT, combine=concatenate_heat_maps, options=OPTIONS, aligned=True)
 def mpi_gpu_time_util_map(request: RankRequest) -> Tables:
     """Percentage of each bin of time in which kernels and MPI calls run, by process, in ranks with MPI calls."""
     return _build_heat_map_of_calls(request, "mpi_calls", "MPI")
 
 
-@recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
+@recipe(OUTPUT, combine=concatenate_heat_maps, options=OPTIONS, aligned=True)
 def ucx_gpu_time_util_map(request: RankRequest) -> Tables:
     """Percentage of each bin of time in which kernels and UCX calls run, by process, in ranks with UCX calls."""
     return _build_heat_map_of_calls(request, "ucx_calls", "UCX")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.recipes.maps import OPTIONS, OUTPUT, Bins, combine_map
+from tracekit.core.recipes.maps import OPTIONS, OUTPUT, Bins, concatenate_heat_maps
 from tracekit.core.recipes.recipe import (
     ANALYSIS,
     UNNAMED_INDEX,
@@ -122,7 +122,7 @@ def _combine_utilization(tables: Tables, values: Mapping[str, Value]) -> Tables:
     The metric ``SM Active`` has two names. Its column has the name that the first rank recorded.
     """
     name = str(tables[ANALYSIS][_SM_NAME].first() or _SM)
-    return combine_map({ANALYSIS: tables[ANALYSIS].drop(_SM_NAME).rename({_SM: name})}, values)
+    return concatenate_heat_maps({ANALYSIS: tables[ANALYSIS].drop(_SM_NAME).rename({_SM: name})}, values)
 
 
 @recipe(OUTPUT, combine=_combine_utilization, options=OPTIONS, aligned=True)

@@ -90,7 +90,7 @@ class TraceWriter:
     def write_trace(self, view: View, layout: Layout, flows: FlowTable) -> Iterator[int]:
         """Write the tracks, events and flows of a trace, and yield the number of events of each kind."""
         self._file.write(encode_track_packets(layout.lanes, self._create_sequence().number, self._uuids))
-        lane_uuids = self._uuids.lanes(layout.lanes)
+        lane_uuids = self._uuids.get_lane_uuids(layout.lanes)
         self._sequence = self._create_sequence()
         for _, stage in itertools.groupby(layout.lane_ids, key=lambda kind: kind.placement):
             yield from self._write_stage(view, layout, flows, list(stage), lane_uuids)
@@ -114,7 +114,7 @@ class TraceWriter:
     ) -> None:
         """Write the events of one kind, ordered by time. A slice precedes the slices that are nested in it."""
         times = _order_by_time(kind, rows, layout)
-        event_flows = flows.flows(kind, times.order, rows.height)
+        event_flows = flows.find_flows(kind, times.order, rows.height)
         sequence = self._begin_stream()
         if kind.phase == kinds.COUNTER:
             events, tracks = prepare_counters(kind, rows, times, sequence, lanes=layout.lanes, uuids=self._uuids)

@@ -124,7 +124,7 @@ class FlowTable:
                 ends = chosen.join(events, on="id")
                 self._ends[kind].append(_FlowEnds(ends["row"].to_numpy(), ends["flow"].to_numpy()))
 
-    def flows(self, kind: EventKind, order: Array | None, count: int) -> Flows | None:
+    def find_flows(self, kind: EventKind, order: Array | None, count: int) -> Flows | None:
         """Return the flows that begin or end at the events of one kind, or None if there are none.
 
         Args:
@@ -172,7 +172,7 @@ def _find_flows_within_trace(view: View, layout: Layout) -> Iterator[tuple[Event
         calls = Calls.read(view)
         for kind in layout.lane_ids:
             if kind.launched and "api_call_id" in (activities := read_rows(view, kind)).columns:
-                yield kinds.API_CALLS, kind, calls.launches(activities)
+                yield kinds.API_CALLS, kind, calls.find_launches(activities)
     if kinds.MPI_CALLS in layout.lane_ids:
         rows = add_lane_ids(read_events(view, kinds.MPI_CALLS), layout.lane_ids[kinds.MPI_CALLS])
         for _, links in timeline_flows.read_mpi_flows(kinds.MPI_CALLS, rows):
@@ -201,7 +201,7 @@ class Calls(NamedTuple):
         order, (ids,) = sort_rows(ids)
         return cls(order, ids, starts)
 
-    def launches(self, activities: TableRows) -> tuple[Array, Array]:
+    def find_launches(self, activities: TableRows) -> tuple[Array, Array]:
         """Return the row numbers of the calls and of the activities that they launched, in the order of activities.
 
         Activities that start before their call are omitted, because viewers cannot draw flows that lead back in time.

@@ -70,7 +70,7 @@ class PacketCompression:
         compressed = encode_length_delimited(encode_field_tag("Trace", "packet"), field)
         return compressed if len(compressed) < len(data) else data
 
-    def next_bytes(self, _: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
+    def finish_batch(self, _: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
         """Return the compressed batch unchanged."""
         return compressed
 
@@ -91,7 +91,7 @@ class TrackUuids:
         """Return the uuid of the track of a process."""
         return self.PROCESSES + pid
 
-    def lanes(self, lanes: LaneRegistry) -> Numbers:
+    def get_lane_uuids(self, lanes: LaneRegistry) -> Numbers:
         """Return the uuid of the track of each lane, by lane id."""
         threads = {thread.lane_id: self.get_lane_uuid(thread) for thread in lanes.threads()}
         return np.array([threads[lane_id] for lane_id in range(len(threads))], np.uint64)

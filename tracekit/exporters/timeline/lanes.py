@@ -1,11 +1,12 @@
 """Assign the overlapping slices of a track to lanes, so that no viewer drops a slice.
 
-Slices on the same lane never overlap. A *component* is a maximal sequence of slices, ordered by start, in which each
-slice after the first starts while an earlier slice is open. A slice that is alone in its component is on lane 0. A
-component in which at most L slices are open at once uses the lanes 0 to L-1, so a track has as few lanes as possible.
+Slices on the same lane never overlap. An *overlap group* is a maximal sequence of slices, ordered by start, in which
+each slice after the first starts while an earlier slice is open. A slice that overlaps no other slice is on lane 0. An
+overlap group in which at most L slices are open at once uses the lanes 0 to L-1, so a track has as few lanes as
+possible.
 
-Inside a component, the i-th slice to start gets lane i if i < L. Otherwise, it gets the lane of the (i-L)-th slice to
-end. This slice has ended, because at most L-1 other slices are open when the i-th slice starts. Pointer jumping
+Inside an overlap group, the i-th slice to start gets lane i if i < L. Otherwise, it gets the lane of the (i-L)-th slice
+to end. This slice has ended, because at most L-1 other slices are open when the i-th slice starts. Pointer jumping
 resolves these references to lanes in log n passes over whole columns.
 """
 
@@ -104,7 +105,7 @@ def _number_rows(block: slice) -> Array:
 
 
 def assign_lanes(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False) -> pl.Series:
-    """Assign each slice of a track to a lane.
+    """Return a lane for each slice of a track, so that slices on the same lane do not overlap.
 
     Two slices do not overlap if one ends when the other starts. Slices without duration are treated as if they took
     1 ns.
@@ -112,7 +113,8 @@ def assign_lanes(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False)
     Args:
         start_ns: Start of each slice in ns, in any order.
         end_ns: End of each slice in ns.
-        nests: Whether slices on a lane may be nested. If so, only components with crossing slices use several lanes.
+        nests: Whether slices on a lane may be nested. If so, only overlap groups with crossing slices use several
+            lanes.
 
     Returns:
         The lane number of each slice, counted from 0, as UInt32.
@@ -137,7 +139,7 @@ def assign_lanes(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False)
 
 
 def _number_overlap_groups(starts: Array, ends: Array) -> Array:
-    """Return the number of the component of each slice. The slices must be ordered by start."""
+    """Return the number of the overlap group of each slice. The slices must be ordered by start."""
     begins = np.ones(len(starts), np.bool_)
     begins[1:] = starts[1:] >= np.maximum.accumulate(ends)[:-1]
     return np.cumsum(begins, dtype=np.int32 if len(starts) < _INT32_ROWS else np.int64) - 1

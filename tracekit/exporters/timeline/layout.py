@@ -182,7 +182,7 @@ def assign_lane_ids(
     for number, track in enumerate(tracks):
         rows = None if grouped is None else grouped.order[grouped.starts[number] : grouped.starts[number + 1]]
         lane = _assign_lanes_of_track(_take(intervals[0], rows), _take(intervals[1], rows), placement)
-        ids = np.array(registry.lane_ids(track, 1 if lane is None else lane.n_unique()), np.int32)
+        ids = np.array(registry.get_lane_ids(track, 1 if lane is None else lane.n_unique()), np.int32)
         for block in iterate_row_blocks(positions.height if rows is None else len(rows)):
             values = ids[0] if lane is None else ids[lane[block].to_numpy()]
             lane_ids[block if rows is None else rows[block]] = values

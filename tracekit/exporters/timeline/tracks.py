@@ -262,7 +262,7 @@ class LaneRegistry:
         numbering.lanes += len(self._lane_ids)
         numbering.groups += len(self._pids)
 
-    def lane_ids(self, track: Track, lanes: int) -> list[int]:
+    def get_lane_ids(self, track: Track, lanes: int) -> list[int]:
         """Return the ids of the first ``lanes`` lanes of a track, and create those that do not exist."""
         return [self._lane_ids.setdefault((track, lane), len(self._lane_ids)) for lane in range(lanes)]
 

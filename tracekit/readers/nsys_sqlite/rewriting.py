@@ -231,7 +231,8 @@ def check_expressions(db: sqlite3.Connection, path: Path) -> None:
     statements = [sql for query in (generated, computed) for (sql,) in db.execute(query)]
     if sum(map(len, statements)) > MAX_EXPRESSIONS or not all(map(_is_allowed_statement, statements)):
         raise TracekitError(
-            f"it has {len(statements)} tables or indexes with expressions, which would run while it is redacted",
+            f"the database has tables or indexes with SQL expressions ({len(statements)}), which SQLite would evaluate "
+            "during redaction",
             path=path,
             hint=EXPORT_AGAIN,
         )

@@ -102,7 +102,7 @@ class Database:
             raise self._create_corrupt_error(e) from e
         self.size = self._file.state.size
         if (self._file.head, self.size) != (source.head[:HEADER_BYTES], source.size):
-            raise TracekitError("changed while it was being opened", path=self.path, hint=CHANGED_HINT)
+            raise TracekitError("the file changed while tracekit opened it", path=self.path, hint=CHANGED_HINT)
         self._connections = ConnectionPool(self.path, self.size)
         self._finalizer = weakref.finalize(self, self._connections.close)
         with self._check_reading():
